@@ -4,8 +4,8 @@
 >>> with PubSub("localhost:9092") as ps:
 ...     ps.topic("orders").publish(b"...", ordering_key="user-123").result(timeout=10)
 
-Rule: importing this package loads none of its rooms; a name is loaded when it is first asked for. So a program that
-reads `kafka_pubsub.model` (a Spark executor) needs neither librdkafka nor pydantic.
+Rule: importing this package loads none of its modules; a name is loaded at its first use. So a program that imports
+only `kafka_pubsub.model` (a Spark executor) needs neither librdkafka nor pydantic.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ __all__ = [
     "UnreadableRecord",
 ]
 
-#: Where the names live that aren't errors.
+#: The module of each public name that isn't an error.
 _HOMES = {
     "Batching": "config",
     "DeadLetter": "client.dead_letters.model",
@@ -132,7 +132,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
-    globals()[name] = value  # the next look finds it without coming here
+    globals()[name] = value  # the next lookup doesn't call this function
     return value
 
 

@@ -1,22 +1,21 @@
 """`PubSub`: the composition root, the only place that wires a cluster and its adapters together.
 
 Rules
-1. Making a `PubSub` connects to nothing: a wrong address is reported by the first call that needs it.
+1. Making a `PubSub` opens no connection: the first call that needs the cluster reports a wrong address.
 2. A method checks its arguments, calls `client/`, which does the work, and returns a handle.
-3. An option that isn't built yet is refused by name, never ignored.
+3. A method refuses an option that isn't supported yet by name, and never ignores it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Literal, Self
 
-from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, options_of, refuse_unbuilt
+from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, options_of
 from kafka_pubsub.client.admin.repartition import RepartitionProgress
 from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.cluster import Cluster
@@ -41,21 +40,21 @@ ConfigValue = str | int | float | bool
 
 
 class PubSub:
-    """Topics and subscriptions of one Kafka cluster.
+    """A client for the topics and subscriptions of one Kafka cluster.
 
     Example:
         with PubSub("localhost:9092") as ps:
             topic = ps.create_topic("orders", message_ordering=True)
             sub = ps.create_subscription("billing", topic="orders", message_ordering=True)
 
-    `bootstrap`: the cluster's address. Left out, it comes from `config["bootstrap.servers"]`, else from
+    `bootstrap`: the cluster's address. If you leave it out, it comes from `config["bootstrap.servers"]`, else from
         `KAFKA_PUBSUB_BOOTSTRAP`, else it is the embedded broker that `kafka-pubsub up` started.
-    `config`: further settings of librdkafka, by default those of `KAFKA_PUBSUB_CONFIG`.
-    `create`: False never makes topics or groups, for clusters where clients may not. Default: True, unless
-        `KAFKA_PUBSUB_CREATE` says otherwise.
+    `config`: further settings of librdkafka, added to those of `KAFKA_PUBSUB_CONFIG`.
+    `create`: with False the client never makes topics or groups, for clusters where clients may not. The default is
+        True, unless `KAFKA_PUBSUB_CREATE` says otherwise.
     `group_protocol`: "classic" (the default) or "consumer", Kafka's newer protocol for groups.
-    `history`: a directory in which each stream and publisher writes down what it does (docs/operations.md). Default:
-        none is written.
+    `history`: a directory in which each stream and publisher records what it does (docs/operations.md). By default
+        they record nothing.
     """
 
     def __init__(
@@ -91,9 +90,9 @@ class PubSub:
         create: bool = True,
         history: str | PathLike[str] | None = None,
     ) -> Self:
-        """The same surface without a broker, for tests.
+        """Returns a `PubSub` that works in memory, without a broker, for tests.
 
-        Several that get backends of one `kafka_pubsub.memory` cluster are like processes on one Kafka.
+        Several of them with backends of one `kafka_pubsub.memory` cluster behave like processes on one Kafka.
         """
 
         def connect() -> Backend:
@@ -126,29 +125,19 @@ class PubSub:
         replication: int | None = None,
         message_ordering: bool | None = None,
         retention: Seconds | None = None,
-        schema: object = None,
-        priorities: int = 1,
-        transient: bool = False,
-        causal: bool = False,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Makes a topic.
 
-        `partitions`: 8 by default. `replication`: copies of each message, by default as many as the broker's default.
-        `message_ordering`: None, the default, accepts ordering keys; True insists on it, and False refuses keys.
-        `retention`: seconds that messages are kept, by default the broker's. `labels`: names and values of yours,
-        none by default. `schema`, `priorities`, `transient` and `causal` aren't supported yet: leave them out.
+        `partitions`: their number, by default 8. `replication`: the copies of each message, by default the broker's
+        default. `message_ordering`: None, the default, accepts ordering keys; True declares that the topic uses them,
+        and False refuses them. `retention`: the seconds for which messages are kept, by default the broker's.
+        `labels`: your own names and values, by default none.
 
-        `AlreadyExists` if there is one; with `exist_ok` (default False) only if it differs in a setting that was
-        given here.
+        Raises `AlreadyExists` if the topic exists; with `exist_ok` (default False) only if it differs in a setting
+        that you give.
         """
-        refuse_unbuilt(
-            schema=schema,
-            priorities=None if priorities == 1 else priorities,
-            transient=transient or None,
-            causal=causal or None,
-        )
         wanted = options_of(
             TopicOptions,
             partitions=partitions,
@@ -169,18 +158,18 @@ class PubSub:
         exist_ok: bool = False,
         check_keys: bool = True,
     ) -> Topic:
-        """Takes a topic that Kafka has already into the catalog, with its partitions, settings and messages.
+        """Takes a topic that Kafka already has into the catalog, with its partitions, settings and messages.
 
-        `delete_topic` only forgets it, and leaves the Kafka topic as it is. `check_keys` (default True) looks at a
-        sample of its records, and logs a warning if keys lie in other partitions than publishing puts them into;
-        `topic.key_places()` gives the same answer at any time.
+        `delete_topic` removes such a topic from the catalog only, and leaves the Kafka topic as it is. `check_keys`
+        (default True) looks at a sample of its records, and logs a warning if keys lie in other partitions than
+        `publish` would choose; `topic.key_places()` gives the same answer at any time.
         """
         wanted = options_of(TopicOptions, message_ordering=message_ordering, labels=labels)
         self._cluster.topics.adopt(name, wanted, exist_ok=exist_ok, check_keys=check_keys)
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
-        """A handle, without looking whether there is such a topic."""
+        """Returns a handle, without checking that the topic exists."""
         cluster = self._cluster
         return Topic(
             name,
@@ -199,7 +188,7 @@ class PubSub:
         retention: Seconds | Unset | None = UNSET,
         labels: Mapping[str, str] | Unset = UNSET,
     ) -> Topic:
-        """Changes the given settings only; None takes one back to its default."""
+        """Changes only the settings that you give; None returns a setting to its default."""
         changes = given(message_ordering=message_ordering, retention=retention, labels=labels)
         self._cluster.topics.update(name, changes)
         return self.topic(name)
@@ -214,9 +203,9 @@ class PubSub:
     ) -> Topic:
         """Gives a topic more partitions without reordering a key, which takes a minute at least.
 
-        Messages with a key are refused meanwhile, and every ordered subscription must have finished what was published
-        before. After `timeout` seconds `DeadlineExceeded`; calling it again goes on, and with the number of partitions
-        that the topic has, it gives the change up.
+        Publishers refuse messages with a key meanwhile, and every ordered subscription must finish what was published
+        before. After `timeout` seconds (default: no limit) it raises `DeadlineExceeded`; call it again to go on. A
+        call with the number of partitions that the topic has now gives the change up.
         """
         self._cluster.repartitioner.run(
             name, partitions, timeout=timeout, on_progress=on_progress or (lambda progress: None)
@@ -224,7 +213,7 @@ class PubSub:
         return self.topic(name)
 
     def repartition_progress(self, name: str) -> RepartitionProgress | None:
-        """Tells how far a change of the topic's partitions is; None if no change is under way."""
+        """Returns how far a change of the topic's partitions is; None if no change is under way."""
         return self._cluster.repartitioner.look(name)
 
     def delay_routers(self) -> int:
@@ -234,13 +223,13 @@ class PubSub:
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.
 
-        Returns True if it was adopted: then only the catalog forgets it, and Kafka keeps it and its messages.
-        The log says so too.
+        An adopted topic is removed from the catalog only: Kafka keeps it and its messages. Then the call returns
+        True, and logs it too.
         """
         return self._cluster.delete_topic(name)
 
     def list_topics(self) -> list[Topic]:
-        """All topics of the catalog, by name."""
+        """Returns all topics of the catalog, sorted by name."""
         return [self.topic(record.name) for record in self._cluster.topics.records()]
 
     # -- subscriptions ---------------------------------------------------------------------------------------
@@ -255,26 +244,23 @@ class PubSub:
         message_ordering: bool | None = None,
         retry: RetryPolicy | None = None,
         dead_letter: DeadLetterPolicy | None = None,
-        filter: str | None = None,
         exactly_once: bool = False,
-        expiration: Seconds | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Subscription:
-        """Makes a subscription, which receives messages that are published after this returns.
+        """Makes a subscription, which receives the messages that are published after this call has returned.
 
-        `ack_deadline`: seconds (1 to 600, default 10) after which a message without an ack is delivered again.
-        `max_extension`: seconds (up to a week, default 3600) for which a running callback keeps its message.
+        `ack_deadline`: the seconds (1 to 600, default 10) after which a message without an ack is delivered again.
+        `max_extension`: the seconds (up to a week, default 3600) for which a running callback keeps its message.
         `message_ordering`: True delivers the messages of one key one after the other; default False. `retry`: the
-        backoff between deliveries; None, the default, delivers again as soon as possible. `dead_letter`: what happens
-        when attempts are used up; None, the default, delivers again for ever. `exactly_once` (default False):
-        `acknowledge` waits until the acks are stored. `labels`: names and values of yours, none by default. `filter`
-        and `expiration` aren't supported yet: leave them out.
+        backoff between deliveries; with None, the default, messages are delivered again as soon as possible.
+        `dead_letter`: what happens when attempts are used up; with None, the default, messages are delivered again
+        for ever. `exactly_once` (default False): `acknowledge` waits until the acks are stored. `labels`: your own
+        names and values, by default none.
 
-        `AlreadyExists` if there is one; with `exist_ok` (default False) only if it differs in a setting that was
-        given here.
+        Raises `AlreadyExists` if the subscription exists; with `exist_ok` (default False) only if it differs in a
+        setting that you give.
         """
-        refuse_unbuilt(filter=filter, expiration=expiration)
         wanted = options_of(
             SubscriptionOptions,
             ack_deadline=ack_deadline,
@@ -290,13 +276,13 @@ class PubSub:
         return self.subscription(name)
 
     def subscription(self, name: str) -> Subscription:
-        """A handle, without looking whether there is such a subscription."""
+        """Returns a handle, without checking that the subscription exists."""
         cluster = self._cluster
         return Subscription(
             name,
             admin=lambda: cluster.subscriptions,
             subscriber=partial(cluster.subscriber, name),
-            desk=lambda: cluster.desk,
+            dead_letters=lambda: cluster.dead_letters,
             delete=partial(cluster.delete_subscription, name),
         )
 
@@ -313,10 +299,10 @@ class PubSub:
         labels: Mapping[str, str] | Unset = UNSET,
         remake_retry_topic: bool = False,
     ) -> Subscription:
-        """Changes the given settings only, for streams opened from now on; `retry=None` takes the backoff away.
+        """Changes only the settings that you give, for streams opened from now on; `retry=None` removes the backoff.
 
-        `remake_retry_topic=True` makes a retry topic for a subscription that has none, or whose own was deleted: what
-        waited in it is gone.
+        `remake_retry_topic=True` makes a retry topic for a subscription that has none, or whose retry topic was
+        deleted; the messages that waited in the deleted topic are lost.
         """
         changes = given(
             ack_deadline=ack_deadline,
@@ -335,12 +321,12 @@ class PubSub:
     def recover_subscription(
         self, name: str, *, start: Literal["oldest", "end"] = "oldest"
     ) -> list[LostTail]:
-        """Goes on where a log has lost its last records, for a subscription without open streams.
+        """Repairs the positions of a subscription without open streams after a log has lost its last records.
 
         After an unclean leader election, or when a single broker lost its disk, a stream ends with
-        `FailedPrecondition`: what was called finished may be another message now. `start="oldest"` delivers all that
-        was written to the topic since, `start="end"` goes on behind it. What still waits in the retry topic is
-        delivered in both cases. Returns a `LostTail` for each partition that lost something; none if no log did.
+        `FailedPrecondition`: an offset that was finished may hold another message now. `start="oldest"`, the default,
+        delivers all messages that were written to the topic since; `start="end"` skips them. Messages that still wait
+        in the retry topic are delivered in both cases. Returns a `LostTail` for each partition that lost records.
         """
         return self._cluster.subscriptions.recover(name, start)
 
@@ -349,55 +335,13 @@ class PubSub:
         self._cluster.delete_subscription(name)
 
     def list_subscriptions(self) -> list[Subscription]:
-        """All subscriptions of the catalog, by name."""
+        """Returns all subscriptions of the catalog, sorted by name."""
         return [self.subscription(record.name) for record in self._cluster.subscriptions.records()]
-
-    # -- not yet ---------------------------------------------------------------------------------------------
-
-    def publish_multi(
-        self,
-        topics: Iterable[str],
-        data: bytes,
-        *,
-        ordering_key: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        handles: Sequence[str] = (),
-    ) -> Future[str]:
-        """Publishes one message to several topics: not supported yet."""
-        _not_yet("publish_multi")
-
-    def create_schema(self, name: str, definition: str, *, exist_ok: bool = False) -> object:
-        """Not supported yet."""
-        _not_yet("create_schema")
-
-    def schema(self, name: str) -> object:
-        """Not supported yet."""
-        _not_yet("schema")
-
-    def list_schemas(self) -> list[object]:
-        """Not supported yet."""
-        _not_yet("list_schemas")
-
-    def delete_schema(self, name: str) -> None:
-        """Not supported yet."""
-        _not_yet("delete_schema")
-
-    def create_snapshot(self, name: str, subscription: str, *, exist_ok: bool = False) -> object:
-        """Not supported yet."""
-        _not_yet("create_snapshot")
-
-    def list_snapshots(self) -> list[object]:
-        """Not supported yet."""
-        _not_yet("list_snapshots")
-
-    def delete_snapshot(self, name: str) -> None:
-        """Not supported yet."""
-        _not_yet("delete_snapshot")
 
     # -- the end ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends streams, flushes publishers, disconnects. A second call does nothing."""
+        """Closes streams, flushes publishers and disconnects. A second call does nothing."""
         self._cluster.close()
 
     def __enter__(self) -> Self:
@@ -410,10 +354,6 @@ class PubSub:
 
     def __repr__(self) -> str:
         return f"<PubSub {self._where}>"
-
-
-def _not_yet(what: str) -> NoReturn:
-    raise FailedPrecondition(f"{what} is not supported yet")
 
 
 def _histories(directory: str | PathLike[str] | None) -> Histories | None:

@@ -1,10 +1,10 @@
-"""Settings, policies and resources, checked where they enter.
+"""Settings, policies and resources, which pydantic checks when they are made.
 
 Rules
-1. Every value object is frozen; a wrong value is `InvalidArgument` that names the field and what is allowed.
+1. Every value object is frozen; a wrong value raises `InvalidArgument`, which names the field and what is allowed.
 2. Durations are seconds (int or float) unless the name says otherwise; `timedelta` is accepted too.
-3. What the catalog stores (`TopicRecord`, `SubscriptionRecord`) keeps unknown fields out but carries a version:
-   a newer version than ours is refused, never guessed.
+3. The records that the catalog stores (`TopicRecord`, `SubscriptionRecord`) carry a version and refuse unknown
+   fields: a record of a newer version is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def _seconds(value: object) -> object:
     return value
 
 
-#: Of the variables of the environment.
+#: How the names of our environment variables begin.
 _PREFIX = "KAFKA_PUBSUB_"
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
-#: What pydantic finds, in plain words; its own text stands where there is none here.
+#: Plain texts for pydantic's error types; an error of another type keeps pydantic's own text.
 _WORDS: Mapping[str, str] = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
@@ -73,9 +73,9 @@ _WORDS: Mapping[str, str] = {
 
 
 def explain(error: ValidationError, what: str, *, prefix: str = "") -> InvalidArgument:
-    """One line for a person: each wrong field, what is wrong with it, what was given.
+    """Returns an error of one line that names each wrong field, what is wrong with it, and the value given.
 
-    With a `prefix` the fields are variables of the environment, whose names begin with it.
+    With a `prefix` the fields are environment variables, whose names begin with it.
     """
     problems = []
     for item in error.errors(include_url=False):
@@ -85,7 +85,7 @@ def explain(error: ValidationError, what: str, *, prefix: str = "") -> InvalidAr
             field = ".".join([prefix + name.upper(), *rest])
         words, text = _WORDS.get(item["type"]), item["msg"].removeprefix("Value error, ")
         wrong = f"{field}: {text}" if words is None else f"{field} {words.format(**item.get('ctx', {}))}"
-        # What is wrong between several fields has none of its own, and its text names them.
+        # An error between several fields has no location; its text names the fields.
         problems.append(f"{wrong} (got {item['input']!r:.80})" if item["loc"] else text)
     return InvalidArgument(f"{what}: " + "; ".join(problems))
 
@@ -103,10 +103,10 @@ class Value(BaseModel):
 
 
 class FlowControl(Value):
-    """How much one stream takes on at once.
+    """The limits on what one stream has in flight and buffered.
 
-    `max_messages` (default 1000) bounds messages that were started and not finished; `max_bytes` (default 64 MiB)
-    what this process buffers.
+    `max_messages` (default 1000) limits the messages that were started and aren't finished; `max_bytes` (default
+    64 MiB) limits what this process buffers.
     """
 
     max_messages: int = Field(default=1000, ge=1, le=1_000_000)
@@ -114,11 +114,12 @@ class FlowControl(Value):
 
 
 class Batching(Value):
-    """When a batch of published messages is sent: the first limit reached sends it.
+    """The limits of a batch of published messages; the first limit that is reached sends the batch.
 
-    `max_messages` (default 10,000) and `max_bytes` (default 1,000,000) are of one batch. `max_latency` is in seconds:
-    its default of 0.001 keeps publish to callback below 5 ms at 5,000 messages a second (librdkafka's own 5 ms
-    doesn't), and costs no throughput: under load batches fill while others are on their way.
+    `max_messages` (default 10,000) and `max_bytes` (default 1,000,000) limit the size of one batch. `max_latency`
+    (seconds, default 0.001) limits how long a message waits for others. The default keeps the time from publish to
+    callback below 5 ms at 5,000 messages a second, which librdkafka's own default of 5 ms doesn't. It costs no
+    throughput: under load, batches fill while others are on their way.
     """
 
     max_messages: int = Field(default=10_000, ge=1, le=1_000_000)
@@ -127,10 +128,10 @@ class Batching(Value):
 
 
 class PublishFlow(Value):
-    """How much may wait to be published, and what `publish` does beyond that.
+    """The limits on what may wait to be published, and what `publish` does at a limit.
 
-    `max_messages` (default 100,000) and `max_bytes` (default 256 MiB) bound what waits. Beyond that `publish` waits
-    (`on_limit="block"`, the default), fails with `ResourceExhausted` ("error"), or queues all the same ("ignore").
+    `max_messages` (default 100,000) and `max_bytes` (default 256 MiB) limit what waits. At a limit `publish` waits
+    (`on_limit="block"`, the default), raises `ResourceExhausted` ("error"), or queues the message anyway ("ignore").
     """
 
     max_messages: int = Field(default=100_000, ge=1)
@@ -139,10 +140,10 @@ class PublishFlow(Value):
 
 
 class RetryPolicy(Value):
-    """The backoff between redeliveries, drawn at random.
+    """The backoff between redeliveries, which is drawn at random.
 
-    It lies between `min_backoff` (0 to 600 seconds, default 0.1) and a ceiling that doubles with every attempt and
-    ends at `max_backoff` (0 to 86,400 seconds, default 600).
+    The backoff lies between `min_backoff` (0 to 600 seconds, default 0.1) and a ceiling that doubles with every
+    attempt and ends at `max_backoff` (0 to 86,400 seconds, default 600).
     """
 
     min_backoff: Seconds = Field(default=0.1, ge=0, le=600)
@@ -159,11 +160,11 @@ class RetryPolicy(Value):
 
 
 class DeadLetterPolicy(Value):
-    """What happens to a message whose attempts are used up.
+    """What a subscription does with a message whose attempts are used up.
 
-    `topic` is the dead-letter topic, which must exist. `max_attempts` (5 to 100, default 5) are the deliveries before
-    that. `on_exhausted="dead_letter"`, the default, writes the message to the topic; `"park"` keeps it, and the later
-    messages of its key behind it, until it is released.
+    `topic` is the dead-letter topic, which must exist. `max_attempts` (5 to 100, default 5) is the number of attempts
+    that a message has. `on_exhausted="dead_letter"`, the default, writes the message to the dead-letter topic;
+    `"park"` keeps it, and the later messages of its key behind it, in the retry topic until you release it.
     """
 
     topic: str
@@ -174,7 +175,7 @@ class DeadLetterPolicy(Value):
 class TopicOptions(Value):
     """A topic's stored configuration; `PubSub.create_topic` explains each setting.
 
-    None: `replication` and `retention` are the broker's, and `message_ordering` was never given, so keys are accepted.
+    With None, `replication` and `retention` are the broker's. With None as `message_ordering`, keys are accepted.
     """
 
     partitions: int = Field(default=8, ge=1, le=10_000)
@@ -196,17 +197,16 @@ class SubscriptionOptions(Value):
     labels: dict[str, str] = Field(default_factory=dict)
 
 
-#: A resource is several things in the cluster, made and unmade one after the other. The catalog says `creating`
-#: before the first is made and `deleting` before the first is removed, so a crash in between leaves a record
-#: that tells the next caller what to finish. Only a `ready` one can be used.
+#: A resource consists of several objects in the cluster, made and deleted one after the other. After a crash in
+#: between, a record in state `creating` or `deleting` tells the next caller what to finish.
 ResourceState = Literal["creating", "ready", "deleting"]
 
 
 class Repartition(Value):
-    """A change of a topic's partition count that is under way; see `client/admin/repartition.py`.
+    """A change of a topic's number of partitions that is under way; see `client/admin/repartition.py`.
 
-    `barrier` is where each old partition ended when publishers had stopped using keys: what lies below it must be
-    finished before the topic grows. Empty while they are waited for.
+    `barrier` holds the end offset of each old partition at the time when publishers had stopped using keys: messages
+    below it must be finished before the topic grows. It is empty until all publishers have stopped.
     """
 
     partitions: int = Field(ge=1, le=10_000)
@@ -216,9 +216,10 @@ class Repartition(Value):
 
 
 class TopicRecord(Value):
-    """A topic as the catalog stores it. `topic_id` is Kafka's, so that a topic made anew isn't taken for it.
+    """A topic as the catalog stores it.
 
-    `topic_id` is empty while the topic is `creating`.
+    `topic_id` is Kafka's id, by which a topic that was deleted and made again is recognised. It is empty while the
+    topic is `creating`.
     """
 
     version: Literal[1] = 1
@@ -234,9 +235,9 @@ class TopicRecord(Value):
 class RetryTopic(Value):
     """A subscription's retry topic as the catalog stores it.
 
-    `topic_id` is Kafka's, empty while the topic is being made. An `adopted` one was there before the subscription
-    and stays when that is deleted. `positions` is for its partitions what `SubscriptionRecord.positions` is for the
-    home topic's.
+    `topic_id` is Kafka's id, empty while the topic is being made. An `adopted` retry topic existed before the
+    subscription, and remains when the subscription is deleted. `positions` is a copy of the committed offsets in the
+    retry topic, like `SubscriptionRecord.positions` for the home topic.
     """
 
     name: str
@@ -248,9 +249,9 @@ class RetryTopic(Value):
 class SubscriptionRecord(Value):
     """A subscription as the catalog stores it.
 
-    `positions` is the copy of the committed offsets (partition -> offset) that stands in when the broker has
-    forgotten an idle group's: written at creation and at each close. A record without a `retry_topic`, from
-    before there were any, gets one by `update_subscription(remake_retry_topic=True)` before it can be received from.
+    `positions` is a copy of the committed offsets (partition -> offset), used when the broker has deleted those of an
+    idle group. It is written at creation and at each close. A record of an early version has no `retry_topic`: call
+    `update_subscription(remake_retry_topic=True)` before you receive from such a subscription.
     """
 
     version: Literal[1] = 1
@@ -267,7 +268,7 @@ class SubscriptionRecord(Value):
 
 
 class Settings(BaseSettings):
-    """Settings from the environment: `KAFKA_PUBSUB_` and a field's name; docs/operations.md explains each."""
+    """The settings from the environment variables `KAFKA_PUBSUB_*`; docs/operations.md explains each."""
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
 
@@ -279,13 +280,13 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """The settings of this process; `InvalidArgument` names a wrong one."""
+    """Returns the settings of this process; raises `InvalidArgument`, which names a wrong one."""
     try:
         return Settings()
     except ValidationError as error:
         raise explain(error, "environment", prefix=_PREFIX) from None
     except SettingsError:
-        # Only `config` isn't plain text.
+        # Only `config` is parsed as JSON.
         raise InvalidArgument(
             f"environment: {_PREFIX}CONFIG isn't JSON: write an object, such as "
             '{"security.protocol": "SASL_SSL"}'

@@ -3,8 +3,8 @@
 Each error carries a `code` (the canonical RPC code, as a number) and a message that says what happened and what
 to do about it. No exception of librdkafka ever reaches a user: `kafka_pubsub.kafka.errors` translates them.
 
-Rule: a text that advises a call of ours names it by a `Call` and hands that over too. So the advice is written once,
-and who isn't a Python program (the command line) can name its own means instead.
+Rule: an error whose text advises a call of this package carries that call as a `Call` too. So the advice is written
+once, and the command line can name its own command instead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Call(NamedTuple):
-    """A method of `PubSub` that an error advises to call; its text is that call in Python."""
+    """A method of `PubSub` that an error advises you to call; `str()` gives the call in Python."""
 
     method: str
     name: str
@@ -50,8 +50,8 @@ class Call(NamedTuple):
 class PubSubError(Exception):
     """The root of all errors of this package.
 
-    `code` is the canonical RPC code (3 invalid argument, 5 not found, ...); `message` is for a person; `calls` are
-    the calls of ours that the message advises, as they stand in it.
+    `code` is the canonical RPC code (3 invalid argument, 5 not found, ...); `message` is the text for a person;
+    `calls` are the calls that the message advises, as they are written in it.
     """
 
     default_code: ClassVar[int] = 2
@@ -71,7 +71,7 @@ def _rebuild(kind: type[PubSubError], message: str, code: int, calls: Sequence[C
 
 
 class InvalidArgument(PubSubError):
-    """An argument can't be right, whatever the state of the system (code 3)."""
+    """An argument is wrong, whatever the state of the system (code 3)."""
 
     default_code = 3
 
@@ -95,7 +95,7 @@ class AlreadyExists(PubSubError):
 
 
 class PermissionDenied(PubSubError):
-    """The cluster's access rules forbid it (code 7)."""
+    """The cluster's access rules forbid the call (code 7)."""
 
     default_code = 7
 
@@ -113,7 +113,7 @@ class FailedPrecondition(PubSubError):
 
 
 class PublishError(PubSubError):
-    """A message couldn't be published; it isn't in the topic unless the text says that this is unknown."""
+    """A message couldn't be published; it isn't in the topic, unless the text says that this is unknown (code 13)."""
 
     default_code = 13
 
@@ -125,9 +125,9 @@ class OrderingKeyPaused(PublishError):
 
 
 class AckError(PubSubError):
-    """An ack, nack or extension had no effect, or it isn't known whether it had.
+    """An ack, nack or extension had no effect, or it isn't known whether it had one (code 9).
 
-    `ack_ids`: which of those that were given to one call.
+    `ack_ids`: those of the ids given to one call that the error concerns.
     """
 
     default_code = 9
@@ -138,11 +138,11 @@ class AckError(PubSubError):
 
 
 class StaleAck(AckError):
-    """The lease that the ack belongs to is over: expired, nacked, acked before, or moved to another owner."""
+    """The lease of the ack is over: it expired, was nacked or acked before, or has another owner (code 9)."""
 
 
 class UnknownAck(AckError):
-    """The ack id isn't one that this process handed out (code 3)."""
+    """This process didn't hand out the ack id (code 3)."""
 
     default_code = 3
 
@@ -160,6 +160,6 @@ class BrokerUnavailable(PubSubError):
 
 
 class InvariantViolated(PubSubError):
-    """A promise of ours was broken inside the process: a defect to report (code 13)."""
+    """The package broke one of its own guarantees in this process: a defect to report (code 13)."""
 
     default_code = 13

@@ -1,12 +1,12 @@
-"""Values that every room knows: records, positions, ack ids and the message that a callback receives.
+"""Values that all parts of the package share: records, positions, ack ids and the message that a callback receives.
 
 Rules
-1. Nothing here does I/O, and importing it loads neither librdkafka nor pydantic.
+1. This module does no I/O, and importing it loads neither librdkafka nor pydantic.
 2. A record keeps the shape that librdkafka's Python client gives it (methods, not attributes), so that the hot
-   path hands records through untouched; every other log (memory) takes the same shape.
-3. A message reads its record lazily: a header is decoded when it is asked for.
-4. Nothing of a record is lost on the way: text that isn't UTF-8 is decoded with `surrogateescape` and encodes
-   back to the same bytes; `Message.key` and `Message.headers` give the raw bytes, repeats included.
+   path passes records on unchanged; the in-memory Kafka uses the same shape.
+3. A message reads its record lazily: a header is decoded at its first use.
+4. A message loses nothing of its record: text that isn't UTF-8 is decoded with `surrogateescape` and encodes
+   back to the same bytes; `Message.key` and `Message.headers` give the raw bytes, repeated headers included.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
     "decode_ordering_key",
 ]
 
-#: Header names that begin so are ours; a user's attribute may not.
+#: The prefix of our own header names; a user's attribute may not have it.
 RESERVED_HEADER_PREFIX = "ps-"
 
 Header = tuple[str, bytes | None]
@@ -64,7 +64,7 @@ class TopicPartition(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a record lies."""
+    """The place of a record in a log."""
 
     topic: str
     partition: int
@@ -74,7 +74,7 @@ class Position(NamedTuple):
 class Committed(NamedTuple):
     """A group's stored position in a partition; `offset` is None when the log has none.
 
-    `epoch`: the leader epoch of what was read before it, if that is known.
+    `epoch`: the leader epoch of the last record read before it, if that is known.
     """
 
     offset: int | None
@@ -83,41 +83,41 @@ class Committed(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """Up to where a log was read. `epoch`: the leader epoch of the last record before it, if that is known."""
+    """The offset up to which a log was read, with the leader epoch of the last record before it if that is known."""
 
     offset: int
     epoch: int | None = None
 
     def epoch_at(self, position: int) -> int | None:
-        """An epoch that goes with a lower position; None where there is none, or a later leader's marker may be."""
+        """Returns the epoch for a position up to `offset`; None above, where a later leader may have written."""
         return self.epoch if position <= self.offset else None
 
 
-#: Nothing was read, or it isn't known.
+#: Nothing was read, or how much was read isn't known.
 UNREAD = LogEnd(0)
 
-#: Where to read from: an offset, with the epoch of what was read before it if that is known.
+#: Where to read from: an offset, with the epoch of the last record read before it if that is known.
 ReadFrom = int | LogEnd
 
 
 class Further(NamedTuple):
-    """What a transaction takes besides the records that are stored already: more records, and what it commits."""
+    """An addition to an open transaction: more records, and the positions that it commits."""
 
     records: Sequence[NewRecord]
     positions: Positions | PositionsLater
 
 
 Positions = Mapping[TopicPartition, Committed]
-#: Tells what a transaction commits, given the offsets of its records once they are stored; None: it is aborted.
+#: Returns the positions that a transaction commits, given the offsets of its stored records; None aborts it.
 PositionsLater = Callable[[Sequence[int]], Positions | Further | None]
 
-#: What became of a commit, by partition: an error, or None for what is stored.
+#: The answer to a commit, by partition: an error, or None if the position is stored.
 CommitAnswers = Mapping[TopicPartition, PubSubError | None]
 Answered = Callable[[CommitAnswers], None]
 
 
 class TopicInfo(NamedTuple):
-    """A log's topic as it is now. `topic_id` changes when a topic is deleted and made again."""
+    """The present state of a log's topic. `topic_id` changes when a topic is deleted and made again."""
 
     name: str
     topic_id: str
@@ -143,7 +143,7 @@ class StoredRecord(Protocol):
 
 
 class NewRecord(NamedTuple):
-    """A record to be written. `timestamp` in milliseconds since the epoch; 0 or less: the time of writing."""
+    """A record to be written. `timestamp` is in milliseconds since 1970; 0 or less stands for the time of writing."""
 
     topic: str
     partition: int
@@ -154,9 +154,9 @@ class NewRecord(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """A place in a consumer group as of one assignment; the log refuses it once the group has moved on.
+    """A membership in a consumer group as of one assignment; the log refuses it after the group's next rebalance.
 
-    `token` is the log's own and means nothing elsewhere.
+    `token` is the adapter's own value; other code passes it on unread.
     """
 
     group: str
@@ -164,20 +164,20 @@ class Membership(NamedTuple):
 
 
 class Ending(Enum):
-    """What became of a transaction."""
+    """The result of a transaction."""
 
-    #: All of it is durable.
+    #: The whole transaction is durable.
     STORED = "stored"
-    #: Surely nothing of it is, nor ever will be.
+    #: Nothing of the transaction is stored, or ever will be.
     ABORTED = "aborted"
-    #: Not known yet; all of it or nothing.
+    #: It isn't known yet whether the transaction is stored or aborted.
     UNKNOWN = "unknown"
 
 
 class Outcome(NamedTuple):
-    """A transaction's ending; `offsets` of its records, in their order, if it was stored; else the `reason`.
+    """A transaction's ending, with the `offsets` of its records in their order if it was stored, else the `reason`.
 
-    `refused`: the records, by their number, that the log won't take, whatever else is in the transaction.
+    `refused`: the records, by index, that the log refuses whatever else is in the transaction.
     """
 
     ending: Ending
@@ -187,14 +187,14 @@ class Outcome(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Records by rising offset, and the offsets at which there is none (deleted, compacted, aborted)."""
+    """Records by rising offset, and the offsets that hold no record (deleted, compacted, aborted)."""
 
     records: Sequence[StoredRecord]
     missing: Sequence[int]
 
 
 def decode_ordering_key(key: bytes | None) -> str | None:
-    """The ordering key of a record's key; bytes that aren't UTF-8 survive as surrogates."""
+    """Returns a record's key as text; bytes that aren't UTF-8 become lone surrogates."""
     return None if key is None else key.decode("utf-8", "surrogateescape")
 
 
@@ -203,9 +203,9 @@ _ACK_ID_VERSION = 1
 
 
 class AckId(NamedTuple):
-    """Names one delivery: which record, under which assignment (epoch), which attempt.
+    """The identity of one delivery: its record, the assignment (`epoch`) and the attempt.
 
-    `process` is a random number of the process that handed it out; another process's id is `UnknownAck`.
+    `process` is a random number of the process that handed the id out; in another process the id is `UnknownAck`.
     """
 
     process: int
@@ -220,7 +220,7 @@ class AckId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> AckId:
-        """The ack id that `str()` wrote; anything else is `UnknownAck`."""
+        """Parses an ack id that `str()` wrote; raises `UnknownAck` for any other text."""
         try:
             raw = base64.urlsafe_b64decode(text.encode("ascii"))
             body, (checksum,) = raw[:-4], struct.unpack(">I", raw[-4:])
@@ -235,19 +235,22 @@ class AckId(NamedTuple):
 
 
 class AckFuture(Future[None]):
-    """Resolves when an ack is durable, or fails with an `AckError`. Threads wait for it, coroutines await it."""
+    """A future of an ack: it resolves when the ack is durable, or fails with an `AckError`.
+
+    Threads call `result`, coroutines await the future.
+    """
 
     def cancel(self) -> bool:
-        """False: an ack can't be taken back."""
+        """Returns False: an ack can't be cancelled."""
         return False
 
     def __await__(self) -> Generator[object, None, None]:
-        """Waits in a coroutine, as `result` does in a thread."""
+        """Waits in a coroutine for what `result` waits for in a thread."""
         raise NotImplementedError
 
 
 class MessageSink(Protocol):
-    """What stands behind a message's verbs: the lease that it was handed out under."""
+    """The lease under which a message was handed out; the message's methods call it."""
 
     def ack(self, message: Message) -> None: ...
     def nack(self, message: Message, delay: float | None) -> None: ...
@@ -271,17 +274,17 @@ class Message:
         self._record = record
         self._sink = sink
         self._attempt = attempt
-        # 0 while it is with its lease runner; the sink's own codes afterwards (client/workers/lease_runner.py)
+        # 0 until the message is acked or nacked, then a code of its sink (client/workers/lease_runner.py)
         self._state = 0
 
     @property
     def data(self) -> bytes:
-        """The body, untouched; empty for a record without a value (`tombstone` tells them apart)."""
+        """The body as bytes; empty for a record without a value too (see `tombstone`)."""
         return self._record.value() or b""
 
     @property
     def tombstone(self) -> bool:
-        """True for a record that has no value at all, as in compacted topics."""
+        """Whether the record has no value at all, as in compacted topics."""
         return self._record.value() is None
 
     @property
@@ -291,17 +294,17 @@ class Message:
 
     @property
     def ordering_key(self) -> str | None:
-        """The key as text; None when there is none. Bytes that aren't UTF-8 become lone surrogates."""
+        """The key as text; None for a record without a key. Bytes that aren't UTF-8 become lone surrogates."""
         return decode_ordering_key(self._record.key())
 
     @property
     def headers(self) -> list[Header]:
-        """All headers in their order, repeats and binary values included, ours too."""
+        """All headers in their order, with repeated names, binary values and the `ps-` headers."""
         return list(self._record.headers() or ())
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """The headers as text, without ours; of a repeated name the last value. `headers` has all bytes."""
+        """The headers as text, without the `ps-` headers; of a repeated name the last value. See also `headers`."""
         return {
             name: "" if value is None else value.decode("utf-8", "surrogateescape")
             for name, value in self._record.headers() or ()
@@ -310,7 +313,7 @@ class Message:
 
     @property
     def message_id(self) -> str:
-        """The id that `publish` returned: the `ps-id` header if the message was relayed, else its position."""
+        """The id that `publish` returned: the `ps-id` header if there is one, else topic, partition and offset."""
         for name, value in self._record.headers() or ():
             if name == "ps-id" and value is not None:
                 return value.decode("utf-8", "replace")
@@ -318,12 +321,12 @@ class Message:
 
     @property
     def publish_time(self) -> datetime:
-        """When it was published, by the record's timestamp (the epoch's start if it has none)."""
+        """The time of the record's timestamp; 1970-01-01 if it has none."""
         return datetime.fromtimestamp(max(self._record.timestamp()[1], 0) / 1000, UTC)
 
     @property
     def delivery_attempt(self) -> int:
-        """Begins at 1; a nack, a deadline that passes and a death of the process add 1, a clean close adds nothing."""
+        """The attempt, from 1. A nack, a passed deadline and a crash add 1; a clean close adds nothing."""
         return self._attempt
 
     @property
@@ -338,24 +341,24 @@ class Message:
 
     @property
     def topic(self) -> str:
-        """The topic that it was read from."""
+        """The topic from which the message was read."""
         return self._record.topic() or ""
 
     @property
     def partition(self) -> int:
-        """The partition that it was read from."""
+        """The partition from which the message was read."""
         partition = self._record.partition()
         return -1 if partition is None else partition
 
     @property
     def offset(self) -> int:
-        """Its offset in the partition."""
+        """The message's offset in the partition."""
         offset = self._record.offset()
         return -1 if offset is None else offset
 
     @property
     def ack_id(self) -> str:
-        """Names this delivery, for `subscription.acknowledge`."""
+        """The id of this delivery, for `subscription.acknowledge`."""
         return self._sink.ack_id(self)
 
     def ack(self) -> None:
@@ -363,7 +366,7 @@ class Message:
         self._sink.ack(self)
 
     def nack(self, delay: float | None = None) -> None:
-        """Has the message delivered again, after `delay` seconds (0 to 604,800); by default after the backoff."""
+        """Asks for another delivery, after `delay` seconds (0 to 604,800); by default after the backoff."""
         self._sink.nack(self, delay)
 
     def extend(self, seconds: float) -> None:
@@ -371,22 +374,19 @@ class Message:
         self._sink.extend(self, seconds)
 
     def ack_with_response(self) -> AckFuture:
-        """Acks; the future resolves when the ack is durable. After that the message is never delivered again.
+        """Acks the message, and returns a future that resolves when the ack is durable.
 
-        It fails with `StaleAck` if the ack counts for nothing, and with another `AckError` if that isn't known.
+        After that the message is never delivered again. The future fails with `StaleAck` if the ack has no effect,
+        and with another `AckError` if it isn't known whether it has one.
         """
         return self._sink.ack_with_response(self)
 
     def json(self) -> object:
-        """The body decoded as JSON."""
+        """Returns the body, decoded as JSON."""
         try:
             return json.loads(self.data)
         except ValueError as error:
             raise FailedPrecondition(f"message {self.message_id} isn't JSON: {error}") from error
-
-    def record(self) -> object:
-        """The body decoded by the topic's schema."""
-        raise FailedPrecondition("schemas are not supported yet: use message.data or message.json()")
 
     def __repr__(self) -> str:
         key = "" if self.ordering_key is None else f" key={self.ordering_key!r}"

@@ -1,12 +1,12 @@
-"""What the client needs of a log: the doors through which `kafka` and `memory` come in.
+"""Protocols of all that the client needs of a log; `kafka` and `memory` implement them.
 
 Rules
-1. A port speaks our words and raises our errors (`kafka_pubsub.errors`) only.
+1. A port takes and returns our own values, and raises only our own errors (`kafka_pubsub.errors`).
 2. A `LogReader` belongs to the thread that calls `read`: all its methods are called there, and its listener's
    methods run inside `read` (or `close`), which may call them back. Only `settle` waits for a commit.
 3. A `LogWriter` may be used from any thread; delivery reports run inside `poll` or `flush`.
-4. Adapters don't import this module (they are siblings): they fit its Protocols by shape, and the values that
-   pass through it are in `model`.
+4. Adapters don't import this module (they are siblings): they have the methods of its Protocols, and the values
+   that its methods take and return are in `model`.
 """
 
 from __future__ import annotations
@@ -56,96 +56,102 @@ __all__ = [
 
 
 class RebalanceListener(Protocol):
-    """Told, inside `read`, what comes and goes. When a method returns, the reader answers the group."""
+    """A listener that a reader calls inside `read`, at a rebalance or an error.
+
+    When `assigned`, `revoked` or `lost` returns, the reader answers the group.
+    """
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
-        """New partitions; returns where to read each from. One left out is assigned paused and never read."""
+        """Returns where to read each new partition from. A partition left out is assigned paused and never read."""
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They go; commits are still accepted until this returns."""
+        """Prepares for the revoke of the partitions; commits are accepted until this returns."""
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are gone already (session expired): nothing may be committed."""
+        """Notes that the partitions are lost already (the session has expired): nothing may be committed."""
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        """The log reported an error, of one partition or of the connection."""
+        """Receives an error of the log: of one partition, or of the connection (`partition` is None)."""
 
 
 class LogReader(Protocol):
-    """A member of a consumer group, reading committed records."""
+    """A member of a consumer group that reads committed records."""
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None: ...
 
     def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
-        """Up to `max_records`, waiting up to `timeout` seconds for the first; errors go to the listener."""
+        """Returns up to `max_records` records and waits up to `timeout` seconds for the first.
+
+        Errors are passed to the listener.
+        """
 
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> Mapping[TopicPartition, Committed]:
-        """What the group has stored, one request for all.
+        """Returns the positions that the group has stored, by one request for all partitions.
 
-        `DeadlineExceeded` or `BrokerUnavailable` after `timeout` seconds (None: the adapter's own limit). It waits
-        while a transaction with offsets of any of them is open.
+        Raises `DeadlineExceeded` or `BrokerUnavailable` after `timeout` seconds (None: the adapter's own limit). It
+        waits while a transaction with offsets of any of the partitions is open.
         """
 
     def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """The same without waiting: what was stored before the open transactions.
+        """Returns the positions stored before any open transaction, without waiting for its end.
 
-        To learn who keeps one open; never a position to start from.
+        It serves to find the writer of the open transaction, never as a position to start from.
         """
 
     def membership(self) -> Membership | None:
-        """Our place as of the last assignment; None before one, and once it was revoked or lost.
+        """Returns the membership as of the last assignment; None before one, and after a revoke or loss.
 
-        It stays valid inside `revoked`, for the last transaction. Where the group moves on without calling back,
-        because our share stays the same (the protocol `consumer`), `read` takes over the place that we have then.
+        It stays valid inside `revoked`, for the last transaction. If a rebalance leaves our partitions as they are,
+        the protocol `consumer` doesn't call the listener: then `read` takes over the new membership.
         """
 
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
-        """Of each: everything below it was read, or can never be (markers, aborted records); no request is made.
+        """Returns the end of what was read of each partition, without a request.
 
-        The epoch is that of the last record or marker below, if it is known. Those that aren't assigned, or have no
-        position, are left out. What `read` hasn't returned yet is above it.
+        Every record below it was returned by `read`, or never can be (markers, aborted records). The epoch is that of
+        the last record or marker below it, if known. Partitions that aren't assigned or have no position are left out.
         """
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
-        """Those whose log had ended at our position when it was last asked for more; no request is made for it."""
+        """Returns the partitions whose log ended at our position at the last fetch, without a request."""
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The next offset to be written of each now, open transactions counted in; one request for all."""
+        """Returns the next offset to be written of each now, with open transactions, by one request for all."""
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
-        """Begins a commit, of which one at a time is possible; another one is answered as refused, and not sent.
+        """Begins a commit. While another one is unanswered, this one is answered as refused, and not sent.
 
-        `answered` is called once, from any thread, with an error or None for each partition. Also allowed inside
-        `revoked`.
+        `answered` is called once, from any thread, with an error or None for each partition. `commit` may also be
+        called inside `revoked`.
         """
 
     def unanswered(self) -> bool:
-        """Whether a commit is on its way."""
+        """Returns whether a commit is unanswered."""
 
     def settle(self) -> bool:
-        """Waits until a commit that is on its way was answered, and `answered` has returned.
+        """Waits until an unanswered commit was answered, and `answered` has returned.
 
-        False: that takes too long. It may still be stored, whatever we do in between; only the end of the membership
-        prevents it.
+        Returns False if that takes too long. Then the commit may still be stored later; only the end of the
+        membership prevents that.
         """
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The first offset still stored, and the next one to be written."""
+        """Returns the first offset still stored, and the next one to be written."""
 
     def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The same of many; as many requests as for one."""
+        """Returns what `log_range` does for many partitions, with no more requests than for one."""
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
     def pause(self, partitions: Sequence[TopicPartition]) -> None: ...
     def resume(self, partitions: Sequence[TopicPartition]) -> None: ...
     def close(self) -> None:
-        """Leaves the group (calls `revoked` for what it holds)."""
+        """Leaves the group, after calling `revoked` for the assigned partitions."""
 
 
-#: Called once for each appended record: error (the adapter's own, see `LogWriter.explain`) or None, and the
-#: stored record's coordinates.
+#: A callback, called once for each appended record with the adapter's error (see `LogWriter.explain`) or None,
+#: and the stored record.
 DeliveryReport = Callable[[object, StoredRecord], None]
 
 
@@ -160,33 +166,34 @@ class LogWriter(Protocol):
         headers: Sequence[Header] | None,
         on_delivery: DeliveryReport,
     ) -> None:
-        """Queues a record. `BufferError` when the queue is full: `poll` and try again."""
+        """Queues a record; raises `BufferError` when the queue is full: then call `poll` and try again."""
 
     def poll(self, timeout: float) -> int: ...
     def flush(self, timeout: float) -> int:
-        """Waits until everything was reported; returns how many were not."""
+        """Waits until every record was reported, and returns how many still weren't after `timeout` seconds."""
 
     def relearn(self, topic: str) -> int:
-        """Asks how many partitions the topic has, and spreads keys over so many from now on; returns the number.
+        """Asks for the topic's number of partitions, spreads keys over so many from now on, and returns it.
 
-        Only while nothing of the topic is queued: that keeps its partition. `BrokerUnavailable` if no broker answers.
+        Call it only while no record of the topic is queued, because queued records keep their partition. Raises
+        `BrokerUnavailable` if no broker answers.
         """
 
     def explain(self, error: object) -> PubSubError:
-        """The adapter's delivery error in our words."""
+        """Returns the adapter's delivery error as one of our errors."""
 
     def close(self) -> None: ...
 
 
 class Transactions(Protocol):
-    """One transactional writer under one id. Calls may block for some seconds, so they get a thread of their own.
+    """One transactional writer under one id. Its calls may block for seconds, so they run on a thread of their own.
 
-    Who begins anew after `UNKNOWN`: `fence` our own id, then read `committed()`, and go on from there.
+    To begin anew after `UNKNOWN`, the caller fences its own id, then reads `committed()` and goes on from there.
     """
 
     @property
     def transactional_id(self) -> str:
-        """For the metadata of commits: a reader that it holds up fences it."""
+        """The id that commits carry in their metadata: a reader that an open transaction holds up fences it."""
 
     def transact(
         self,
@@ -194,49 +201,50 @@ class Transactions(Protocol):
         positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
-        """Stores records and positions together, or neither. Nothing passes without a position: it is the fence.
+        """Stores records and positions together, or neither. A position is always needed, because it is the fence.
 
-        A call as `positions` is asked when the log has taken every record, within the time that a transaction may
-        stay open, and is given their offsets. Answered by None, the transaction is aborted; by `Further`, it takes
-        these records as well, and then what they say is committed.
+        If `positions` is a function, it is called with the offsets when the log has taken every record, and must
+        return before the transaction times out. If it returns None, the transaction is aborted; if it returns
+        `Further`, the transaction takes those records too, and then commits the positions of `Further`.
 
-        `STORED` is answered a few milliseconds before readers see it. An error is never raised, but for arguments
-        that no log could take (`InvalidArgument`).
+        Readers see the records a few milliseconds after the answer `STORED`. The only error raised is
+        `InvalidArgument`, for arguments that no log could take.
         """
 
     def fence(self, transactional_id: str) -> None:
-        """Ends what is open under the id and shuts out its writer; returns when it is over, or raises.
+        """Ends the open transaction of the id and fences its writer; returns when that is done, or raises.
 
-        Under our own id: the same, and we have a new writer.
+        With its own id, this object gets a new writer as well.
         """
 
     def close(self) -> None: ...
 
 
 class RecordFetch(Protocol):
-    """Reads single records again, outside of any group. For one thread at a time."""
+    """A reader of single records outside of any group. It is for one thread at a time."""
 
     def fetch(
         self, partition: TopicPartition, offsets: Sequence[int], max_bytes: int, timeout: float
     ) -> Fetched:
-        """Those of the offsets that are committed by now, lowest first.
+        """Returns the committed records among the offsets, lowest first.
 
-        Until `max_bytes` of bodies are reached (one record at least) or the time is up. An offset that is in neither
-        list of the answer: ask again.
+        It stops when `max_bytes` of bodies are reached (after one record at least) or the time is up. Ask again for
+        an offset that is in neither list of the answer.
         """
 
     def lost_tails(
         self, read: Mapping[TopicPartition, LogEnd], timeout: float
     ) -> Mapping[TopicPartition, int]:
-        """Of the logs that were read so far, those that have lost some of it, and the first offset that is lost.
+        """Returns the partitions that have lost records below the given ends, with the first lost offset of each.
 
-        What was lost may have been overwritten; only leader epochs tell that. What retention has deleted isn't lost.
+        Lost records may have been overwritten; only leader epochs tell that. Records that retention has deleted
+        aren't lost.
         """
 
     def fetch_all(
         self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
     ) -> Mapping[TopicPartition, Fetched]:
-        """The same of many partitions at once; `max_bytes` of each."""
+        """Returns what `fetch` does for many partitions at once; `max_bytes` is the limit for each."""
 
     def close(self) -> None: ...
 
@@ -247,48 +255,51 @@ class Admin(Protocol):
     def create_topic(
         self, name: str, partitions: int, replication: int | None, config: Mapping[str, str]
     ) -> TopicInfo:
-        """`AlreadyExists` if there is one."""
+        """Makes a topic; raises `AlreadyExists` if there is one of that name."""
 
     def delete_topic(self, name: str) -> None: ...
     def topic(self, name: str) -> TopicInfo:
-        """`NotFound` if there is none."""
+        """Returns the topic as it is now; raises `NotFound` if there is none."""
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None: ...
     def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Raises the topic's partitions and returns when all can be used; `InvalidArgument` unless it has fewer."""
+        """Raises the topic's number of partitions, and returns when all of them can be used.
+
+        Raises `InvalidArgument` unless the topic has fewer than `total`.
+        """
 
     def trim(self, topic: str, before: Mapping[int, int]) -> None:
-        """Deletes the records below an offset of each partition; one below the log's start changes nothing."""
+        """Deletes the records below an offset of each partition; an offset below the log's start changes nothing."""
 
     def topic_names(self) -> Sequence[str]: ...
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
-        """Where a committed reader would stand at the end of each partition now."""
+        """Returns the offset that a reader of committed records has at the end of each partition now."""
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The next offset to be written of each now, open transactions counted in; one request for all."""
+        """Returns the next offset to be written of each now, with open transactions, by one request for all."""
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The first offset still stored, and the next one to be written."""
+        """Returns the first offset still stored, and the next one to be written."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
-        """Commits for a group without members, all or none; `FailedPrecondition` if it has any."""
+        """Commits all positions or none for a group; raises `FailedPrecondition` if the group has members."""
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]: ...
     def group_members(self, group: str) -> int:
-        """How many members the group has now; 0 if it doesn't exist."""
+        """Returns the number of members that the group has now; 0 if it doesn't exist."""
 
     def delete_group(self, group: str) -> None: ...
     def metadata_limit(self) -> int | None:
-        """The least `offset.metadata.max.bytes` of all brokers; None: they don't tell, at least not us."""
+        """Returns the least `offset.metadata.max.bytes` of all brokers; None if this client may not read it."""
 
     def close(self) -> None: ...
 
 
 class Catalog(Protocol):
-    """What topics and subscriptions there are. Every change is checked against the latest state.
+    """The list of all topics and subscriptions. Every change is checked against the latest state.
 
-    `previous` is the record that the caller saw (None: there was none). If another writer changed it since,
-    the change is refused with `FailedPrecondition` and nothing is stored.
+    `previous` is the record that the caller saw (None if there was none). If another writer has changed the record
+    since, the change is refused with `FailedPrecondition` and nothing is stored.
     """
 
     def topics(self) -> Mapping[str, TopicRecord]: ...
@@ -301,11 +312,11 @@ class Catalog(Protocol):
 
 
 class Backend(Protocol):
-    """One cluster: makes the adapters. `app.PubSub` owns one and closes it."""
+    """A factory of the adapters for one cluster. `app.PubSub` owns one and closes it."""
 
     @property
     def address(self) -> str:
-        """Where the cluster is, for the commands that people are told to run."""
+        """The cluster's address, for the commands that error texts advise."""
 
     @property
     def admin(self) -> Admin: ...
@@ -313,10 +324,10 @@ class Backend(Protocol):
     def catalog(self) -> Catalog: ...
     def writer(self, batching: Batching, max_batch_bytes: int) -> LogWriter: ...
     def reader(self, group: str, member: str) -> LogReader:
-        """A new, unsubscribed member; `member` names it in the cluster's own tools."""
+        """Returns a new, unsubscribed reader; `member` is its name in the cluster's own tools."""
 
     def transactions(self, transactional_id: str) -> Transactions:
-        """A transactional writer; of two under one id the later one shuts the earlier out."""
+        """Returns a transactional writer; of two under one id the later one fences the earlier one."""
 
     def record_fetch(self) -> RecordFetch: ...
 

@@ -1,21 +1,21 @@
-"""The pipeline on Spark: the same topics, read and written natively, at any size.
+"""Reads and writes the topics of kafka_pubsub with Apache Spark, at any size.
 
     from kafka_pubsub_spark import messages
 
     messages(spark, "orders", bootstrap="localhost:9092").groupBy("ordering_key").count().show()
 
-Theory. A topic of ours is a Kafka topic whose records carry the user's bytes, so Spark's own Kafka source reads
-it and its own sink writes it: no copy, no export, no second order. What is ours is how a record becomes a row
-(`transforms/rows.py`, the only place) and a row becomes a record (`transforms/outgoing.py`).
+Theory. A topic is a Kafka topic whose records carry the user's bytes. So Spark's own Kafka source reads it and
+Spark's own sink writes it, without a copy or an export. This package adds how a record becomes a row (only in
+`transforms/rows.py`) and how a row becomes a record (`transforms/outgoing.py`).
 
 Rules
-1. `transforms/` are DataFrame to DataFrame and know no job; `jobs/` are thin and hold nothing worth testing
-   alone.
-2. Executors need Spark and, for Avro and sessions, Python with Arrow. They need neither librdkafka nor this
-   package installed: a session of ours sends it along.
-3. Modules import each other relatively: the package is called `kafka_pubsub_spark` where it is installed,
-   `spark` in a clone.
-4. Importing this, or a job, doesn't import pyspark: the command line lists jobs without it.
+1. The functions in `transforms/` turn DataFrames into DataFrames and don't depend on a job. The modules in `jobs/`
+   are thin: they contain no logic that needs a test of its own.
+2. Executors need Spark and, for Avro and sessions, Python with Arrow. They need no librdkafka, and this package
+   needn't be installed on them: `session` sends it to them.
+3. Modules import each other relatively, because the package is called `kafka_pubsub_spark` where it is installed,
+   and `spark` in a clone.
+4. Importing this package or a job doesn't import pyspark: the command line lists jobs without it.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""Which messages the next batch takes while a job with a watermark catches up: those of one span of time.
+"""Plans the batches with which a job with a watermark takes a backlog: each batch is one span of time.
 
-Theory. A watermark follows the newest message that was read. Spark bounds a batch by a count, and gives each partition
-its share of it: of a partition that holds an hour and one that holds a minute it reads the newest minute soon, and
-what is left of the hour is late then. A job that had run all the time would have read both as they were published. So
-a batch ends in all partitions at one moment of publishing, the latest at which it takes no more than it may.
+Theory. A watermark follows the newest message that was read. Spark bounds a batch by a count, of which each partition
+gets a share. If one partition holds an hour and another one a minute, Spark has soon read the newest minute, and the
+rest of the hour is late. A job that had always run would have read both as they were published. So a batch ends in all
+partitions at the same moment of publishing: the latest one with which the batch isn't too large.
 
-Spark's source has no such bound for a stream. But its log of offsets is written ahead: a batch that is in the log and
-not among the commits is run, as after a crash, with just these offsets. So a batch that we plan is put there, and Spark
-runs it once; all else (state, commits, what happens after a kill) stays Spark's.
+Spark's source has no such bound for a stream. But Spark writes its log of offsets ahead: it runs a batch that is in the
+log and not committed with exactly these offsets, as after a crash. So this module writes the batch that it plans into
+that log, and Spark runs it once. Spark still does all the rest (state, commits, recovery after a kill).
 
 Rules
-1. What is left is given to Spark as it is once it fits into one batch. From then on a batch takes all that came
-   meanwhile, which is a span of time as well.
-2. A log that has a batch which isn't committed gets no other: that batch is run first.
-3. A moment is one millisecond. Where more messages than a batch may take were published in one, it takes them all.
-4. A message whose time lies in the future holds its partition up to the end. What is late by that is counted as any.
+1. As soon as the rest of a backlog fits into one batch, Spark plans it itself. From then on a batch takes all messages
+   that came meanwhile, which is a span of time as well.
+2. No batch is planned while the log has one that isn't committed: Spark runs that one first.
+3. A moment is one millisecond. If more messages than a batch may have were published in it, the batch takes them all.
+4. A message whose time is in the future holds back the rest of its partition until the end of the backlog. Messages
+   that are late because of that are counted like other late messages.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "batch_of", "is_open", "plan", "put"]
 
-#: Settings of Spark that belong to a checkpoint: its first batch notes them, later ones copy them.
+#: Settings of Spark that belong to a checkpoint: its first batch stores them, and later batches copy them.
 _SETTINGS = (
     "spark.sql.shuffle.partitions",
     "spark.sql.streaming.stateStore.providerClass",
@@ -56,14 +57,14 @@ Offsets = Mapping[int, int]
 
 
 class Batch(NamedTuple):
-    """What Spark's log says of a batch: where it ends, and the watermark (ms) when it was planned."""
+    """A batch in Spark's log: its end in each partition, and the watermark (ms) when it was planned."""
 
     ends: Mapping[str, Offsets]
     watermark: int
 
 
 def plan(cluster: Cluster, topic: str, checkpoint: Files, most: int) -> Offsets | None:
-    """Where the next batch ends in each partition; None: what is left is no more than `most` messages."""
+    """Returns where the next batch ends in each partition; None if no more than `most` messages are left."""
     noted = ownership.committed_offsets(checkpoint).get(topic, {})
     beginnings = {at.partition: offset for at, offset in cluster.beginnings([topic]).items()}
     ends = {at.partition: offset for at, offset in cluster.ends([topic]).items()}
@@ -75,11 +76,11 @@ def plan(cluster: Cluster, topic: str, checkpoint: Files, most: int) -> Offsets 
         found = {at.partition: offset for at, offset in cluster.offsets_at([topic], moment).items()}
         return {number: max(begun[number], min(end, found.get(number, end))) for number, end in ends.items()}
 
-    # All before `low` fits into a batch, all before `high` doesn't.
+    # The messages before `low` fit into a batch, those before `high` don't.
     low, high = 0, int(time.time() * 1000) + 1
     fits, rest = until(low), until(high)
     if _size(begun, rest) <= most:
-        # Times in the future: there is no moment that parts them from the others.
+        # The messages beyond `rest` lie behind one whose time is in the future; Spark plans their batch itself.
         return rest if _size(begun, rest) else None
     while high - low > 1 and _size(begun, fits) < most * 0.8:
         middle = (low + high) // 2
@@ -96,12 +97,12 @@ def _size(begun: Offsets, ends: Offsets) -> int:
 
 
 def is_open(checkpoint: Files) -> bool:
-    """Whether the log has a batch that isn't committed, so that Spark runs it first."""
+    """Returns whether the log has a batch that isn't committed, which Spark runs first."""
     return _last_planned(checkpoint) > ownership.last_batch(checkpoint)
 
 
 def put(checkpoint: Files, spark: SparkSession, topic: str, ends: Offsets) -> None:
-    """Writes the next batch into Spark's log; `FailedPrecondition` if another driver was quicker."""
+    """Writes the next batch into Spark's log; `FailedPrecondition` if another driver has written it."""
     last = ownership.last_batch(checkpoint)
     if last < 0:
         settings, watermark = {name: spark.conf.get(name) for name in _SETTINGS}, 0
@@ -121,7 +122,7 @@ def put(checkpoint: Files, spark: SparkSession, topic: str, ends: Offsets) -> No
 
 
 def batch_of(checkpoint: Files, number: int) -> Batch | None:
-    """A batch of Spark's log; None if there is none."""
+    """Reads a batch from Spark's log; None if it isn't there."""
     if number < 0 or not checkpoint.exists(f"offsets/{number}"):
         return None
     facts, source = (_line(checkpoint, f"offsets/{number}", line) for line in (1, 2))

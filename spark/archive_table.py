@@ -1,10 +1,10 @@
-"""Archives: what topics held, as a Delta table.
+"""Reads archives, which are Delta tables of topics' messages, and copies parts of them to plain files.
 
     archived(spark, "/data/archive").where("topic = 'orders' AND date >= '2026-01-14'").show()
 
 Rules
-1. An archive belongs to one query: batches of another checkpoint would bring the same messages again.
-2. A plain copy of a range (`export`) is written to a directory that is empty or not there.
+1. An archive belongs to one query: batches of another checkpoint would add the same messages again.
+2. `export` writes its copy only to a directory that is empty or doesn't exist.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ARCHIVE = Layout(
 
 
 def archive_table(spark: SparkSession, where: str, *, option: str = "") -> Table:
-    """The table of an archive, which may not be there yet; `FailedPrecondition` if something else is there.
+    """Returns the table of an archive, which may not exist yet; `FailedPrecondition` if something else is there.
 
-    `option` is the command's option that gave `where`: errors name it.
+    `option` is the command's option that gave `where`, for errors (default: none).
     """
     found = Table(spark, where, ARCHIVE, option=option)
     found.check()
@@ -42,10 +42,11 @@ def archive_table(spark: SparkSession, where: str, *, option: str = "") -> Table
 
 
 def archived(spark: SparkSession, where: str) -> DataFrame:
-    """What an archive holds, each message once: the columns of `messages`, `archived_at` and `date`.
+    """Returns the messages of an archive, each once: the columns of `messages`, `archived_at` and `date`.
 
     `where` is a path or a name (`schema.table`, `catalog.schema.table`). Filter by `topic` and `date` (UTC) first:
-    only their files are read. `publish_time`, `ordering_key`, `partition` and `offset` skip files as well.
+    Spark then reads only their files. Filters by `publish_time`, `ordering_key`, `partition` and `offset` skip files as
+    well.
 
     Example:
         archived(spark, "/data/archive").where("topic = 'orders' AND date >= '2026-01-14'").show()
@@ -63,10 +64,10 @@ def export(
     until: datetime | None = None,
     option: str = "",
 ) -> int:
-    """Copies messages of an archive to Parquet files by topic and date; returns how many.
+    """Copies messages of an archive to Parquet files by topic and date, and returns how many it copied.
 
-    `topics`: only these (default: all). `since` and `until`: only messages published from then on, and before then
-    (default: all). `option` is as for `archive_table`.
+    `topics` are the topics to copy (default: all). Only messages that were published at or after `since` and before
+    `until` are copied (default: all). `option` is as for `archive_table`.
     """
     from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""What an audit counts: messages, bytes, keys by partition and over time; how long messages took to an archive.
+"""Counts an audit's messages, bytes and keys by partition and over time, and measures the delays of an archive.
 
 Rule: one pass counts by partition and by span of time.
 """
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Counts", "counted", "delays"]
 
-#: Seconds, the upper bounds of the bars of the plot of delays.
+#: The upper bounds of the bars in the plot of delays, in seconds.
 DELAYS = (0.01, 0.1, 1, 10, 60, 600, 3600, 86_400)
 _NONE: dict[str, Any] = {"messages": 0, "bytes": 0, "keys": 0, "first": None, "last": None}
 
 
 class Counts(NamedTuple):
-    """What `counted` found."""
+    """The counts that `counted` returns."""
 
     spans: Spans
     partitions: Mapping[int, Mapping[str, Any]]
-    #: Of each span the number of messages.
+    #: The number of messages in each span.
     over_time: Mapping[int, int]
-    #: Messages with an id that their publisher gave.
+    #: How many messages have an id that their publisher gave.
     given: int
 
     def by_partition(self, ranges: Mapping[int, tuple[int, int]]) -> list[dict[str, Any]]:
-        """Every partition, also those that are empty, with the offsets that were read."""
+        """Lists the counts of every partition, also of empty ones, with the offsets that were read."""
         return [
             {
                 "partition": number,
@@ -50,7 +50,7 @@ class Counts(NamedTuple):
         return self.partitions.get(number, _NONE)
 
     def by_span(self) -> dict[str, Any]:
-        """How many messages were published when."""
+        """Returns how many messages were published in each span of time."""
         return {
             "begins_s": self.spans.begins_s,
             "step_s": self.spans.step_s,
@@ -60,9 +60,9 @@ class Counts(NamedTuple):
 
 
 def counted(kept: DataFrame, spans: Spans | None) -> Counts:
-    """Counts what an audit keeps of messages; `spans` None: there is no time to count by."""
+    """Counts the messages that an audit has stored; with `spans` None they aren't counted by time."""
     span = F.lit(OUTSIDE) if spans is None else spans.of(F.col("publish_time"))
-    told = (
+    noted = (
         kept.withColumn("span", span)
         .groupingSets([["partition"], ["span"]], "partition", "span")
         .agg(
@@ -70,24 +70,27 @@ def counted(kept: DataFrame, spans: Spans | None) -> Counts:
             F.count("*").alias("messages"),
             F.sum("size").alias("bytes"),
             F.approx_count_distinct("key").alias("keys"),
-            # As numbers: a timestamp that is brought to the driver gets the driver's time zone.
+            # Times are read as numbers, because Spark would give timestamps the driver's time zone.
             F.unix_micros(F.min("publish_time")).alias("first"),
             F.unix_micros(F.max("publish_time")).alias("last"),
             F.count("given").alias("given"),
         )
         .collect()
     )
-    found = {row.partition: row.asDict() for row in told if not row.by_span}
-    over_time = {row.span: row.messages for row in told if row.by_span}
+    found = {row.partition: row.asDict() for row in noted if not row.by_span}
+    over_time = {row.span: row.messages for row in noted if row.by_span}
     return Counts(spans or Spans(0, 1, 0), found, over_time, sum(each["given"] for each in found.values()))
 
 
 def delays(archived: DataFrame, spans: Spans | None) -> dict[str, Any]:
-    """Seconds between publishing and archiving: percentiles, how many are below each of `DELAYS`, and over time."""
+    """Measures the seconds between publishing and archiving.
+
+    The result has percentiles, how many messages took no longer than each of `DELAYS`, and percentiles by span of time.
+    """
     spans = spans or Spans(0, 1, 0)
     seconds = F.col("archived_at").cast("double") - F.col("publish_time").cast("double")
     bars = [F.count_if(seconds <= bound).alias(f"b{at}") for at, bound in enumerate(DELAYS)]
-    told = (
+    noted = (
         archived.withColumn("span", spans.of(F.col("publish_time")))
         .groupingSets([[], ["span"]], "span")
         .agg(
@@ -98,10 +101,10 @@ def delays(archived: DataFrame, spans: Spans | None) -> dict[str, Any]:
         )
         .collect()
     )
-    whole = next((row.asDict() for row in told if row.whole), {})
+    whole = next((row.asDict() for row in noted if row.whole), {})
     p50, p90, p99, most = whole.get("shares") or [0.0] * 4
     below = {str(bound): whole.get(f"b{at}", 0) for at, bound in enumerate(DELAYS)}
-    by_span = {row.span: row.shares for row in told if not row.whole}
+    by_span = {row.span: row.shares for row in noted if not row.whole}
     over = {
         name: [by_span[at][share] if at in by_span else None for at in range(spans.number)]
         for name, share in (("p50", 0), ("p99", 2))

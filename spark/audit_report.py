@@ -1,7 +1,7 @@
-"""The page of an audit, made from the facts that it prints: for a reader who hasn't seen the command.
+"""Makes the page of an audit from the audit's facts, for a reader who hasn't seen the command.
 
 Rules
-1. The verdict comes first, and beside it what wasn't checked.
+1. The outcome comes first, and beside it what wasn't checked.
 2. Every time is UTC and says so.
 3. More partitions than `DRAWN` are shown as a distribution.
 """
@@ -36,9 +36,9 @@ from .html_report import (
 
 __all__ = ["DRAWN", "LINK", "made"]
 
-#: Partitions that have a bar each; of more, the distribution is shown.
+#: Up to so many partitions have a bar each; with more, the page shows their distribution.
 DRAWN = 32
-#: Findings that are shown before the reader opens the rest.
+#: How many findings are shown before the reader opens the rest.
 OPEN = 20
 _STATES = ("acked", "waiting", "parked", "dead")
 #: Seconds between two marks on an axis of time.
@@ -62,12 +62,12 @@ _EXPLAINED = {
 
 
 class _Link(click.ParamType[str]):
-    """The address of a page that shows a record, with places for topic, partition and offset."""
+    """The address of a page that shows a record, with placeholders for topic, partition and offset."""
 
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text, if records can be told apart by it."""
+        """Returns the text if it is a web address with all placeholders; fails otherwise."""
         text = str(value)
         if not text.startswith(("http://", "https://")):
             self.fail(f"{text!r} isn't an address: begin it with https:// or http://", param, ctx)
@@ -80,7 +80,10 @@ LINK = _Link()
 
 
 def made(facts: Mapping[str, Any], link: str | None = None) -> str:
-    """The page. `link` is an address with {topic}, {partition} and {offset}; None: findings link to themselves."""
+    """Makes the page.
+
+    `link` is an address with {topic}, {partition} and {offset} (default: findings link to themselves).
+    """
     sections = [("What was read", _read(facts)), ("Checks", _checks(facts))]
     if facts["findings"]:
         sections.append(("Findings", _findings(facts, link)))
@@ -93,11 +96,11 @@ def made(facts: Mapping[str, Any], link: str | None = None) -> str:
     if "archive" in facts:
         sections.append(("From publishing to the archive", _archive(facts)))
     foot = f"Made by kafka-pubsub spark run audit at {_time(facts['read']['began'])}. All times are UTC."
-    return page(f"Audit of {facts['topic']}", _verdict(facts), sections, foot=foot)
+    return page(f"Audit of {facts['topic']}", _conclusion(facts), sections, foot=foot)
 
 
 def _found(facts: Mapping[str, Any]) -> dict[str, int]:
-    """How many findings there are of each kind, in all steps."""
+    """Counts the findings of each kind, over all steps."""
     counts: dict[str, int] = {}
     for step in facts["steps"].values():
         for kind, count in step.items():
@@ -105,7 +108,7 @@ def _found(facts: Mapping[str, Any]) -> dict[str, int]:
     return counts
 
 
-def _verdict(facts: Mapping[str, Any]) -> Markup:
+def _conclusion(facts: Mapping[str, Any]) -> Markup:
     news = " new" if facts["read"]["since"] is not None else ""
     read = f"{facts['messages']:,}{news} messages were read; {len(facts['steps'])} checks were made."
     if facts["ok"]:
@@ -126,7 +129,7 @@ def _unchecked(facts: Mapping[str, Any]) -> str:
 
 
 def _not_checked(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Checks that weren't asked for, and the option that asks for them."""
+    """Lists the checks that weren't requested, each with the option that requests it."""
     left = []
     if facts["read"]["sequence"] is None:
         left.append(("order of the log", "--sequence gives each message's number within its key"))
@@ -140,7 +143,7 @@ def _read(facts: Mapping[str, Any]) -> Markup:
     offsets = sum(each["end"] - each["beginning"] for each in facts["partitions"])
     first, last = read["first"], read["last"]
     span = "no messages" if first is None else f"{_time(first)} to {_time(last)}"
-    told = {
+    given = {
         "Topic": facts["topic"],
         "Cluster": read["bootstrap"],
         "Cluster id": read["cluster"],
@@ -153,10 +156,10 @@ def _read(facts: Mapping[str, Any]) -> Markup:
     }
     if facts["read"]["since"] is not None:
         since = f"the audit of {_time(facts['read']['since'])} ended; {facts['before']:,} messages before"
-        told["Only what came since"] = since
+        given["Only what came since"] = since
     if "archive" in facts:
-        told["Archive"] = facts["archive"]["path"]
-    return definitions(told)
+        given["Archive"] = facts["archive"]["path"]
+    return definitions(given)
 
 
 def _checks(facts: Mapping[str, Any]) -> Markup:
@@ -202,7 +205,7 @@ def _findings(facts: Mapping[str, Any], link: str | None) -> Markup:
 
 
 def _finding(found: Mapping[str, Any], number: int, link: str | None) -> dict[str, Any]:
-    # An offset of -1 stands for a whole partition: there is no record to link to.
+    # An offset of -1 stands for a whole partition, which has no record to link to.
     where = f"{found['topic']} {found['partition']}" + (f":{found['offset']}" if found["offset"] >= 0 else "")
     names = ("topic", "partition", "offset")
     at = f"finding-{number}"
@@ -287,7 +290,7 @@ def _partitions(found: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _distribution(counts: Sequence[int]) -> Markup:
-    """How many partitions hold how many messages."""
+    """Draws how many partitions hold how many messages."""
     low, high = min(counts), max(counts)
     bins = min(24, high - low + 1)
     width = (high - low + 1) / bins
@@ -308,22 +311,22 @@ def _distribution(counts: Sequence[int]) -> Markup:
 
 
 def _archive(facts: Mapping[str, Any]) -> Markup:
-    found, told = facts["archive"], facts["archive"]["delays"]
+    found, given = facts["archive"], facts["archive"]["delays"]
     behind = sum(found["behind"].values())
     figures = [
-        ("archived", f"{told['messages']:,}", "messages", ""),
+        ("archived", f"{given['messages']:,}", "messages", ""),
         ("behind", f"{behind:,}", "offsets", "warn" if behind else "ok"),
-        *((name, duration(told[key]), "after publishing", "") for name, key in _PERCENTILES.items()),
+        *((name, duration(given[key]), "after publishing", "") for name, key in _PERCENTILES.items()),
     ]
     parts = [tiles(figures)]
-    if told["messages"]:
+    if given["messages"]:
         ranges, before, named = {}, 0, "up to"
-        for bound, count in told["below"].items():
+        for bound, count in given["below"].items():
             ranges[f"{named} {duration(float(bound))}"] = count - before
             before = count
-        ranges["longer"] = told["messages"] - before
+        ranges["longer"] = given["messages"] - before
         parts.append(bars(ranges))
-    over = told["over_time"]
+    over = given["over_time"]
     if over["p50"]:
         begin, step = over["begins_s"], over["step_s"]
         label = "Time from publishing to the archive, by the time of publishing (UTC)"
@@ -336,7 +339,7 @@ _PERCENTILES = {"half within": "p50", "90 % within": "p90", "99 % within": "p99"
 
 
 def _times(begin: float, end: float) -> list[Tick]:
-    """Marks at round times."""
+    """Returns marks at round times for an axis from `begin` to `end` (seconds since 1970)."""
     span = end - begin
     step = next((each for each in _STEPS if span / each <= 6), 0)
     if not step:
@@ -349,7 +352,7 @@ def _times(begin: float, end: float) -> list[Tick]:
     return found
 
 
-#: How a time is written on an axis that is at least so many seconds long.
+#: The format of times on an axis that is at least so many seconds long.
 _FORMS = ((5 * 86_400, "%m-%d"), (86_400, "%m-%d %H:%M"), (600, "%H:%M"), (0, "%H:%M:%S"))
 
 

@@ -1,13 +1,13 @@
-"""What an audit leaves for the next one: how far it came, what it found, and each key's last number.
+"""Keeps for the next audit how far this one came, what it found, and each key's last number.
 
-Theory. Two Delta tables. One has a row for each finding and one for each audit that ended, whose `progress` is JSON; an
-audit writes them all in one commit, so it has ended or it hasn't. The other one, beside it, has the highest number of
-each key, for --sequence. It is written before, and the row of progress says which version of it belongs to it: what an
-audit wrote that didn't end is in a later version, and the next audit replaces it. Else an audit adds the numbers of the
-keys that it has seen, which is quicker than to look for each; the highest of a key counts.
+Theory. There are two Delta tables. The first one has a row for each finding, and a row with `progress` (JSON) for each
+audit that ended. An audit writes all its rows in one commit, so it has ended or it hasn't. The second table has the
+highest number of each key, for --sequence. An audit writes it first, and its row of progress names the version that it
+wrote. If an audit fails in between, its numbers are in a later version, and the next audit replaces them. Otherwise an
+audit adds the numbers of the keys that it has seen, which is quicker than an update; a key's highest number counts.
 
 Rules
-1. The next audit begins where the last one ended only if what lies between can be judged by what was kept. Else
+1. The next audit begins where the last one ended only if the kept data is enough to check what came since. Otherwise
    `restart` says why not, and everything is read again.
 2. A number that an earlier audit has seen counts as a reorder, whichever message had it.
 """
@@ -39,12 +39,12 @@ _COLUMNS = (
     "topic string, run int, at timestamp, step string, kind string, partition int, offset bigint, key string, "
     "said string, progress string"
 )
-#: Audits after which small and replaced files are cleaned up.
+#: After so many audits small files are put together and replaced files deleted.
 _CLEANED = 50
 
 
 class AuditState:
-    """What the audits of one topic have kept."""
+    """The tables in which the audits of one topic keep their state."""
 
     def __init__(self, spark: SparkSession, where: str, topic: str) -> None:
         self._spark = spark
@@ -56,7 +56,7 @@ class AuditState:
         #: When the last audit ended (ISO 8601, UTC).
         self.last_at = ""
         self.last = self._last()
-        #: How many audits there were.
+        #: The number of this audit; the first one is 0.
         self.run = 0 if self.last is None else int(self.last["run"]) + 1
 
     def _rows(self) -> DataFrame:
@@ -66,7 +66,7 @@ class AuditState:
         if self._table.query() is None:
             return None
         ended = self._rows().where(F.col("kind") == _PROGRESS)
-        # As a number: a timestamp that is brought to the driver gets the driver's time zone.
+        # The time is read as a number, because Spark would give a timestamp the driver's time zone.
         at = F.unix_seconds("at").alias("at")
         rows = ended.orderBy(F.col("run").desc()).select("run", at, "progress").limit(1).collect()
         if not rows:
@@ -75,7 +75,7 @@ class AuditState:
         return {**json.loads(rows[0].progress), "run": rows[0].run}
 
     def restart(self, now: Mapping[str, Any], beginnings: Mapping[int, int]) -> str | None:
-        """Why everything must be read again; None: the next audit may begin where the last one ended."""
+        """Returns why everything must be read again; None if this audit may begin where the last one ended."""
         if self.last is None:
             return "no audit of this topic is kept"
         if self.last["topic_id"] != now["topic_id"]:
@@ -90,23 +90,23 @@ class AuditState:
         return None
 
     def ends(self) -> dict[int, int]:
-        """Where the last audit ended."""
+        """Returns the offset of each partition at which the last audit ended."""
         return _numbered((self.last or {}).get("ends", {}))
 
     def archived(self, address: str) -> dict[int, int]:
-        """Up to where this archive was compared."""
-        told = (self.last or {}).get("archive") or {}
-        return _numbered(told.get("reached", {})) if told.get("address") == address else {}
+        """Returns the offset of each partition up to which this archive was compared."""
+        stored = (self.last or {}).get("archive") or {}
+        return _numbered(stored.get("reached", {})) if stored.get("address") == address else {}
 
     def numbers(self) -> DataFrame | None:
-        """Each key's highest number, its topic and its partition, as the last audit that ended has seen them."""
+        """Returns each key's highest number, topic and partition, as of the last audit that ended; None: none."""
         version = (self.last or {}).get("numbers")
         if version is None:
             return None
         return highest(self._numbers.read(version=version).where(F.col("topic") == self._topic))
 
     def earlier(self) -> dict[str, int]:
-        """What earlier audits have found, by kind."""
+        """Counts the findings of earlier audits by kind."""
         if self._table.query() is None:
             return {}
         found = self._rows().where(F.col("kind") != _PROGRESS).groupBy("kind").count().collect()
@@ -120,12 +120,12 @@ class AuditState:
         *,
         whole: bool,
     ) -> None:
-        """Ends an audit: `whole` if it has read everything."""
+        """Stores an audit that ended; `whole` says that it didn't go on from an earlier one."""
         version = None if numbers is None else self._keep_numbers(numbers, whole)
         now = datetime.now(UTC)
         common = {"topic": self._topic, "run": self.run, "at": now}
-        told = json.dumps({**progress, "numbers": version})
-        rows = [{**common, "kind": _PROGRESS, "progress": told}, *({**common, **each} for each in findings)]
+        stored = json.dumps({**progress, "numbers": version})
+        rows = [{**common, "kind": _PROGRESS, "progress": stored}, *({**common, **each} for each in findings)]
         names = [each.split()[0] for each in _COLUMNS.split(", ")]
         frame = self._spark.createDataFrame(
             [tuple(row.get(name) for name in names) for row in rows], _COLUMNS
@@ -147,7 +147,7 @@ class AuditState:
 
     def _keep_numbers(self, numbers: DataFrame, whole: bool) -> int:
         known, query = None if whole else self.numbers(), f"audit of {self._topic}"
-        # Another version than the last audit's: it has rows of another topic, or of an audit that didn't end.
+        # If the version isn't the last audit's, the table has rows of another topic or of an audit that didn't end.
         if known is None or self._is_cleaned or self._numbers.version() != (self.last or {}).get("numbers"):
             rows = numbers if known is None else highest(known.unionByName(numbers))
             self._numbers.replace(rows, f"topic = '{self._topic}'", query)
@@ -156,6 +156,6 @@ class AuditState:
         return self._numbers.version()
 
 
-def _numbered(told: Mapping[str, int]) -> dict[int, int]:
-    """JSON has no numbers as names."""
-    return {int(number): offset for number, offset in told.items()}
+def _numbered(stored: Mapping[str, int]) -> dict[int, int]:
+    """Turns the names of a JSON object back into the numbers that they were."""
+    return {int(number): offset for number, offset in stored.items()}

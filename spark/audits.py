@@ -1,15 +1,15 @@
-"""The audit of a topic: the publisher's order, the archive beside the log, the subscriptions' state.
+"""Audits a topic: the publisher's order, the archive compared with the log, and the state of the subscriptions.
 
-Theory. Everything is read up to ends that are noted first, so that all steps speak of the same messages. Each
-step is a DataFrame of findings; most are empty, and only what is found is brought to the driver, `LISTED` of
-each step at most.
+Theory. The audit reads up to ends that it notes first, so that all steps check the same messages. Each step makes a
+DataFrame of findings. Most of these are empty, and only findings are brought to the driver, at most `LISTED` of each
+step.
 
 Rules
-1. The topic is read once. What the steps look at (places, keys, numbers, sizes, a hash of what is compared) is kept on
-   the executors' disks, without the bodies. Only --expect looks at bodies, and reads them once more.
-2. What moves while it is looked at is no finding (`transforms/subscriptions.py`).
-3. An audit that goes on from an earlier one judges what came since. It reads further back only as far as an archive
-   was not compared, and for what a subscription hasn't finished.
+1. The topic is read once. The columns that the steps need (offsets, keys, numbers, sizes, a hash of the bytes that are
+   compared) are kept on the executors' disks, without the bodies. Only --expect reads the bodies, once more.
+2. What changes during the audit isn't a finding (`transforms/subscriptions.py`).
+3. An audit that goes on from an earlier one checks the messages that came since. It reads earlier messages only where
+   the archive wasn't compared yet, and where a subscription hasn't finished them.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ if TYPE_CHECKING:
 
 __all__ = ["LISTED", "Audit", "Step", "SubscriptionAudit"]
 
-#: Findings of a step that are listed; the rest is counted.
+#: How many findings of a step are listed; the others are only counted.
 LISTED = 1000
-#: Behind every offset.
+#: Greater than every offset.
 _NEVER = 2**62
 
 
 @dataclass
 class Step:
-    """What one look found: how many of each kind, and the first of them."""
+    """The result of one check: the number of findings of each kind, and the first findings."""
 
     name: str
     counts: dict[str, int] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
-    #: What to do about them; empty: nothing.
+    #: What the user can do about the findings; empty: nothing is advised.
     advice: str = ""
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Whether the check found nothing."""
         return not self.counts
 
 
 @dataclass
 class SubscriptionAudit:
-    """What a subscription has done, in messages."""
+    """How many messages of the topic a subscription has in each state, and the findings about it."""
 
     name: str
     acked: int
@@ -83,7 +83,10 @@ class SubscriptionAudit:
 
 
 class Audit:
-    """One look at one topic. `sequence` and `archive`: what is judged beside the log itself."""
+    """One audit of one topic.
+
+    `sequence` is the SQL expression for a message's number, `archive` the archive to compare (default of both: None).
+    """
 
     def __init__(
         self,
@@ -105,8 +108,8 @@ class Audit:
         self._kept: DataFrame | None = None
         self._counted_messages = 0
         self._given_ids: int | None = None
-        # Spark looks for the first findings in one partition, then in four more ...; as there are none, in all, on a
-        # core, then on four.
+        # For the first findings Spark searches one partition, then four more, and so on. There are mostly none, so
+        # all partitions are searched at once, on all cores.
         spark.conf.set("spark.sql.limit.initialNumPartitions", "1000000")
         with cluster_of(spark, connection) as cluster:
             if topic not in cluster.topics():
@@ -117,7 +120,8 @@ class Audit:
             self.topic_id = cluster.topic_id(topic)
             times = cluster.times(topic)
         self.spans = None if times is None else spans_of(*times)
-        #: Where what is judged begins, where it is read from, and up to where the archive was compared before.
+        #: For each partition the offset from which messages are checked, the one from which they are read (`_start`),
+        #: and the one up to which an earlier audit compared the archive (`_compared`).
         self.since: Mapping[int, int] = self.beginnings
         self._start: dict[int, int] = dict(self.beginnings)
         self._compared: Mapping[int, int] = {}
@@ -129,9 +133,10 @@ class Audit:
         since: Mapping[int, int] | None = None,
         compared: Mapping[int, int] | None = None,
     ) -> None:
-        """Looks at the subscriptions, and finds out from where the topic must be read.
+        """Takes a snapshot of each subscription, and determines from which offsets the topic must be read.
 
-        `since` is where an earlier audit ended, and `compared` up to where it had compared the archive.
+        `since` are the offsets at which an earlier audit ended, and `compared` those up to which it compared the
+        archive.
         """
         for each in subscriptions:
             self._note(f"subscription {each.name}")
@@ -157,31 +162,31 @@ class Audit:
         return self.since == self.beginnings
 
     def close(self) -> None:
-        """Lets go of what was kept."""
+        """Frees what `kept` stored on the executors."""
         if self._kept is not None:
             self._kept.unpersist()
 
     def messages(self) -> DataFrame:
-        """The topic up to the noted ends, with bodies; each look at it reads it."""
+        """Returns the topic's messages up to the noted ends, with bodies; each use of them reads the topic again."""
         return rows(self._records(self.topic, None, self._start), retry_topics=may_be_retry(self.topic))
 
     def kept(self) -> DataFrame:
-        """Of each message what the steps look at (rule 1)."""
+        """Returns the columns of each message that the steps need, which the executors store (rule 1)."""
         if self._kept is None:
             found = self.messages()
             size = F.coalesce(F.length("data"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
-            told = {"size": size, "given": F.when(_has_id(), F.col("message_id"))}
+            wanted = {"size": size, "given": F.when(_has_id(), F.col("message_id"))}
             if self.sequence is not None:
-                told["number"] = number_of(found, self.sequence)
+                wanted["number"] = number_of(found, self.sequence)
             if self._archive is not None:
-                told["content"] = content_of()
-            columns = [column.alias(name) for name, column in told.items()]
+                wanted["content"] = content_of()
+            columns = [column.alias(name) for name, column in wanted.items()]
             found = found.select("topic", "partition", "offset", "key", "publish_time", *columns)
             self._kept = found.persist(StorageLevel.DISK_ONLY)
         return self._kept
 
     def _judged(self) -> DataFrame:
-        """What is kept, without what an earlier audit has judged."""
+        """Returns the stored messages without those that an earlier audit has checked."""
         return self.kept() if self._start == self.since else self._from(self.since)
 
     def _from(self, offsets: Mapping[int, int]) -> DataFrame:
@@ -203,7 +208,7 @@ class Audit:
             if ends is None
             else {at.partition: end for at, end in ends.items() if at.topic == topic}
         )
-        # What retention takes while this reads is noticed by the comparison, which names it.
+        # If retention deletes messages meanwhile, the comparison with the archive names them.
         return raw_records(
             self.spark,
             topic,
@@ -214,7 +219,7 @@ class Audit:
         )
 
     def volume(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Messages, bytes, keys and times of each partition; and how many messages were published when."""
+        """Counts the messages, bytes, keys and times of each partition, and the messages of each span of time."""
         self._note("reading and counting")
         found = counted(self._judged(), self.spans)
         self._given_ids = found.given
@@ -224,31 +229,31 @@ class Audit:
         return partitions, found.by_span()
 
     def order(self, before: DataFrame | None = None) -> Step:
-        """The log by the publisher's numbers; `before` is what an earlier audit has seen of each key."""
+        """Checks the log by the publisher's numbers; `before` has each key's highest number of earlier audits."""
         self._note("order of the log")
         return self._step("order of the log", out_of_order(self.numbers(), before))
 
     def numbers(self) -> DataFrame:
-        """The keyed messages with their number."""
+        """Returns the checked messages that have a key, with their number."""
         return self._judged().where("key is not null")
 
     def highest(self) -> DataFrame:
-        """Each key's highest number."""
+        """Returns each key's highest number."""
         return highest(self.numbers())
 
     def expectations(self, conditions: Sequence[str], bodies: Bodies) -> Step:
-        """Messages of which a condition doesn't hold, or whose bodies can't be decoded."""
+        """Finds the messages of which a condition doesn't hold, or whose bodies can't be decoded."""
         self._note("expectations")
         _, rejected = split(bodies.decoded(self._whole_messages(), self.topic), conditions)
         kind, said = F.lit("unexpected").alias("kind"), F.col("reason").alias("said")
         return self._step("expectations", rejected.select(kind, "topic", "partition", "offset", "key", said))
 
     def _whole_messages(self) -> DataFrame:
-        """What is judged, with bodies."""
+        """Returns the checked messages with their bodies."""
         return rows(self._records(self.topic, None, self.since), retry_topics=may_be_retry(self.topic))
 
     def splits(self) -> Step:
-        """Keys that lie in several partitions, or in another than publishing puts them into."""
+        """Finds keys that lie in several partitions, or in another one than publishing puts them into."""
         self._note("keys and partitions")
         partitions = len(self.ends)
         step = self._step("keys and partitions", keys_out_of_place(self._judged(), partitions))
@@ -262,9 +267,9 @@ class Audit:
         return step
 
     def ids(self) -> Step:
-        """Messages that were written twice under one id, as a batch that was repeated does."""
+        """Finds messages that were written twice with one id, as a repeated batch writes them."""
         if self._given_ids == 0:
-            # The count has seen them all, so that most topics need no further look.
+            # `volume` has counted the ids: most topics have none, and need no further check.
             return Step("ids")
         self._note("ids")
         given = self._judged().where("given is not null")
@@ -281,15 +286,15 @@ class Audit:
         return self._step("ids", found)
 
     def archive(self) -> tuple[Step, dict[int, int]]:
-        """The archive beside the log; and how many offsets of each partition it is behind."""
+        """Compares the archive with the log; also returns by how many offsets it is behind in each partition."""
         self._note("archive and log")
-        # First how far it has come, then what it holds: the other way round a batch in between would be a gap.
-        table, told = self._archive, None
+        # The archive's progress is read before its messages: otherwise a batch in between would look like a gap.
+        table, wanted = self._archive, None
         if table is None:
             raise ValueError("this audit has no archive")
         if table.files is not None:
-            told = ownership.committed_offsets(files_below(self.spark, table.checkpoint)).get(self.topic)
-        reached = _reached(self._archived()) if told is None else told
+            wanted = ownership.committed_offsets(files_below(self.spark, table.checkpoint)).get(self.topic)
+        reached = _reached(self._archived()) if wanted is None else wanted
         self._reached = {number: min(end, reached.get(number, 0)) for number, end in self.ends.items()}
         ranges = self._ranges(self._compared_from(), self._reached)
         held = within(self._archived(), ranges)
@@ -299,43 +304,46 @@ class Audit:
 
     @property
     def archive_address(self) -> str:
-        """Which archive is compared; empty: none."""
+        """The address of the archive that is compared; empty: there is none."""
         return "" if self._archive is None else self._archive.address
 
     @property
     def archive_progress(self) -> dict[str, Any] | None:
-        """Up to where which archive was compared, for the next audit."""
+        """The archive's address and the offsets up to which it was compared, for the next audit."""
         return None if self._archive is None else {"address": self._archive.address, "reached": self._reached}
 
     def _archived(self) -> DataFrame:
-        """The topic in the archive, without what an earlier audit has compared."""
+        """Returns the topic's messages in the archive, without those that an earlier audit has compared."""
         if self._archive is None:
             raise ValueError("this audit has no archive")
         found = self._archive.read().where(F.col("topic") == self.topic)
         if not self._compared:
             return found
-        # The bound is for Delta, which skips files by it.
+        # Delta skips files by this bound.
         starts = self._compared_from()
         found = found.where(F.col("offset") >= min(starts.values()))
         return within(found, {(self.topic, number): (start, _NEVER) for number, start in starts.items()})
 
     def archive_order(self) -> Step | None:
-        """The archive by the publisher's numbers; None where it was compared with a log that was looked at before."""
+        """Checks the archive by the publisher's numbers; None without numbers or if only new messages are checked."""
         if self.sequence is None or not self._whole:
             return None
         self._note("order of the archive")
         return self._step("order of the archive", out_of_order(numbered(self._archived(), self.sequence)))
 
     def delays(self) -> dict[str, Any]:
-        """Seconds between publishing and archiving: percentiles, how many are below each bound, and over time."""
+        """Measures the seconds between publishing and archiving, as `audit_counts.delays` returns them."""
         self._note("delays")
         return delays(self._archived(), self.spans)
 
     def subscription(self, record: SubscriptionRecord, before: int = 0) -> SubscriptionAudit:
-        """What a subscription has done, and whether that can be; `before`: messages that earlier audits counted."""
+        """Counts a subscription's messages by state, and finds contradictions in them.
+
+        `before` is how many messages earlier audits counted.
+        """
         taken = self._taken[record.name]
         found, waiting, dead = taken.found, taken.waiting, taken.dead
-        # Below both everything is finished, and was never moved: where it keeps up nothing is looked at.
+        # Below these offsets every message is finished and none waits in the retry topic, so none is checked.
         home = finished(self._from(self._lowest(taken)), found)
         ordered = record.options.message_ordering and taken.whole
         step = self._step(
@@ -347,7 +355,7 @@ class Audit:
         return self._counted(record.name, home, waiting, dead, step, before)
 
     def _lowest(self, taken: Snapshot) -> dict[int, int]:
-        """Of each partition the first offset that may not be done."""
+        """Returns the first offset of each partition whose message may be unfinished."""
         lowest = {row.partition: row.position for row in taken.found.table.collect()}
         for row in taken.waiting.groupBy("partition").agg(F.min("offset").alias("first")).collect():
             lowest[row.partition] = min(row["first"], lowest.get(row.partition, row["first"]))
@@ -385,13 +393,13 @@ class Audit:
         return SubscriptionAudit(name, acked, left, moved, ended, reasons, step)
 
     def _known(self, moved: DataFrame) -> DataFrame:
-        """Those that were published before the noted ends."""
+        """Returns those of the moved messages that were published before the noted ends."""
         table = self.spark.createDataFrame(list(self.ends.items()), "partition int, _end bigint")
         return moved.join(F.broadcast(table), "partition").where("offset < _end").drop("_end")
 
     def _step(self, name: str, findings: DataFrame) -> Step:
         step = Step(name)
-        # Nearly always there are none: one pass brings the first of them, and only if it is full all are counted.
+        # Findings are rare: one pass brings the first ones, and only if there are `LISTED` are all counted.
         listed = findings.limit(LISTED).collect()
         for row in listed:
             _add(step, row.asDict())
@@ -405,7 +413,7 @@ def _by_number(offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
 
 
 def _reached(kept: DataFrame) -> dict[int, int]:
-    """Where an archive whose checkpoint is elsewhere has come: by what it holds."""
+    """Returns how far an archive without a readable checkpoint has come, by the messages that it holds."""
     found = kept.groupBy("partition").agg(F.max("offset").alias("last")).collect()
     return {row.partition: row["last"] + 1 for row in found}
 

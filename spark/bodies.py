@@ -1,6 +1,6 @@
-"""How jobs are told what bodies hold: `--schema`, `--framing` and `--registry`, and `--expect` of their columns.
+"""The options that describe bodies (`--schema`, `--framing`, `--registry`) and conditions on them (`--expect`).
 
-Rule: no pyspark here, because options are shown by machines without it.
+Rule: this module doesn't import pyspark, so that options can be shown without it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["SCHEMA", "Bodies", "expect_option", "expect_options", "framing_optio
 
 
 class _Schema(click.ParamType[str | Protobuf]):
-    """Columns as SQL, an Avro schema, a file with either, or FILE#MESSAGE for Protobuf."""
+    """The type of `--schema`: columns as SQL, an Avro schema, a file with either, or FILE#MESSAGE for Protobuf."""
 
     name = "schema"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | Protobuf:
-        """The schema's text, or the message."""
+        """Returns the schema's text, or the Protobuf message."""
         if isinstance(value, Protobuf):
             return value
         text = str(value).strip()
@@ -44,7 +44,7 @@ SCHEMA = _Schema()
 
 
 class Bodies(NamedTuple):
-    """What bodies hold. `subject`: of the registry; None: TOPIC-value."""
+    """A description of bodies, by the options of this module. `subject` None means TOPIC-value."""
 
     schema: str | Protobuf | None = None
     framing: Any = "none"
@@ -52,7 +52,10 @@ class Bodies(NamedTuple):
     subject: str | None = None
 
     def decoded(self, messages: DataFrame, topic: str | None) -> DataFrame:
-        """The messages with `record` and `problem`; as they are, without a schema. `topic`: None for several."""
+        """Adds `record` and `problem` to messages; without a schema it returns them unchanged.
+
+        `topic` names the registry's subject unless `subject` is set; it is None for several topics.
+        """
         if self.schema is None:
             if self.framing != "none" or self.registry is not None:
                 raise click.UsageError(
@@ -72,7 +75,7 @@ class Bodies(NamedTuple):
 
 
 def schema_option(purpose: str) -> click.Option:
-    """`--schema`; `purpose` ends its help."""
+    """Makes the option `--schema`; `purpose` is the end of its help."""
     return click.Option(
         ["--schema"],
         type=SCHEMA,
@@ -83,7 +86,7 @@ def schema_option(purpose: str) -> click.Option:
 
 
 def framing_options() -> list[click.Option]:
-    """For bodies that say by which schema they were written."""
+    """Makes the options for bodies that say by which schema they were written."""
     return [
         click.Option(
             ["--framing"],
@@ -109,7 +112,7 @@ def framing_options() -> list[click.Option]:
 
 
 def expect_option(what: str) -> click.Option:
-    """`--expect`; `what` says what becomes of the rows of which it doesn't hold."""
+    """Makes the option `--expect`; `what` says in its help what happens to rows that don't meet the condition."""
     return click.Option(
         ["--expect", "expect"],
         multiple=True,
@@ -120,7 +123,7 @@ def expect_option(what: str) -> click.Option:
 
 
 def expect_options(where: str) -> list[click.Option]:
-    """What every job takes that writes rows or leaves them out; `where` is the default of `--rejects`."""
+    """Makes the options `--expect` and `--rejects`; `where` describes the default of `--rejects`."""
     return [
         expect_option("The others aren't taken: they go to the table of --rejects, with the reason."),
         click.Option(

@@ -1,6 +1,6 @@
-"""What the catalog says of topics and subscriptions, read as any topic: no client of ours is needed.
+"""Reads the catalog's subscriptions as Spark reads any topic, without the client of kafka_pubsub.
 
-Rule: a record that can't be read hides nothing else; it is left out and told.
+Rule: a record that can't be read is left out and noted; the other records are read all the same.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _PREFIX = b"subscription:"
 def subscriptions_of(
     spark: SparkSession, connection: Connection, topic: str, note: Callable[[str], None]
 ) -> list[SubscriptionRecord]:
-    """The subscriptions of a topic, by name; none where there is no catalog."""
+    """Returns the subscriptions of a topic, sorted by name; none if there is no catalog."""
     with cluster_of(spark, connection) as cluster:
         if CATALOG_TOPIC not in cluster.topics():
             return []
     records = raw_records(spark, CATALOG_TOPIC, connection).select("key", "value", "offset")
     latest: dict[bytes, bytes | None] = {}
-    # Sorted here: the catalog is small, and for Spark's own sort it would be read twice.
+    # Python sorts the records, because the catalog is small and Spark would read it twice to sort it.
     for row in sorted(records.collect(), key=lambda row: int(row.offset)):
         latest[bytes(row.key or b"")] = None if row.value is None else bytes(row.value)
     found = []

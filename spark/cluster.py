@@ -1,9 +1,9 @@
-"""What a driver asks the cluster, by the Java client that Spark brings: topics, ends of logs, commits of groups.
+"""Asks the cluster for topics, ends of logs and commits of groups, with the Java client that comes with Spark.
 
 Rules
-1. The same settings as the source, so a driver that can read a topic with Spark can ask this as well; no librdkafka.
-   Over Spark Connect there is no Java in this process, and `remote_cluster.py` asks.
-2. Java's exceptions become ours, with the name of what was asked for.
+1. The client has the settings of Spark's source, so a driver that can read a topic can also ask for this, without
+   librdkafka. Over Spark Connect there is no Java in this process, and `remote_cluster.py` asks.
+2. Java's exceptions become errors of kafka_pubsub, with the name of what was asked for.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "Listed", "Spot"]
 
-#: Which record of a partition is asked for; a number: the first one that isn't older (ms since 1970).
+#: Which record of a partition is asked for. A number (ms since 1970) asks for the first record that isn't older.
 Spot = Literal["earliest", "latest", "newest"] | int
 
-#: Milliseconds for one question: a frozen broker is told after that.
+#: Milliseconds for one request; if a broker doesn't answer in that time, the request fails.
 _PATIENCE_MS = "20000"
-#: Seconds for which a transaction may be open that others began; brokers end ours after less.
+#: Seconds to wait for a transaction of another program; brokers end a transaction of kafka_pubsub earlier.
 UNDECIDED_S = 120.0
 
 
 class Listed(NamedTuple):
-    """A record that was asked for; -1: there is none, or it has no time."""
+    """The offset and time of a record that was asked for; -1 if there is no such record, or it has no time."""
 
     offset: int
     timestamp: int
 
 
 class Cluster:
-    """One admin client; close it."""
+    """One admin client, as a context manager that closes it."""
 
     def __init__(self, spark: SparkSession, connection: Connection) -> None:
         self._jvm = jvm(spark)
@@ -63,17 +63,17 @@ class Cluster:
         self._client.close()
 
     def topics(self) -> set[str]:
-        """The names of all topics that we may see."""
+        """Returns the names of all topics that this client may see."""
         options = self._jvm.org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(True)
         with self._explained("topics"):
             return set(self._client.listTopics(options).names().get())
 
     def partitions(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions."""
+        """Returns the numbers of a topic's partitions."""
         return [found.partition() for found in self._describe(topic).partitions()]
 
     def topic_id(self, topic: str) -> str:
-        """Changes when a topic is deleted and made again."""
+        """Returns a topic's id, which changes when the topic is deleted and made again."""
         return str(self._describe(topic).topicId().toString())
 
     def _describe(self, topic: str) -> Any:
@@ -83,19 +83,25 @@ class Cluster:
             return self._client.describeTopics(names).allTopicNames().get().get(topic)
 
     def beginnings(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
-        """The first offset of each partition that is still there."""
+        """Returns the first offset of each partition that is still there."""
         return self._offsets(topics, "earliest")
 
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
-        """The last stable offset of each partition: where a `read_committed` reader ends."""
+        """Returns the last stable offset of each partition, which is the end for a `read_committed` reader."""
         return self._offsets(topics, "latest")
 
     def offsets_at(self, topics: Iterable[str], moment: int) -> dict[TopicPartition, int]:
-        """The first offset whose record isn't older than `moment` (ms); a partition without one is left out."""
+        """Returns each partition's first offset whose record isn't older than `moment` (ms since 1970).
+
+        A partition without such a record is left out.
+        """
         return {at: offset for at, offset in self._offsets(topics, moment).items() if offset >= 0}
 
     def decided_ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
-        """The same, once they are beyond all that had been written when this was asked for."""
+        """Returns what `ends` does, but waits until the ends are beyond everything that was written before this call.
+
+        Raises `DeadlineExceeded` if a transaction stays open for `UNDECIDED_S` seconds.
+        """
         names = list(topics)
         written = self._offsets(names, "latest", committed=False)
         until = time.monotonic() + UNDECIDED_S
@@ -111,21 +117,21 @@ class Cluster:
         return ends
 
     def identity(self) -> str:
-        """The cluster's own id."""
+        """Returns the cluster's id."""
         with self._explained("the cluster"):
             return str(self._client.describeCluster().clusterId().get())
 
     def times(self, topic: str) -> tuple[int, int] | None:
-        """The time of the first record of any partition, and the latest time of all; None without records.
+        """Returns the time of the oldest first record of a partition, and the latest time of all; None without records.
 
         Milliseconds since 1970. A record without a time doesn't count.
         """
         spots: tuple[Spot, ...] = (0, "newest")
-        told = [
+        given = [
             [found.timestamp for found in self._listed([topic], spot).values() if found.timestamp >= 0]
             for spot in spots
         ]
-        return (min(told[0]), max(told[1])) if all(told) else None
+        return (min(given[0]), max(given[1])) if all(given) else None
 
     def _offsets(
         self, topics: Iterable[str], spot: Spot, *, committed: bool = True
@@ -152,11 +158,11 @@ class Cluster:
             }
 
     def commits(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """A group's stored positions and their metadata."""
+        """Returns a group's stored positions and their metadata."""
         with self._explained(f"group {group!r}"):
             found = self._client.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
             return {
-                # librdkafka stores the metadata with the NUL that ends it in C, and takes it off when it reads.
+                # librdkafka stores the metadata with the NUL at the end of a C text, and removes it when it reads.
                 _place(at): Committed(found.get(at).offset(), (found.get(at).metadata() or "").rstrip("\0"))
                 for at in found.keySet()
                 if found.get(at) is not None

@@ -1,6 +1,6 @@
-"""Which Kafka a job talks to, as Spark's source, its sink and the Java admin client want to hear it.
+"""Holds the address and settings of the Kafka that a job uses, for Spark's source and sink and the Java admin client.
 
-Rule: what the promises rest on can't be changed by a user's settings, as in the client; the error names the
+Rule: as in the Python client, a user can't change the settings that this package relies on; the error names the
 setting.
 """
 
@@ -15,35 +15,38 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 __all__ = ["Connection", "connection_of"]
 
 _FIXED = {"isolation.level": "read_committed", "acks": "all", "enable.idempotence": "true"}
-#: By these a key would lie elsewhere than where every other client puts it.
+#: These settings would put a key into another partition than other clients do.
 _PARTITIONER = ("partitioner.class", "partitioner.ignore.keys")
 _SPARKS_OWN = ("bootstrap.servers", "group.id", "key.deserializer", "value.deserializer", "auto.offset.reset")
 
 
 @dataclass(frozen=True)
 class Connection:
-    """An address and further settings of the Java client, without Spark's `kafka.` in front."""
+    """An address and further settings of the Java client; their names don't begin with Spark's `kafka.`."""
 
     bootstrap: str
     config: Mapping[str, str] = field(default_factory=dict)
 
     def client_options(self) -> dict[str, str]:
-        """As a Java client takes them."""
+        """Returns the settings for a Java client."""
         return {**self.config, "bootstrap.servers": self.bootstrap}
 
     def spark_options(self) -> dict[str, str]:
-        """As Spark's source and sink take them."""
+        """Returns the settings as options of Spark's source and sink."""
         return {f"kafka.{name}": value for name, value in self.client_options().items()}
 
 
 def connection_of(bootstrap: str | None = None, config: Mapping[str, str] | None = None) -> Connection:
-    """The address that was given, else that of KAFKA_PUBSUB_BOOTSTRAP."""
+    """Makes a connection to `bootstrap` (default: KAFKA_PUBSUB_BOOTSTRAP) with the settings `config` (default: none).
+
+    Raises `InvalidArgument` for a setting that can't be changed.
+    """
     address = bootstrap or os.environ.get("KAFKA_PUBSUB_BOOTSTRAP")
     if not address:
         raise FailedPrecondition(
             "no Kafka to talk to: pass bootstrap='HOST:PORT' or set KAFKA_PUBSUB_BOOTSTRAP"
         )
-    # Spark compares names without regard to case, and all of Kafka's are in small letters.
+    # Spark ignores the case of names, and Kafka's names are all in small letters.
     settings = {name.lower().removeprefix("kafka."): value for name, value in (config or {}).items()}
     for name, value in settings.items():
         if name in _FIXED and value != _FIXED[name]:

@@ -1,9 +1,9 @@
-"""Small files below one directory, wherever Spark's own files may be: local, HDFS, an object store.
+"""Reads and writes small files below one directory in any file system of Spark: local, HDFS, an object store.
 
 Rules
 1. `create` never replaces a file, and a file that it made is whole: it is written under a hidden name and renamed.
-2. A path that doesn't exist is empty, not an error. A text that Spark itself has written (over Spark Connect,
-   `remote_files.py`) is a directory with a file, and is read and replaced as a file is.
+2. A path that doesn't exist counts as empty, and isn't an error. A text that Spark itself wrote (over Spark Connect,
+   `remote_files.py`) is a directory with a file in it; it is read and replaced like a file.
 3. `root` is absolute and names its file system, so every spelling of one path gives the same root.
 """
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PART", "Files", "OneFile"]
 
-#: How the names of Spark's own files begin.
+#: The beginning of the names of files that Spark itself writes.
 PART = "part-"
 
 
 class Files:
     """The files below `root`; all paths are relative to it.
 
-    `checksums=False` leaves out the hidden file with a checksum that Hadoop writes beside each file of a local disk.
+    `checksums=False` leaves out the hidden file with a checksum that Hadoop writes beside each file of a local disk
+    (default: it is written).
     """
 
     def __init__(self, spark: SparkSession, root: str, *, checksums: bool = True) -> None:
@@ -44,18 +45,18 @@ class Files:
         self.root = str(self._base.toString())
 
     def full(self, path: str) -> str:
-        """The whole path, as Spark takes it."""
+        """Returns the whole path, as Spark takes it."""
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._base, path) if path else self._base
 
     def exists(self, path: str = "") -> bool:
-        """Whether there is such a file or directory."""
+        """Returns whether there is such a file or directory."""
         return bool(self._system.exists(self._at(path)))
 
     def read(self, path: str) -> str | None:
-        """A file's text; None if it doesn't exist."""
+        """Returns a file's text; None if it doesn't exist."""
         if not self.exists(path):
             return None
         if self.is_directory(path):
@@ -68,7 +69,7 @@ class Files:
             stream.close()
 
     def create(self, path: str, text: str) -> None:
-        """Writes a file that must not exist."""
+        """Writes a file that must not exist yet."""
         if self.exists(path):
             raise AlreadyExists(f"{self.full(path)} exists already: is another job writing there?")
         directory, _, name = path.rpartition("/")
@@ -78,7 +79,7 @@ class Files:
             raise AlreadyExists(f"{self.full(unfinished)} could not be moved to {self.full(path)}")
 
     def replace(self, path: str, text: str) -> None:
-        """Writes a file, or writes it anew; a reader sees a whole one, or for a moment none."""
+        """Writes a file or replaces it; a reader sees a whole file, or for a moment none."""
         directory, _, name = path.rpartition("/")
         unfinished = f"{directory}/.{name}.unfinished".lstrip("/")
         self.write(unfinished, text)
@@ -87,11 +88,11 @@ class Files:
             raise FailedPrecondition(f"{self.full(unfinished)} could not be moved to {self.full(path)}")
 
     def is_directory(self, path: str = "") -> bool:
-        """Whether there is a directory."""
+        """Returns whether there is such a directory."""
         return self.exists(path) and bool(self._system.getFileStatus(self._at(path)).isDirectory())
 
     def write(self, path: str, text: str) -> None:
-        """Writes a file, or writes it anew; a reader may see a part of it."""
+        """Writes a file or replaces it; a reader may see a part of it."""
         if self.is_directory(path):
             self.delete(path)
         stream = self._system.create(self._at(path), True)
@@ -109,7 +110,7 @@ class Files:
         self.delete(path)
 
     def names(self, path: str = "") -> list[str]:
-        """The names in a directory, without those that are hidden."""
+        """Lists the names in a directory, without hidden ones."""
         if not self.exists(path):
             return []
         found = (each.getPath().getName() for each in self._system.listStatus(self._at(path)))
@@ -117,7 +118,7 @@ class Files:
 
 
 class OneFile:
-    """A file that a job writes at its end. `option` is the one that its path came by, and is named by errors."""
+    """A file that a job writes at its end. `option` is the command's option that named it, for errors."""
 
     def __init__(self, spark: SparkSession, path: str, option: str) -> None:
         directory, slash, self._name = path.rpartition("/")
@@ -131,5 +132,5 @@ class OneFile:
         self.path = self._files.full(self._name)
 
     def write(self, text: str) -> None:
-        """Writes the whole file; an earlier one is replaced."""
+        """Writes the whole file, and replaces an earlier one."""
         self._files.replace(self._name, text)

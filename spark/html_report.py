@@ -1,9 +1,10 @@
-"""Parts of a report: one HTML file, plots drawn as SVG, nothing loaded from anywhere.
+"""Makes the parts of a report: one HTML file with plots as SVG, which loads nothing.
 
 Rules
-1. Text that others wrote (keys, errors) is escaped here, and the page forbids scripts: a message can't become markup.
+1. This module escapes text that others wrote (keys, errors), and the page forbids scripts: a message can't become
+   markup.
 2. Labels are HTML beside an SVG that stretches, so that they stay readable on a narrow screen.
-3. What is there is seen: a part that isn't zero has a width, and no share is rounded to nothing or to everything.
+3. Small values stay visible: a part that isn't zero has a width, and no share is rounded to 0 % or to 100 %.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ __all__ = [
     "tiles",
 ]
 
-#: Percent of a bar that a part has at least: 2 of 6,000 must be seen.
+#: The least width of a part, in percent of a bar: 2 of 6,000 must be visible.
 LEAST = 1.0
-#: The size of a plot's own coordinates; the page stretches it.
+#: The size of a plot in its own coordinates; the page stretches the plot.
 _WIDTH, _HEIGHT = 1000, 300
-#: Marks of a scale of durations, in seconds.
+#: The marks of a scale of durations, in seconds.
 _DURATIONS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 86_400.0, 864_000.0, 8_640_000.0)
-#: Characters of a text that may stay on one line.
+#: The most characters of a text that stays on one line.
 _SHORT = 40
 _TAG = re.compile(r"<[^>]*>")
 #: A mark on an axis: how far along it lies (0 to 1), and its text.
@@ -63,12 +64,12 @@ def _html(value: Any) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> Markup:
-    """One paragraph; `kind` is a class of the style."""
+    """Makes one paragraph; `kind` is a class of the style sheet."""
     return Markup(f'<p class="{escape(kind)}">{_html(text)}</p>')
 
 
 def definitions(pairs: Mapping[str, Any]) -> Markup:
-    """Names and what they are, side by side."""
+    """Makes a list of names and their values, side by side."""
     body = "".join(
         f"<div><dt>{_html(name)}</dt><dd>{_html(value)}</dd></div>" for name, value in pairs.items()
     )
@@ -76,7 +77,7 @@ def definitions(pairs: Mapping[str, Any]) -> Markup:
 
 
 def tiles(figures: Sequence[tuple[str, str, str, str]]) -> Markup:
-    """Large figures: name, figure, a word below it, and a kind ("", "ok", "warn" or "bad")."""
+    """Shows large figures: each a name, a figure, a text below it, and a kind ("", "ok", "warn" or "bad")."""
     body = "".join(
         f'<div class="tile {escape(kind)}"><span>{_html(name)}</span><b>{_html(figure)}</b>'
         f"<small>{_html(below)}</small></div>"
@@ -92,7 +93,7 @@ def table(
     tight: Sequence[str] = (),
     anchor: str | None = None,
 ) -> Markup:
-    """Rows as a table, which becomes a list of cards on a narrow screen.
+    """Shows rows as a table, which becomes a list of cards on a narrow screen.
 
     `tight` are columns whose texts stay on one line unless they are long. `anchor` is the column that holds the id of a
     row, to link to it; it isn't shown.
@@ -120,12 +121,12 @@ def _cell(value: Any, name: str, *, tight: bool) -> str:
 
 
 def folded(summary: str, inner: str) -> Markup:
-    """Something that is shown when its line is opened."""
+    """Makes a line that shows `inner` when the reader opens it."""
     return Markup(f"<details><summary>{_html(summary)}</summary>{inner}</details>")
 
 
 def bars(values: Mapping[str, float], unit: str = "") -> Markup:
-    """A bar for each value, with the value beside it."""
+    """Draws a bar for each value, with the value beside it."""
     most = max(values.values(), default=0) or 1
     rows = []
     for name, value in values.items():
@@ -140,10 +141,10 @@ def bars(values: Mapping[str, float], unit: str = "") -> Markup:
 
 
 def stack(parts: Mapping[str, int]) -> Markup:
-    """One bar of several parts, and what each of them is."""
+    """Draws one bar of several parts, with a legend."""
     whole = sum(parts.values())
     widths = _widths(list(parts.values()), whole)
-    drawn, x, told = [], 0.0, []
+    drawn, x, labels = [], 0.0, []
     for at, (name, count) in enumerate(parts.items()):
         title = escape(f"{name}: {count:,} ({share(count, whole)})")
         if count:
@@ -151,16 +152,16 @@ def stack(parts: Mapping[str, int]) -> Markup:
                 f'<rect class="s{at}" x="{x:.2f}" width="{widths[at]:.2f}" height="1"><title>{title}</title></rect>'
             )
         x += widths[at]
-        told.append(f'<span><i class="s{at}"></i>{title}</span>')
+        labels.append(f'<span><i class="s{at}"></i>{title}</span>')
     said = escape(", ".join(f"{count:,} {name}" for name, count in parts.items()))
     return Markup(
         f'<svg class="stack" viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label="{said}">'
-        f'{"".join(drawn)}</svg><div class="legend">{"".join(told)}</div>'
+        f'{"".join(drawn)}</svg><div class="legend">{"".join(labels)}</div>'
     )
 
 
 def _widths(counts: Sequence[int], whole: int) -> list[float]:
-    """Percent of the bar for each; a part that isn't 0 has at least `LEAST`, which the others give up."""
+    """Returns each part's percent of the bar; a part that isn't 0 gets at least `LEAST`, and the others give it up."""
     if not whole:
         return [0.0 for _ in counts]
     true = [100 * count / whole for count in counts]
@@ -174,7 +175,7 @@ def _widths(counts: Sequence[int], whole: int) -> list[float]:
 
 
 def share(part: int, whole: int) -> str:
-    """A share in percent, with as many digits as tell it from nothing and from all."""
+    """Writes a share in percent, with as many digits as are needed to differ from 0 % and 100 %."""
     if part in (0, whole):
         return "100 %" if part else "0 %"
     for digits in range(4):
@@ -185,7 +186,7 @@ def share(part: int, whole: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time in the unit that suits it."""
+    """Writes a span of time in the unit that suits it."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{_short(seconds / size)} {unit}"
@@ -195,14 +196,14 @@ def duration(seconds: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits of a number, without zeros behind the point."""
+    """Writes a number with three digits, without zeros at the end of its fraction."""
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def columns(values: Sequence[float], titles: Sequence[str], across: Sequence[Tick], label: str) -> Markup:
-    """A column for each value, in order, from left to right; `titles` are what pointing at one shows."""
+    """Draws a column for each value, from left to right; `titles` are shown when the reader points at a column."""
     top, up = _scale(max(values, default=0))
     width = _WIDTH / max(1, len(values))
     drawn = []
@@ -216,7 +217,7 @@ def columns(values: Sequence[float], titles: Sequence[str], across: Sequence[Tic
 
 
 def lines(series: Mapping[str, Sequence[float | None]], across: Sequence[Tick], label: str) -> Markup:
-    """A line for each series over the same positions, for durations: the scale is logarithmic."""
+    """Draws a line for each series of durations, on a logarithmic scale; all series have the same positions."""
     there = [value for values in series.values() for value in values if value is not None and value > 0]
     low = max((each for each in _DURATIONS if each <= min(there, default=1)), default=_DURATIONS[0])
     high = min((each for each in _DURATIONS if each >= max(there, default=1)), default=_DURATIONS[-1])
@@ -238,7 +239,7 @@ def lines(series: Mapping[str, Sequence[float | None]], across: Sequence[Tick], 
             points.append(f"{x:.1f},{_HEIGHT * (1 - height(value)):.1f}")
         for run in " ".join(point or "|" for point in points).split("|"):
             if pieces := run.split():
-                # A point alone is drawn as a short line.
+                # A single point is drawn as a short line.
                 shown = pieces if len(pieces) > 1 else [*pieces, pieces[0].replace(",", ".01,", 1)]
                 drawn.append(f'<polyline class="l{at}" points="{" ".join(shown)}"/>')
         legend.append(f'<span><i class="l{at}"></i>{escape(name)}</span>')
@@ -247,7 +248,7 @@ def lines(series: Mapping[str, Sequence[float | None]], across: Sequence[Tick], 
 
 
 def _scale(most: float) -> tuple[float, list[Tick]]:
-    """The end of an axis that begins at 0, and its marks."""
+    """Returns the end of an axis that begins at 0, and the axis's marks."""
     if most <= 0:
         return 1.0, [(0.0, "0"), (1.0, "1")]
     step = 10.0 ** math.floor(math.log10(most))
@@ -274,8 +275,8 @@ def _plot(drawn: Sequence[str], up: Sequence[Tick], across: Sequence[Tick], labe
     )
 
 
-def page(title: str, verdict: str, sections: Sequence[tuple[str, str]], *, foot: str = "") -> str:
-    """A whole page: the verdict first, then `sections` (headings and markup)."""
+def page(title: str, conclusion: str, sections: Sequence[tuple[str, str]], *, foot: str = "") -> str:
+    """Makes a whole page: first `verdict` (the outcome, as markup), then `sections` (headings and markup)."""
     body = "".join(f"<section><h2>{escape(heading)}</h2>{markup}</section>" for heading, markup in sections)
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -284,6 +285,6 @@ def page(title: str, verdict: str, sections: Sequence[tuple[str, str]], *, foot:
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
     return (
-        f'<!doctype html><html lang="en"><head>{head}</head><body><main><header><h1>{escape(title)}</h1>{verdict}'
+        f'<!doctype html><html lang="en"><head>{head}</head><body><main><header><h1>{escape(title)}</h1>{conclusion}'
         f"</header>{body}<footer>{_html(foot)}</footer></main></body></html>"
     )

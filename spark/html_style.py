@@ -1,4 +1,4 @@
-"""How a report looks: in light and in dark, on a wide screen and on a narrow one."""
+"""The style sheet of a report: for light and dark mode, and for wide and narrow screens."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Spans of time as a person writes them: "10 seconds", "1 hour 30 minutes".
+"""Parses spans of time as a person writes them: "10 seconds", "1 hour 30 minutes".
 
-Rule: they are checked before Spark starts, so a span that can't be read is one line and names its option.
+Rule: options are checked before Spark starts, so a span that can't be read gives an error of one line that names the
+option.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PART = re.compile(rf"(\d+(?:\.\d+)?) *({'|'.join(_SECONDS)})s?", re.IGNORECASE)
 
 
 def seconds_of(text: str) -> float:
-    """How long this is; `ValueError` if it is no span of time."""
+    """Returns the seconds of a span of time; `ValueError` if the text isn't one."""
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip(" ,"):
         raise ValueError(
@@ -35,7 +36,7 @@ def seconds_of(text: str) -> float:
 
 
 class _Interval(click.ParamType[str | None]):
-    """An option's span of time, as text; `never` becomes None where that is allowed."""
+    """The type of an option for a span of time, kept as text; `never` becomes None where that is allowed."""
 
     name = "interval"
 
@@ -43,7 +44,7 @@ class _Interval(click.ParamType[str | None]):
         self._never = never
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | None:
-        """The text, if it can be read."""
+        """Returns the text if it can be parsed; fails otherwise."""
         if self._never and str(value).strip().lower() == NEVER:
             return None
         try:

@@ -1,17 +1,18 @@
-"""What a job is: a name, options, and a function from a context to an outcome.
+"""Defines a job: a name, options, and a function that takes a context and returns an outcome.
 
 Theory. The same job runs as `kafka-pubsub spark run NAME` and under spark-submit (`submit.py`). Both make their
-commands from what is said here, so options, help, exit codes and errors are the same.
+commands from the `Job`, so options, help, exit codes and errors are the same.
 
 Rules
-1. A job's module imports no pyspark: its options are shown by a machine without it.
-2. Progress is told line by line, on stderr; the outcome is one text for a person, or one JSON object.
+1. A job's module doesn't import pyspark when it is imported, so that its options can be shown without pyspark.
+2. Progress is printed line by line on stderr. The outcome is one text for a person, or one JSON object.
 3. An outcome that isn't ok ends with exit code 1, as every failure of this program does.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -57,27 +58,41 @@ JOBS = {
 
 
 class Outcome(NamedTuple):
-    """What a job has to say. `facts` are JSON."""
+    """The result of a job: `facts` for JSON, `text` for a person, and whether all is well (`ok`)."""
 
     facts: Mapping[str, Any]
     text: str
     ok: bool = True
 
 
+def note_there(text: str) -> None:
+    """Writes a line to the log of a Spark Connect server."""
+    sys.stderr.write(f"{text}\n")
+
+
 @dataclass
 class Context:
-    """Where a job runs, and whom it tells."""
+    """Where a job runs, and how it reports its progress (`note`)."""
 
     name: str
     connection: Connection
     note: Callable[[str], None]
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
-    #: Where Spark's metrics are served; None: nowhere.
+    #: The port on which Spark's metrics are served; None: they aren't served.
     metrics_port: int | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy goes to a Spark Connect server with the function of a batch. It reports to the server's log, because
+        # `note` is a function of the command line, which the server may not have.
+        return {**self.__dict__, "note": note_there, "master": None, "conf": {}, "metrics_port": None}
+
     def spark(self, conf: Mapping[str, str] | None = None) -> SparkSession:
-        """The session, started when a job first needs it; `conf`: what this job wants and a user may change."""
+        """Returns a session for the job, and starts Spark first if it doesn't run yet.
+
+        `conf` are settings that the job needs, unless --conf replaces them (default: none).
+        Raises `FailedPrecondition` if `metrics_port` is set and the session can't serve metrics there.
+        """
         from .spark_session import OF_A_JOB, is_connect, is_remote, session
 
         remote = is_connect(self.master)
@@ -86,19 +101,19 @@ class Context:
                 "--metrics-port: over Spark Connect no driver is in this process; the server serves its own metrics"
             )
         served = {} if self.metrics_port is None else metrics_conf(self.metrics_port)
-        # What a job wants belongs to a driver's start; a server that runs has its own.
+        # A job's settings are for the start of a driver; a Spark Connect server was started with settings of its own.
         wanted = {**({} if remote else conf or {}), **served, **self.conf}
         made = session(f"kafka_pubsub {self.name}", master=self.master, conf=wanted)
         if served:
             self._tell_metrics(made)
-        # With settings and views of its own: what a job sets is not left behind in a user's session.
+        # The job gets a session with its own settings and views, so that it changes nothing in a user's session.
         found = made if is_remote(made) else made.newSession()
         for name, value in OF_A_JOB.items():
             found.conf.set(name, value)
         return found
 
     def _tell_metrics(self, spark: SparkSession) -> None:
-        """Says where they are; `FailedPrecondition` if the session was there before, and serves none."""
+        """Notes the address of the metrics; raises `FailedPrecondition` if an existing session doesn't serve them."""
         page = jvm(spark) and spark.sparkContext.uiWebUrl
         if not page or not page.endswith(f":{self.metrics_port}"):
             raise FailedPrecondition(
@@ -109,17 +124,17 @@ class Context:
 
 
 class Job(NamedTuple):
-    """One job. `run` takes a context and the options by name."""
+    """One job. `run` takes a context, and the options by name."""
 
     name: str
     help: str
     options: Sequence[click.Option]
-    #: What an example shows ("" continues the one above) and its options.
+    #: For each example its heading ("": none) and its options.
     examples: Sequence[tuple[str, str]]
     run: Callable[..., Outcome]
 
     def parameters(self) -> list[click.Parameter]:
-        """Its own options, and those that every job has."""
+        """Returns the job's own options, and those that every job has."""
         shared = [
             option(
                 "--master",
@@ -147,12 +162,12 @@ class Job(NamedTuple):
 
 
 def option(*names: str, **settings: Any) -> click.Option:
-    """An option."""
+    """Makes an option of a command."""
     return click.Option(list(names), **settings)
 
 
 def follow_options() -> list[click.Option]:
-    """What every streaming job takes."""
+    """Returns the options of every streaming job."""
     return [
         option(
             "--follow",
@@ -188,7 +203,7 @@ def follow_options() -> list[click.Option]:
 
 
 def late_options() -> list[click.Option]:
-    """What every streaming job takes that leaves out what comes late."""
+    """Returns the options of the streaming jobs that leave out messages that come too late."""
     return [
         option(
             "--late-to",
@@ -200,7 +215,7 @@ def late_options() -> list[click.Option]:
 
 
 def table_options() -> list[click.Option]:
-    """What every streaming job takes that writes Delta tables."""
+    """Returns the options of the streaming jobs that write Delta tables."""
     return [
         option(
             "--optimize-every",
@@ -224,7 +239,7 @@ def table_options() -> list[click.Option]:
 
 
 def time_of(text: str | None, name: str) -> datetime | None:
-    """An option's time (ISO 8601, UTC unless it says); None if it wasn't given."""
+    """Parses the time of the option `name` (ISO 8601; UTC unless it has an offset); None if it wasn't given."""
     if text is None:
         return None
     try:
@@ -235,7 +250,7 @@ def time_of(text: str | None, name: str) -> datetime | None:
 
 
 def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:
-    """Runs a job; what Spark raises becomes one line that a person can read."""
+    """Runs a job. An error of Spark becomes a `FailedPrecondition` with one line that a person can read."""
     try:
         return job.run(context, **options)
     except (PubSubError, click.ClickException):
@@ -254,7 +269,7 @@ def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:
 
 
 def pairs(values: Sequence[str], name: str) -> dict[str, str]:
-    """`KEY=VALUE` arguments."""
+    """Parses `KEY=VALUE` arguments of the option `name`."""
     found = {}
     for each in values:
         key, separator, value = each.partition("=")
@@ -265,6 +280,6 @@ def pairs(values: Sequence[str], name: str) -> dict[str, str]:
 
 
 def find(name: str) -> Job:
-    """The job of this name."""
+    """Imports and returns the job of this name."""
     found: Job = importlib.import_module(f".jobs.{JOBS[name]}", __package__).JOB
     return found

@@ -1,12 +1,12 @@
-"""What came too late for a watermark, in a table of its own.
+"""Keeps messages that came too late for a watermark in a table.
 
-Theory. Spark leaves such messages out, counts them, and hands them to no function. Which they are follows from its
-logs: in batch N those whose time isn't after the watermark with which batch N - 1 was planned. So the offsets of a
-batch are read once more, and what is late among them is added to the table.
+Theory. Spark leaves such messages out, counts them, and passes them to no function. Spark's logs say which they are:
+in batch N the messages whose time isn't after the watermark with which batch N - 1 was planned. So this module reads
+the offsets of a batch once more, and adds the late messages among them to the table.
 
 Rules
-1. This is done before the batch is committed, under its number: a batch that is repeated adds nothing twice.
-2. Each batch is read twice, so it is done only for a job that is asked to.
+1. They are written before the batch is committed, with the batch's number, so a repeated batch adds nothing twice.
+2. Each batch is read twice, so a job does this only with --late-to.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Late:
     topic: str
     #: Adds `time` to messages.
     timed: Callable[[DataFrame], DataFrame]
-    #: What is compared with the watermark: the time itself, or the end of its window.
+    #: The time that is compared with the watermark: `time` itself, or the end of its window.
     until: Column
 
     def keep(self, run: Run, number: int) -> None:
-        """Adds a batch's late messages: the columns of `messages`, `time`, `watermark` and `date`."""
+        """Adds a batch's late messages, with the columns of `messages` and `time`, `watermark` and `date`."""
         before, now = (admission.batch_of(run.checkpoint, each) for each in (number - 1, number))
         if before is None or now is None or before.watermark <= 0 or before.ends == now.ends:
             return
@@ -59,5 +59,5 @@ class Late:
         )
         watermark = F.timestamp_millis(F.lit(before.watermark))
         found = self.timed(rows(records)).where(self.until <= watermark)
-        told = {"watermark": watermark, "date": F.to_date("publish_time")}
-        run.append(found.withColumns(told), self.table, number)
+        columns = {"watermark": watermark, "date": F.to_date("publish_time")}
+        run.append(found.withColumns(columns), self.table, number)

@@ -1,15 +1,15 @@
-"""Whose directory is this? A file in it says so before anything else is put there.
+"""Marks a directory as a job's checkpoint or state, and refuses a directory that belongs to another job.
 
-Theory. A checkpoint is positions without a name: with another topic's or another job's checkpoint a query goes on at
-the wrong place, silently. So each checkpoint of ours says which job it is for, what the job reads and where it
-writes; a later start must say the same.
+Theory. A checkpoint holds positions and no names: with another topic's or another job's checkpoint a query would
+silently go on at wrong offsets. So a file in the directory, the mark, says which job it is for, what the job reads and
+where it writes. A later start must say the same.
 
 Rules
-1. A directory that has files and no mark isn't ours, and nothing is written there.
-2. The mark is written before the query starts, so a crash leaves a directory that is ours or empty.
-3. A mark binds once the first batch was planned. Before that nothing can have been written anywhere, so another
-   command takes the directory over: a command that was mistyped owns no path.
-4. Two commands may claim a directory at once; `confirm`, in the first batch, tells the one that lost.
+1. Nothing is written to a directory that has files and no mark.
+2. The mark is written before the query starts, so after a crash the directory is marked or empty.
+3. A mark binds as soon as the first batch was planned. Before that the job can't have written anything, so another
+   command may take the directory over: a mistyped command doesn't occupy a path.
+4. Two commands may claim a directory at once. `confirm`, in the first batch, then raises an error in one of them.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ _VERSION = 1
 
 
 def claim(files: Files, kind: str, about: Mapping[str, str], *, begun: str) -> None:
-    """Marks the directory as this job's, after `check`."""
+    """Marks the directory as this job's, after `check`. `begun` is as for `check`."""
     if check(files, kind, about, begun=begun):
         return
     if files.exists(MARK):
-        # Positions that another command noted are another topic's.
+        # The positions of another command may belong to another topic.
         files.delete()
     files.create(MARK, _text(kind, about))
 
 
 def check(files: Files, kind: str, about: Mapping[str, str], *, begun: str) -> bool:
-    """Returns whether the directory is this job's already; nothing is written.
+    """Returns whether the directory is this job's already; writes nothing.
 
-    `FailedPrecondition` if it belongs to something else. `begun` is the directory in it that has files from the first
-    batch on.
+    Raises `FailedPrecondition` if it belongs to another job or program. `begun` is the directory in it that has files
+    as soon as the first batch was planned.
     """
-    told = files.read(MARK)
-    if told is None:
+    mark = files.read(MARK)
+    if mark is None:
         if names := files.names():
             raise FailedPrecondition(
                 f"{files.root} isn't a {kind} of kafka_pubsub: it holds {', '.join(names[:3])} and no {MARK}; "
                 "choose another path"
             )
     elif files.names(begun):
-        _check(_parsed(told, files.full(MARK)), {"kind": kind, **about}, files.root)
-    return told == _text(kind, about)
+        _check(_parsed(mark, files.full(MARK)), {"kind": kind, **about}, files.root)
+    return mark == _text(kind, about)
 
 
 def _text(kind: str, about: Mapping[str, str]) -> str:
@@ -72,11 +72,11 @@ def _text(kind: str, about: Mapping[str, str]) -> str:
 
 
 def confirm(files: Files, kind: str, about: Mapping[str, str]) -> None:
-    """`FailedPrecondition` if another command has claimed the directory since `claim`."""
-    told = files.read(MARK)
-    if told is None:
+    """Raises `FailedPrecondition` if another command has claimed the directory since `claim`."""
+    mark = files.read(MARK)
+    if mark is None:
         raise FailedPrecondition(f"{files.full(MARK)} was deleted while the job started: start it again")
-    _check(_parsed(told, files.full(MARK)), {"kind": kind, **about}, files.root)
+    _check(_parsed(mark, files.full(MARK)), {"kind": kind, **about}, files.root)
 
 
 def _parsed(text: str, where: str) -> dict[str, object]:
@@ -106,24 +106,24 @@ def _check(found: Mapping[str, object], wanted: Mapping[str, str], where: str) -
 
 
 def query_of(checkpoint: Files) -> str | None:
-    """The id of the query whose checkpoint this is; None before its first start."""
-    told = checkpoint.read("metadata")
-    return None if told is None else str(json.loads(told)["id"])
+    """Returns the id of the query whose checkpoint this is; None before its first start."""
+    mark = checkpoint.read("metadata")
+    return None if mark is None else str(json.loads(mark)["id"])
 
 
 def last_batch(checkpoint: Files) -> int:
-    """The last batch that was finished; -1 for none."""
+    """Returns the number of the last batch that was finished; -1 if there is none."""
     return max((int(name) for name in checkpoint.names("commits") if name.isdigit()), default=-1)
 
 
 def committed_offsets(checkpoint: Files) -> dict[str, dict[int, int]]:
-    """Where the query goes on: topic -> partition -> offset; empty before its first start."""
+    """Returns where the query goes on, as topic -> partition -> offset; empty before its first start."""
     last = last_batch(checkpoint)
     if last >= 0:
-        # Version, then the batch's settings, then a line for each source; our jobs have one.
+        # The file has a version, the batch's settings, and a line for each source; jobs have one source.
         source = (checkpoint.read(f"offsets/{last}") or "\n\n-").splitlines()[2]
     else:
-        # Where it began: a NUL and the version, then the same.
+        # The file of the source's first offsets has a NUL and the version, and then the same line.
         source = (checkpoint.read("sources/0/0") or "\n-").partition("\n")[2]
     if source == "-":
         return {}
@@ -134,7 +134,10 @@ def committed_offsets(checkpoint: Files) -> dict[str, dict[int, int]]:
 
 
 class Loss(NamedTuple):
-    """Offsets that the query should read next and that are gone; or (`other`) another topic is where they were."""
+    """Offsets that the query should read next and that are gone.
+
+    `partition` is None if the whole topic is gone; `other` says that it is gone or was made again.
+    """
 
     topic: str
     partition: int | None
@@ -150,14 +153,14 @@ class Loss(NamedTuple):
 
 
 def lost_since(checkpoint: Files, cluster: Cluster) -> list[Loss]:
-    """What the query should read next and can't any more; empty: nothing is lost."""
+    """Lists what the query should read next and can't read any more; empty: nothing is lost."""
     wanted = committed_offsets(checkpoint)
     there = cluster.topics()
     lost = [Loss(topic, None, 0, 0, "is gone") for topic in wanted if topic not in there]
     topics = [topic for topic in wanted if topic in there]
     beginnings, ends = cluster.beginnings(topics), cluster.ends(topics)
     for place, first in sorted(beginnings.items()):
-        # A partition that is new is read from its beginning, which is 0.
+        # A new partition is read from its beginning, which is offset 0.
         offset = wanted[place.topic].get(place.partition, 0)
         if first > offset:
             lost.append(Loss(place.topic, place.partition, offset, first - 1))

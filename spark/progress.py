@@ -1,8 +1,8 @@
-"""What a streaming job tells of its batches, all from Spark's own reports: lines, a table at the end, metrics.
+"""Reports the progress of a streaming job's batches, from Spark's own reports: as lines, a table and metrics.
 
 Theory. Spark makes one report for each batch (`StreamingQueryProgress`, which its listeners get and its queries keep).
-How far the log's end is away and what a watermark left out is only there, not in Spark's metrics. So they are
-put beside Spark's metrics, and Spark's own sinks publish them, Prometheus' among them.
+Only these reports say how far away the log's end is and what a watermark left out; Spark's metrics don't. So `Gauges`
+adds these figures to Spark's metrics, and Spark's own sinks publish them, the one for Prometheus among them.
 
 Rule: a job that follows a topic for months keeps the last `KEPT` batches, and sums of the others.
 """
@@ -28,19 +28,19 @@ __all__ = [
     "progress_of",
 ]
 
-#: Batches that the table at the end shows.
+#: How many batches the table at the end shows.
 KEPT = 20
 METRICS_PATH = "/metrics/prometheus"
 _SINK = "spark.metrics.conf.*.sink.prometheusServlet"
 
 
 class Progress(NamedTuple):
-    """What Spark says of a batch. `behind`: messages between its end and the log's; None where Spark doesn't say."""
+    """The figures of a batch. `behind` counts the messages between its end and the log's; None if Spark doesn't say."""
 
     rows: int
     rows_per_s: float
     behind: int | None
-    #: Rows that came later than the watermark allows, and were left out.
+    #: How many rows were left out, because they came later than the watermark allows.
     dropped: int
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Progress(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long the batch took, by its rate."""
+        """How many seconds the batch took, by its rate."""
         return self.rows / self.rows_per_s if self.rows_per_s else 0.0
 
 
@@ -60,7 +60,7 @@ _NOTHING = Progress(0, 0.0, None, 0)
 
 
 class History:
-    """All batches of one start."""
+    """The progress of all batches of one start."""
 
     def __init__(self) -> None:
         self._last: dict[int, Progress] = {}
@@ -69,7 +69,10 @@ class History:
         self._forgotten = -1
 
     def take(self, number: int, found: Progress) -> bool:
-        """Whether this report is news: while nothing comes a batch is told again, with fewer rows."""
+        """Notes a report of a batch, and returns whether it is new.
+
+        While no messages come, Spark reports the last batch again, with fewer rows.
+        """
         known = self._last.get(number, _NOTHING)
         if number <= self._forgotten or (found.rows <= known.rows and found.dropped <= known.dropped):
             return False
@@ -87,7 +90,7 @@ class History:
         )
 
     def total(self) -> Progress:
-        """Of all batches: the sums, the mean rate, and how far the log's end was away at last."""
+        """Returns the sums of all batches, their mean rate, and how far away the log's end was at last."""
         every = self._last.values()
         rows = self._earlier.rows + sum(each.rows for each in every)
         seconds = self._earlier_seconds + sum(each.seconds for each in every)
@@ -96,7 +99,7 @@ class History:
         return Progress(rows, rows / seconds if seconds else 0.0, behind, dropped)
 
     def facts(self) -> list[dict[str, Any]]:
-        """The last batches, for JSON."""
+        """Returns the last batches for JSON."""
         return [
             {
                 "batch": number,
@@ -109,7 +112,7 @@ class History:
         ]
 
     def table(self) -> str:
-        """The last batches and the sum of all, for a person; empty if there was none."""
+        """Returns a table of the last batches and the sum of all; empty if there was no batch."""
         if not self._last:
             return ""
         lines: list[tuple[str, ...]] = [("batch", "read", "a second", "behind", "left out")]
@@ -125,44 +128,44 @@ def _line(name: str, found: Progress) -> tuple[str, ...]:
     return (name, f"{found.rows:,}", f"{found.rows_per_s:,.0f}", behind, f"{found.dropped:,}")
 
 
-def progress_of(told: Any) -> Progress:
-    """What one of Spark's reports says."""
-    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
-    behind = [found for each in told["sources"] if (found := _behind(each)) is not None]
-    # By source: over Spark Connect the report has no sums.
+def progress_of(report: Any) -> Progress:
+    """Reads the figures from one of Spark's reports."""
+    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in report["stateOperators"])
+    behind = [found for each in report["sources"] if (found := _behind(each)) is not None]
+    # These are summed over the sources, because over Spark Connect the report has no sums.
     rows, rate = (
-        sum(float(each[name] or 0) for each in told["sources"])
+        sum(float(each[name] or 0) for each in report["sources"])
         for name in ("numInputRows", "processedRowsPerSecond")
     )
     return Progress(int(rows), rate, sum(behind) if behind else None, dropped)
 
 
 def _behind(source: Any) -> int | None:
-    """How many messages lie between a source's end of the batch and the log's; None where Spark doesn't say."""
+    """Counts the messages between a source's end of the batch and the log's end; None if Spark doesn't say."""
     latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
     if latest:
         return sum(latest.values()) - sum(end.get(at, 0) for at in latest)
-    # Spark 4.1 has left the offsets out, and tells the mean of all partitions.
+    # Spark 4.1 leaves these offsets out, and gives the mean of all partitions.
     mean = (source["metrics"] or {}).get("avgOffsetsBehindLatest")
     return None if mean is None else round(float(mean) * len(end))
 
 
-def _offsets(told: str | Mapping[str, Mapping[str, int]] | None) -> dict[tuple[str, str], int]:
-    """Spark's offsets of a source, by topic and partition; none where it doesn't tell."""
+def _offsets(report: str | Mapping[str, Mapping[str, int]] | None) -> dict[tuple[str, str], int]:
+    """Reads a source's offsets by topic and partition; empty if Spark doesn't say."""
     try:
-        # As text from Spark itself; over Spark Connect they are a part of the report.
-        found = (json.loads(told) if isinstance(told, str) else told) or {}
+        # In Spark's own process they are a text; over Spark Connect they are a part of the report.
+        found = (json.loads(report) if isinstance(report, str) else report) or {}
         return {(topic, at): int(offset) for topic, each in found.items() for at, offset in each.items()}
     except (ValueError, AttributeError):
         return {}
 
 
 def metrics_conf(port: int) -> Mapping[str, str]:
-    """Settings by which Spark serves its metrics as Prometheus' text on this port, at `METRICS_PATH`."""
+    """Returns the settings by which Spark serves its metrics in Prometheus' format on this port, at `METRICS_PATH`."""
     return {
         "spark.ui.enabled": "true",
         "spark.ui.port": str(port),
-        # Else Spark takes the next port that is free, where no one looks.
+        # With this, Spark doesn't take the next free port, which no Prometheus would ask.
         "spark.port.maxRetries": "0",
         "spark.metrics.namespace": "kafka_pubsub",
         "spark.sql.streaming.metricsEnabled": "true",
@@ -172,7 +175,7 @@ def metrics_conf(port: int) -> Mapping[str, str]:
 
 
 class Gauges:
-    """A job's figures among Spark's metrics: Spark's accumulators, which it publishes by name."""
+    """A job's figures among Spark's metrics. They are accumulators, which Spark publishes by name."""
 
     def __init__(self, spark: SparkSession, job: str) -> None:
         java, context = jvm(spark), spark.sparkContext
@@ -185,7 +188,7 @@ class Gauges:
         named = java.java.util.HashMap()
         for name, value in self._values.items():
             named[f"{job}_{name}"] = value
-        # A Scala object, whose only instance Java finds by this name.
+        # This is a Scala object, and Java finds its only instance by this name.
         source = getattr(java, "org.apache.spark.metrics.source.LongAccumulatorSource$")
         getattr(source, "MODULE$").register(
             scala, java.org.apache.spark.api.python.PythonUtils.toScalaMap(named)
@@ -193,7 +196,7 @@ class Gauges:
         _REGISTERED[context.applicationId, job] = self._values
 
     def show(self, last: Progress, total: Progress) -> None:
-        """The sums so far; of the last batch its rate and how far the log's end was away."""
+        """Sets the sums so far, and of the last batch its rate and how far away the log's end was."""
         self._values["messages_read"].setValue(total.rows)
         self._values["dropped_rows"].setValue(total.dropped)
         self._values["messages_per_second"].setValue(round(last.rows_per_s))
@@ -201,5 +204,5 @@ class Gauges:
             self._values["behind"].setValue(last.behind)
 
 
-#: By application and job: Spark takes no name twice.
+#: The accumulators by application and job: Spark registers a name only once.
 _REGISTERED: dict[tuple[str, str], dict[str, Any]] = {}

@@ -1,9 +1,10 @@
-"""Where a streaming job puts the rows that it rejects.
+"""Writes the rows that a streaming job rejects to a table.
 
-Theory. A job that writes each batch rejects in the batch. A job that keeps state sees no messages in its batches, only
-windows and sessions; so what it rejects is written by a query of its own, over the same topic, with its own checkpoint.
+Theory. A job that writes each batch also writes the rejected rows of that batch. The batches of a job that keeps state
+hold windows or sessions, and no messages. So a second query over the same topic, with its own checkpoint, writes the
+messages that such a job rejects.
 
-Rule: a row is in the table of rejected rows once, however often a batch is repeated, as in every table of ours.
+Rule: a row is in the table of rejected rows once, however often a batch is repeated.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["Rejects", "rejects_table"]
 
 
 def rejects_table(spark: SparkSession, named: str | None, default: Table | str) -> Table:
-    """The table that `--rejects` names, else one beside the job's table, or (a path) beside its checkpoint."""
+    """Returns the table that `--rejects` names; by default it lies beside the job's table or checkpoint (`default`)."""
     if named is not None:
         return Table(spark, named, REJECTS, option="--rejects")
     if isinstance(default, str):
@@ -39,16 +40,20 @@ class Rejects:
         self.table = table
         self._conditions = conditions
         self._written = 0
-        #: Over Spark Connect: what the table had, because another process writes then.
+        #: Over Spark Connect, where another process writes: how many rows the table had at the start.
         self._before = self._there() if is_remote(table.spark) else None
         self._failure: BaseException | None = None
 
     def check_conditions(self, rows: DataFrame) -> None:
-        """`InvalidArgument` if a condition isn't one over these columns; nothing is read."""
+        """Raises `InvalidArgument` if a condition isn't one over these columns; reads no data."""
         split(rows, self._conditions)
 
     def taken(self, going: Run, batch: DataFrame, number: int, *, unless: Column | None = None) -> DataFrame:
-        """The rows of a batch that are kept; the others are written. The batch should be one that is kept in memory."""
+        """Writes the rejected rows of a batch, and returns the others.
+
+        The batch is used several times, so the caller should persist it. No condition is checked of rows for which
+        `unless` holds (default: all are checked).
+        """
         kept, rejected = split(batch, self._conditions, unless=unless)
         self._write(going, rejected, number)
         return kept
@@ -64,9 +69,9 @@ class Rejects:
             rejected.unpersist()
 
     def aside(self, going: Run, messages: DataFrame, checkpoint: str) -> DataFrame:
-        """The messages of a stream that are kept; the others are written by a query of their own.
+        """Returns a stream's messages that aren't rejected; a query of its own writes the others.
 
-        Without --follow that query has ended when this returns; else it goes on beside the job.
+        Without --follow that query has ended when this method returns; with it, it runs beside the job.
         """
         kept, rejected = split(messages, self._conditions)
         about = {name: value for name, value in going.about.items() if name != "job"}
@@ -90,7 +95,7 @@ class Rejects:
 
         going.also = self.check
         if going.streaming.follow:
-            # It ends with the process.
+            # The thread ends with the process.
             threading.Thread(target=go, name="rejects", daemon=True).start()
         else:
             go()
@@ -98,7 +103,7 @@ class Rejects:
         return kept
 
     def check(self) -> None:
-        """Raises what the query beside the job has failed with, if it has."""
+        """Raises the error of the query beside the job, if that query has failed."""
         if self._failure is not None:
             raise self._failure
 
@@ -107,14 +112,14 @@ class Rejects:
 
     @property
     def rows(self) -> int:
-        """How many this start has rejected."""
+        """How many rows this start of the job has rejected."""
         return self._written if self._before is None else self._there() - self._before
 
     def facts(self) -> dict[str, Any]:
-        """For the outcome."""
+        """Returns the facts for the outcome."""
         return {"rejected": self.rows, "rejects": self.table.address}
 
     def said(self) -> str:
-        """For a person; empty if nothing was rejected."""
+        """Returns a text for the outcome; empty if nothing was rejected."""
         rows = self.rows
         return f", {rows:,} rejected to {self.table.address}" if rows else ""

@@ -1,10 +1,10 @@
-"""The same questions to the cluster over Spark Connect: by the client library of this process, without Java.
+"""Asks the cluster what `cluster.py` asks, but over Spark Connect: with librdkafka in this process, without Java.
 
 Rules
 1. This process must reach Kafka itself, at the address that the server's Spark uses.
-2. Settings of the connection count here as well (`security.`, `sasl.`, `ssl.`, `client.`). Those of reading and
-   writing are the server's. One that librdkafka doesn't know is refused by name; a user and password are found in
-   `sasl.jaas.config`.
+2. Settings of the connection apply here as well (`security.`, `sasl.`, `ssl.`, `client.`); settings for reading and
+   writing apply only on the server. A setting that librdkafka doesn't know is refused by name. User and password are
+   taken from `sasl.jaas.config`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["client_settings", "cluster_of"]
 
-#: Seconds for one question.
+#: Seconds for one request.
 _PATIENCE = 20.0
 _OF_A_CONNECTION = ("security.", "sasl.", "ssl.", "client.")
 _JAAS = "sasl.jaas.config"
@@ -34,28 +34,28 @@ _UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND", "TO
 
 
 def cluster_of(spark: SparkSession, connection: Connection) -> Cluster:
-    """What asks the cluster; close it."""
+    """Makes a client that asks the cluster, as a context manager that closes it."""
     return _RemoteCluster(connection) if is_remote(spark) else Cluster(spark, connection)
 
 
 def client_settings(connection: Connection) -> dict[str, str]:
-    """The connection's settings as librdkafka takes them."""
-    told = {name: value for name, value in connection.config.items() if name.startswith(_OF_A_CONNECTION)} | {
-        "bootstrap.servers": connection.bootstrap
-    }
-    jaas = told.pop(_JAAS, "")
+    """Returns the connection's settings as librdkafka takes them."""
+    settings = {
+        name: value for name, value in connection.config.items() if name.startswith(_OF_A_CONNECTION)
+    } | {"bootstrap.servers": connection.bootstrap}
+    jaas = settings.pop(_JAAS, "")
     for name in ("username", "password"):
         if found := re.search(rf'\b{name}\s*=\s*"((?:[^"\\]|\\.)*)"', jaas):
-            told[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", found[1])
-    if jaas and "sasl.username" not in told:
+            settings[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", found[1])
+    if jaas and "sasl.username" not in settings:
         raise FailedPrecondition(
             f"config {_JAAS}: over Spark Connect this process asks Kafka itself, and can use a username and password "
             "only; run the job with spark-submit"
         )
-    if told.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in told:
-        del told["ssl.truststore.type"]
-        told["ssl.ca.location"] = told.pop("ssl.truststore.location")
-    return told
+    if settings.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in settings:
+        del settings["ssl.truststore.type"]
+        settings["ssl.ca.location"] = settings.pop("ssl.truststore.location")
+    return settings
 
 
 class _RemoteCluster(Cluster):
@@ -67,7 +67,7 @@ class _RemoteCluster(Cluster):
 
         self._connection = connection
         try:
-            # Spark tells what it can't reach; librdkafka's own lines would be told beside that.
+            # Errors are raised, so librdkafka must not print lines about them as well.
             self._admin = AdminClient({**client_settings(connection), "log_level": 0})
         except KafkaException as error:
             raise FailedPrecondition(
@@ -76,24 +76,24 @@ class _RemoteCluster(Cluster):
             ) from error
 
     def __exit__(self, *_: object) -> None:
-        """An admin client of librdkafka ends when it isn't used any more."""
+        """Does nothing: an admin client of librdkafka ends when it isn't used any more."""
 
     def topics(self) -> set[str]:
-        """The names of all topics that we may see."""
+        """Returns the names of all topics that this client may see."""
         with self._explained("topics"):
             return set(self._admin.list_topics(timeout=_PATIENCE).topics)
 
     def identity(self) -> str:
-        """The cluster's own id."""
+        """Returns the cluster's id."""
         with self._explained("the cluster"):
             return str(self._admin.describe_cluster(request_timeout=_PATIENCE).result().cluster_id)
 
     def partitions(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions."""
+        """Returns the numbers of a topic's partitions."""
         return [found.id for found in self._describe(topic).partitions]
 
     def topic_id(self, topic: str) -> str:
-        """Changes when a topic is deleted and made again."""
+        """Returns a topic's id, which changes when the topic is deleted and made again."""
         return str(self._describe(topic).topic_id)
 
     def _describe(self, topic: str) -> Any:
@@ -124,19 +124,19 @@ class _RemoteCluster(Cluster):
         if not asked:
             return {}
         with self._explained("offsets"):
-            told = self._admin.list_offsets(
+            settings = self._admin.list_offsets(
                 asked,
                 isolation_level=levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED,
                 request_timeout=_PATIENCE,
             )
-            found = {at: each.result() for at, each in told.items()}
+            found = {at: each.result() for at, each in settings.items()}
         return {
             TopicPartition(at.topic, at.partition): Listed(each.offset, each.timestamp)
             for at, each in found.items()
         }
 
     def commits(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """A group's stored positions and their metadata."""
+        """Returns a group's stored positions and their metadata."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         with self._explained(f"group {group!r}"):

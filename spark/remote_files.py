@@ -1,12 +1,12 @@
-"""Files over Spark Connect, where only Spark reaches them: read, listed and written by its own sources.
+"""Reads, lists and writes files over Spark Connect with Spark's own sources, because only Spark reaches the files.
 
-Theory. Spark writes no file of a given name, but a directory of that name with a file in it. That is how a text is
-written here, and `Files` reads it as well, so the same checkpoint serves with and without Spark Connect.
+Theory. Spark can't write a file of a given name, only a directory of that name with a file in it. This module writes a
+text in that form. `Files` reads it as well, so one checkpoint works with and without Spark Connect.
 
 Rules
-1. Nothing is deleted, because Spark has no command for that. What must be gone first is told, for a person to delete.
-2. Two that create the same text at once leave two files in it, and a reader refuses what that gives.
-3. `root` is absolute and names its file system: Spark says so of a path that isn't there.
+1. Nothing is deleted, because Spark has no command for that. An error names what a person must delete.
+2. If two jobs create the same text at once, its directory has two files, and a reader refuses their joined text.
+3. `root` is absolute and names its file system: Spark's error about a path that doesn't exist has it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["file_at", "files_below"]
 
 
 def files_below(spark: SparkSession, root: str) -> Files:
-    """The files below a directory; over Spark Connect as well."""
+    """Gives access to the files below a directory, with and without Spark Connect."""
     return _RemoteFiles(spark, root) if is_remote(spark) else Files(spark, root)
 
 
 def file_at(spark: SparkSession, path: str, option: str) -> OneFile | _LocalFile:
-    """A file that a job writes at its end; over Spark Connect one of this machine."""
+    """Prepares a file that a job writes at its end; over Spark Connect it is a file of this machine."""
     return _LocalFile(path, option) if is_remote(spark) else OneFile(spark, path, option)
 
 
@@ -46,7 +46,7 @@ class _RemoteFiles(Files):
         self.root = self._qualified()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A stream's batches are handled by a process of the server's, which has this session under its own name.
+        # A process of the server handles a stream's batches, and has its own object for this session.
         return {"root": self.root}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -65,9 +65,9 @@ class _RemoteFiles(Files):
         return self.root
 
     def exists(self, path: str = "") -> bool:
-        """Whether there is such a file or directory."""
+        """Returns whether there is such a file or directory."""
         try:
-            # Spark looks for the path, and reads nothing.
+            # For a schema Spark only checks that the path exists.
             _ = self._listed(path).schema
         except Exception as error:
             if "PATH_NOT_FOUND" not in str(error):
@@ -76,22 +76,22 @@ class _RemoteFiles(Files):
         return True
 
     def read(self, path: str) -> str | None:
-        """A file's text; None if it doesn't exist."""
+        """Returns a file's text; None if it doesn't exist."""
         if not self.exists(path):
             return None
         found = self.spark.read.text(self.full(path), wholetext=True).select("value", "_metadata.file_name")
-        # Spark puts a line's end behind what it writes.
+        # Spark adds a newline to what it writes.
         return "".join(
             row.value.removesuffix("\n") if row.file_name.startswith(PART) else row.value
             for row in found.collect()
         )
 
     def names(self, path: str = "") -> list[str]:
-        """The names in a directory, without those that are hidden."""
+        """Lists the names in a directory, without hidden ones."""
         if not self.exists(path):
             return []
         below = f"{self.full(path).rpartition(':')[2].rstrip('/')}/"
-        # Without the content, which is then not read.
+        # Only the path is selected, so Spark doesn't read the contents.
         paths = (row.path.partition(below)[2] for row in self._listed(path).select("path").collect())
         return sorted({path.partition("/")[0] for path in paths if path})
 
@@ -100,7 +100,7 @@ class _RemoteFiles(Files):
         return reader.load(self.full(path))
 
     def create(self, path: str, text: str) -> None:
-        """Writes a text that must not exist."""
+        """Writes a text that must not exist yet."""
         if self.exists(path):
             raise AlreadyExists(f"{self.full(path)} exists already: is another job writing there?")
         self._write(path, text, "append")
@@ -108,7 +108,7 @@ class _RemoteFiles(Files):
             raise AlreadyExists(f"{self.full(path)} was written by another job at this moment")
 
     def write(self, path: str, text: str) -> None:
-        """Writes a text, or writes it anew; a reader may see none."""
+        """Writes a text or replaces it; a reader may see none for a moment."""
         self._write(path, text, "overwrite")
 
     def _write(self, path: str, text: str, mode: str) -> None:
@@ -116,22 +116,22 @@ class _RemoteFiles(Files):
         rows.write.mode(mode).text(self.full(path))
 
     def replace(self, path: str, text: str) -> None:
-        """Writes a text, or writes it anew; a reader may see none."""
+        """Writes a text or replaces it; a reader may see none for a moment."""
         self.write(path, text)
 
     def delete(self, path: str = "") -> None:
-        """Refused (rule 1)."""
+        """Raises `FailedPrecondition` (rule 1)."""
         raise FailedPrecondition(
             f"{self.full(path)} is in the way, and over Spark Connect nothing can be deleted: delete it, or name "
             "another path"
         )
 
     def drop(self, path: str) -> None:
-        """Nothing: it may stay."""
+        """Does nothing, because a file that isn't needed may stay."""
 
 
 class _LocalFile:
-    """A file of this machine, where the client of Spark Connect runs."""
+    """A file of this machine, on which the client of Spark Connect runs."""
 
     def __init__(self, path: str, option: str) -> None:
         where = Path(path.removeprefix("file://"))
@@ -147,7 +147,7 @@ class _LocalFile:
         self.path = str(where.absolute())
 
     def write(self, text: str) -> None:
-        """Writes the whole file; an earlier one is replaced."""
+        """Writes the whole file, and replaces an earlier one."""
         unfinished = self._where.with_name(f".{self._where.name}.unfinished")
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(self._where)

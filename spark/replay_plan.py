@@ -1,14 +1,14 @@
-"""A replay: a plan of offsets, written portion by portion, and a file that says how far it has come.
+"""Plans a replay as ranges of offsets, writes it portion by portion, and stores how far it has come.
 
-Theory. Within a partition the order of offsets is the order of every key. So a plan is a range of offsets of each
-partition, and a portion is the next piece of each range: what a portion reads, no other one reads. A portion that was
-interrupted has written, of each key, the first so many; what is in the target already is found by its id, and only
-the rest is written.
+Theory. Within a partition the order of offsets is the order of every key. So a plan has a range of offsets for each
+partition, and a portion is the next piece of each range: no two portions read the same message. If a portion was
+interrupted, the target holds the first messages of each key. The next start finds these by their ids, and writes only
+the rest.
 
 Rules
-1. The plan is made once and kept: what is archived or dies later is no part of it.
-2. Before a portion begins, the ends of the target are noted; a repeat looks from there on.
-3. The state says what is replayed, how and where to; a start that says something else is refused.
+1. The plan is made once and stored: messages that are archived or dead-lettered later aren't in it.
+2. The ends of the target are noted before a portion begins; a repeated portion searches the target from there on.
+3. The state says what is replayed, under which name and where to; a start with other options is refused.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ArchiveSource", "Plan", "Replay", "Source", "TopicSource", "looked_at", "planned"]
 
-#: Seconds of writing in a portion when the rate is limited: short beside a wait, long beside the start of a Spark job.
+#: Seconds of writing in a portion if the rate is limited: short for a user who waits, long beside a Spark job's start.
 PORTION_S = 5.0
-#: Offsets in a portion when it isn't.
+#: How many offsets a portion has if the rate isn't limited.
 PORTION = 1_000_000
 _PLAN, _PROGRESS = "plan.json", "progress"
 
-#: Partition, first offset, and the offset behind the last one.
+#: A partition, its first offset, and the offset after its last one.
 Range = tuple[int, int, int]
 
 
@@ -61,11 +61,11 @@ class Plan:
 
     @property
     def offsets(self) -> int:
-        """How many there are; some may hold no message, or one that `--where` leaves out."""
+        """How many offsets there are; some may hold no message, or one that `--where` leaves out."""
         return sum(end - first for _, first, end in self.ranges)
 
     def portions(self) -> Iterator[list[Range]]:
-        """The ranges piece by piece: a portion takes equally much of each range that isn't done."""
+        """Yields the ranges in pieces: a portion takes the same number of offsets of each range that isn't finished."""
         left = [each for each in self.ranges if each[1] < each[2]]
         while left:
             most = max(1, self.size // len(left))
@@ -74,19 +74,19 @@ class Plan:
 
 
 class Source(Protocol):
-    """Where the messages come from. `ordered`: a task reads whole partitions, by offset."""
+    """The source of the messages. `ordered` says that each task reads whole partitions, in the order of offsets."""
 
     ordered: bool
 
     def ranges(self) -> list[Range]:
-        """What it holds now."""
+        """Returns the offsets that the source holds now."""
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
-        """The messages at these offsets that are wanted."""
+        """Reads the messages at these offsets, without those that `--where` leaves out."""
 
 
 class TopicSource:
-    """A topic."""
+    """A topic as the source of a replay."""
 
     ordered = True
 
@@ -95,7 +95,7 @@ class TopicSource:
         _filtered(messages(spark, topic, bootstrap=connection.bootstrap, config=connection.config), where)
 
     def ranges(self) -> list[Range]:
-        """From the beginnings to the ends."""
+        """Returns the offsets of each partition from its beginning to its end."""
         with cluster_of(self._spark, self._connection) as cluster:
             ends = cluster.ends([self._topic])
             return sorted(
@@ -103,7 +103,7 @@ class TopicSource:
             )
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
-        """These offsets, and no other partition."""
+        """Reads the messages at these offsets, and no other partition."""
         records = raw_records(
             self._spark,
             self._topic,
@@ -116,7 +116,7 @@ class TopicSource:
 
 
 class ArchiveSource:
-    """A topic's messages in an archive. What is at an offset there never changes."""
+    """A topic's messages in an archive, as the source of a replay. The message at an offset there never changes."""
 
     ordered = False
 
@@ -125,14 +125,14 @@ class ArchiveSource:
         self._found = _filtered(table.read().where(F.col("topic") == topic), where)
 
     def ranges(self) -> list[Range]:
-        """From the first to the last message that is wanted."""
+        """Returns the offsets of each partition from the first to the last message that `--where` chooses."""
         found = self._found.groupBy("partition").agg(
             F.min("offset").alias("first"), F.max("offset").alias("last")
         )
         return sorted((row.partition, row["first"], row["last"] + 1) for row in found.collect())
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
-        """These offsets. The two bounds are for Delta, which skips files and parts of files by them."""
+        """Reads the messages at these offsets. Delta skips files and parts of files by the two bounds of `near`."""
         if not ranges:
             return self._found.where(F.lit(False))
         least, most = min(first for _, first, _ in ranges), max(end for _, _, end in ranges)
@@ -141,7 +141,7 @@ class ArchiveSource:
 
 
 def _filtered(source: DataFrame, where: str | None) -> DataFrame:
-    """The messages that a SQL expression chooses."""
+    """Returns the messages that a SQL expression chooses (default: all)."""
     if where is None:
         return source
     try:
@@ -153,19 +153,19 @@ def _filtered(source: DataFrame, where: str | None) -> DataFrame:
 
 
 def planned(source: Source, rate: float | None) -> Plan:
-    """What is replayed if it is begun now."""
+    """Makes the plan of a replay that begins now."""
     return Plan(PORTION if rate is None else max(1, int(rate * PORTION_S)), source.ranges())
 
 
 def looked_at(messages: DataFrame, most: int) -> tuple[int, list[Any]]:
-    """How many there are, and the first of them; all is read once."""
+    """Returns how many messages there are, and the first `most` of them; reads them once."""
     seen, found = _counting(messages)
     first = found.orderBy("partition", "offset").limit(most).collect()
     return _counted(seen), first
 
 
 class Replay:
-    """One replay, which may have been begun before."""
+    """One replay, which an earlier start may have begun."""
 
     def __init__(
         self,
@@ -192,9 +192,9 @@ class Replay:
         rate: float | None,
         aside: Callable[[DataFrame, int], DataFrame] | None = None,
     ) -> tuple[int, int]:
-        """Writes what isn't written yet; how many messages this start wrote, and how many all starts.
+        """Writes what isn't written yet; returns how many messages this start wrote, and how many all starts wrote.
 
-        `aside` takes the messages of a portion and its number, and returns those that are replayed.
+        `aside` takes the messages of a portion and its number, and returns those to replay (default: all are replayed).
         """
         plan = self._plan(source, rate)
         progress = self._progress()
@@ -221,16 +221,19 @@ class Replay:
         return written, total
 
     def _plan(self, source: Source, rate: float | None) -> Plan:
-        told = self._state.read(_PLAN)
-        if told is None:
+        plan_text = self._state.read(_PLAN)
+        if plan_text is None:
             plan = planned(source, rate)
             self._state.create(_PLAN, json.dumps([plan.size, plan.ranges]))
             return plan
-        size, ranges = json.loads(told)
+        size, ranges = json.loads(plan_text)
         return Plan(size, [(number, first, end) for number, first, end in ranges])
 
     def _progress(self) -> dict[str, Any]:
-        """The last note. Each is a file of its own: one that is replaced is gone for a moment."""
+        """Reads the last stored progress.
+
+        Each progress is a file of its own, because a file that is replaced doesn't exist for a moment.
+        """
         names = [name for name in self._state.names(_PROGRESS) if name.endswith(".json")]
         self._notes = int(names[-1].removesuffix(".json")) if names else 0
         found: dict[str, Any] = (
@@ -260,7 +263,7 @@ class Replay:
 
 
 def _counting(frame: DataFrame) -> tuple[Observation, DataFrame]:
-    """The frame, and what counts its rows while they go by."""
+    """Returns an observation that counts the rows of a DataFrame while they are used, and that DataFrame."""
     seen = Observation()
     return seen, frame.observe(seen, F.count(F.lit(1)).alias("rows"))
 

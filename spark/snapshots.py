@@ -1,14 +1,15 @@
-"""A subscription at one moment: its commits, and what its retry and dead-letter topics held then.
+"""Takes a snapshot of a subscription: its commits, and what its retry and dead-letter topics held at that moment.
 
-Theory. Commits and topics can't be read together, so ends are noted before and after the commits
-(`transforms/subscriptions.py`, rule 1). Two things move meanwhile, and would make the truth look false.
+Theory. Commits and topics can't be read at one moment, so ends are noted before and after the commits
+(`transforms/subscriptions.py`, rule 1). Two kinds of changes in between could make a correct state look wrong.
 
 Rules
-1. What a transaction has committed may be told before its records can be read: its markers are written one by one.
-   So the ends after the commits are noted when everything that had been written by then is decided.
-2. The owner deletes what it has finished. If that comes to what wasn't finished by these commits, records are
-   missing, and all is looked at anew; who is quicker than we are `TRIES` times isn't judged by order.
-3. So it is when a checkpoint is missing that a commit names. It is read alone, from its first record on.
+1. A transaction's commit may be visible before its records can be read, because its markers are written one by one. So
+   the ends after the commits are noted when all transactions that had written records by then have ended.
+2. The owner of a partition deletes finished records from the retry topic. If it deletes records that these commits
+   don't say are finished, records are missing, and the snapshot is taken again. If that happens `TRIES` times, the
+   order of the subscription isn't checked.
+3. The same holds if a checkpoint is missing that a commit names. A checkpoint is read alone, from its first record on.
 """
 
 from __future__ import annotations
@@ -32,32 +33,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Snapshot", "take"]
 
-#: How often a subscription is looked at whose retry topic is deleted under our eyes.
+#: How often a snapshot is tried while the owner deletes records of the retry topic.
 TRIES = 5
 
 Ends = Mapping[TopicPartition, int]
 
 
 class Read(Protocol):
-    """Reads a topic's records."""
+    """A function that reads a topic's records."""
 
     def __call__(self, topic: str, ends: Ends, starting: dict[int, int] | None = None) -> DataFrame:
-        """Those up to these ends; `starting`: of each partition from there on."""
+        """Reads the records before `ends`, in each partition from `starting` on (default: from the beginning)."""
 
 
 class Snapshot(NamedTuple):
-    """What a subscription had done."""
+    """The state of a subscription at one moment."""
 
     found: Positions
-    #: What is parked, and what is dead, of `transforms/subscriptions.py`; kept in memory.
+    #: The messages that wait in the retry topic (`parked` of `transforms/subscriptions.py`) and the dead letters
+    #: (`dead_letters`); both are kept in memory.
     waiting: DataFrame
     dead: DataFrame
-    #: Whether all that was parked could be read (rule 2).
+    #: Whether all messages of the retry topic could be read (rules 2 and 3).
     whole: bool
 
 
 class _Said(NamedTuple):
-    """What the cluster said."""
+    """The cluster's answers: the ends before the commits, the commits, and the ends after them."""
 
     before: Ends
     commits: Mapping[TopicPartition, Committed]
@@ -72,29 +74,33 @@ def take(
     read: Read,
     note: Callable[[str], None],
 ) -> Snapshot:
-    """The subscription as it is."""
+    """Takes a snapshot of the subscription `record` of `topic`."""
     away = [] if record.retry_topic is None else [record.retry_topic.name]
-    graves = [] if record.options.dead_letter is None else [record.options.dead_letter.topic]
+    dead_letter_topics = [] if record.options.dead_letter is None else [record.options.dead_letter.topic]
     copy = {} if record.retry_topic is None else record.retry_topic.positions
     with cluster_of(spark, connection) as cluster:
         there = cluster.topics()
-        away, graves = ([each for each in names if each in there] for names in (away, graves))
+        away, dead_letter_topics = (
+            [each for each in names if each in there] for names in (away, dead_letter_topics)
+        )
         for attempt in range(1, TRIES + 1):
-            said = _ask(cluster, record.name, [*away, *graves])
-            told = _checkpoints(topic, away, said, read)
-            runs = {number: found.retry.runs for number, found in (told or {}).items()}
+            said = _ask(cluster, record.name, [*away, *dead_letter_topics])
+            in_checkpoints = _checkpoints(topic, away, said, read)
+            runs = {number: found.retry.runs for number, found in (in_checkpoints or {}).items()}
             beside = positions(spark, away[0], said.commits, copy, runs) if away else None
             waiting = _parked(spark, away, beside, said, read)
-            whole = beside is None or (_has_all(cluster, beside, away) and told is not None)
+            whole = beside is None or (_has_all(cluster, beside, away) and in_checkpoints is not None)
             if whole or attempt == TRIES:
                 break
             waiting.unpersist()
             note(f"subscription {record.name}: its owner deletes what we read; looking again")
         if not whole:
             note(f"subscription {record.name}: its owner deletes faster than we read; its order isn't judged")
-        runs = {number: found.main.runs for number, found in (told or {}).items()}
+        runs = {number: found.main.runs for number, found in (in_checkpoints or {}).items()}
         found = positions(spark, topic, said.commits, record.positions, runs)
-        return Snapshot(found, waiting, _dead(spark, graves, topic, record.name, said, read), whole)
+        return Snapshot(
+            found, waiting, _dead(spark, dead_letter_topics, topic, record.name, said, read), whole
+        )
 
 
 def _ask(cluster: Cluster, group: str, topics: Sequence[str]) -> _Said:
@@ -104,10 +110,10 @@ def _ask(cluster: Cluster, group: str, topics: Sequence[str]) -> _Said:
 
 
 def _checkpoints(home: str, away: Sequence[str], said: _Said, read: Read) -> Mapping[int, Checkpoint] | None:
-    """What the checkpoints tell that the commits need; None: one is missing."""
+    """Reads the checkpoints that the commits name, by partition; None if one is missing."""
     topic = "".join(away)
     ends = {at: end for at, end in said.after.items() if at.topic == topic}
-    # One beyond the end was in an earlier topic of that name.
+    # A checkpoint beyond the end was in an earlier topic of that name.
     named = {
         number: each
         for number, each in named_checkpoints(said.commits, [home, *away]).items()
@@ -117,14 +123,14 @@ def _checkpoints(home: str, away: Sequence[str], said: _Said, read: Read) -> Map
     large = {number: named[number] for number, some in parts.items() if some and len(some) < some[0].total}
     for number, each in large.items():
         parts[number] = _parts(read, topic, ends, {number: each}, whole=True)
-    told = {number: found for number, some in parts.items() if (found := joined(some)) is not None}
-    return told if told.keys() == named.keys() else None
+    in_checkpoints = {number: found for number, some in parts.items() if (found := joined(some)) is not None}
+    return in_checkpoints if in_checkpoints.keys() == named.keys() else None
 
 
 def _parts(
     read: Read, topic: str, ends: Ends, named: Mapping[int, Named], *, whole: bool = False
 ) -> list[Part]:
-    """The first record of a checkpoint, or all of them, which may lie among others."""
+    """Reads the first record of each checkpoint, or (`whole`) all its records, which may lie among others."""
     first = {number: each.offset for number, each in named.items()}
     only = {
         at: end if whole or at.partition not in first else first[at.partition] + 1 for at, end in ends.items()
@@ -160,7 +166,8 @@ def _parked(
         return spark.createDataFrame(
             [], "partition int, offset bigint, key binary, attempt bigint, why bigint, seen boolean"
         )
-    # Kept: it is small beside the topic, and looked at five times. Read at once: it may soon be gone.
+    # The messages are cached, because they are few beside the topic and are used five times. They are read now,
+    # because their owner may soon delete them.
     waiting = parked(read(names[0], said.after), beside, said.before).cache()
     waiting.count()
     return waiting

@@ -1,15 +1,13 @@
-"""A Spark session that can read our topics: the right jars for the installed Spark, and times in UTC.
+"""Makes Spark sessions that can read topics: with the jars for the installed Spark, and times in UTC.
 
 Rules
-1. A session that is active already is used as it is. If it lacks a setting, the error shows the line that
-   adds it.
-2. Jars come through `spark.jars.packages`, so Spark fetches them from wherever the machine's Spark is told to.
-   Two processes that fetch at once can damage the cache, so they wait for each other.
-3. Executors get this package and the pure part of `kafka_pubsub` as a zip: nothing has to be installed on a
-   node.
-4. Dates are UTC: an archive's partitions must not depend on where a driver stands.
-5. A session of Spark Connect has no JVM in this process. What asks the JVM for something has another way there
-   (`remote_cluster.py`, `remote_files.py`), or says so before it does anything.
+1. A session that is active already is used as it is. If it lacks a setting, the error shows the option that adds it.
+2. Jars come through `spark.jars.packages`, so Spark fetches them from the repositories that the machine's Spark is
+   configured for. Two processes that fetch at once can damage the cache, so they wait for each other.
+3. Executors get this package and the pure part of `kafka_pubsub` as a zip: nothing must be installed on a node.
+4. Dates are UTC: an archive's partitions must not depend on the time zone of a driver.
+5. A session of Spark Connect has no JVM in this process. Code that needs the JVM either has another way there
+   (`remote_cluster.py`, `remote_files.py`), or raises an error before it does anything.
 """
 
 from __future__ import annotations
@@ -57,39 +55,43 @@ __all__ = [
 INSTALLED = "kafka_pubsub_spark"
 _SCALA = "2.13"
 _REMOTE = "sc://"
-#: Delta Lake is numbered by Spark's minor version.
+#: The version of Delta Lake for each minor version of Spark.
 _DELTA = {"4.0": "4.0.0", "4.1": "4.1.0"}
 _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 #: Settings that a job's session must have, also one that you made: dates in UTC; times in the form that every reader
-#: of Parquet knows (Spark's default is an older one); and files of some days written side by side, because otherwise
-#: every batch is sorted by its date.
+#: of Parquet knows (Spark's default is an older one); and files of several days open at once, because otherwise Spark
+#: sorts every batch by its date.
 OF_A_JOB = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.maxConcurrentOutputFileWriters": "24",
-    # Kafka isn't among them, so that batches are read and written as streams are: no row becomes an object of Java, and
+    # Kafka isn't in this list, so that batches are read and written as streams are: no row becomes a Java object, and
     # rows can be counted while they are written.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
-#: What a user may change: into how many tasks small work is cut. A table's log is read after each batch, where Delta's
-#: own 50 take a second; VACUUM lists a table's directories, where Spark's 10,000 take a minute for any table.
+#: Settings that a user may replace. Into how many tasks small work is cut: Delta reads a table's log after each batch,
+#: and its default of 50 tasks takes a second. For VACUUM, Spark's default of 10,000 tasks takes a minute for any table.
+#: And the store for the state of streams: Spark's default store can't hold the state and the timers of `sessions`.
 _PREFERRED = {
     "spark.databricks.delta.snapshotPartitions": "4",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "200",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
 }
-#: The applications whose executors have our Python.
+#: The ids of the applications whose executors have got this package.
 _SHIPPED: set[str] = set()
 _PARTS = ("core", "errors.py", "model.py", "__init__.py", "config.py", "py.typed")
 
 
 def packages(version: str, *, delta: bool = True) -> str:
-    """The value of `spark.jars.packages` for this version of Spark; KAFKA_PUBSUB_SPARK_PACKAGES replaces it."""
-    told = os.environ.get("KAFKA_PUBSUB_SPARK_PACKAGES")
-    if told is not None:
-        return told
+    """Returns `spark.jars.packages` for this version of Spark; KAFKA_PUBSUB_SPARK_PACKAGES replaces it."""
+    given = os.environ.get("KAFKA_PUBSUB_SPARK_PACKAGES")
+    if given is not None:
+        return given
     minor = ".".join(version.split(".")[:2])
     names = [f"org.apache.spark:{part}_{_SCALA}:{version}" for part in ("spark-sql-kafka-0-10", "spark-avro")]
     if delta:
@@ -98,7 +100,10 @@ def packages(version: str, *, delta: bool = True) -> str:
 
 
 def connect_options(version: str, zipped: Path | None) -> list[str]:
-    """What a Spark Connect server of this version must be started with; `zipped` is what `bundle` made."""
+    """Returns the options to start a Spark Connect server of this version with.
+
+    `zipped` is the zip that `bundle` made; with None the options name no zip.
+    """
     wanted, settings = packages(version), dict(_DELTA_CONF)
     if zipped is not None:
         settings["spark.executorEnv.PYTHONPATH"] = str(zipped)
@@ -113,10 +118,12 @@ def session(
     delta: bool = True,
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The active session, else a new one; `master` None is what spark-submit says, else all local cores.
+    """Returns the active session, or makes a new one if there is none.
 
-    A `master` that begins with sc:// is a Spark Connect server. Its jars are its own: it must have been started with
-    those that `kafka-pubsub spark submit-args` prints, and of `conf` it takes what may change while it runs.
+    `name` is the application's name (default "kafka_pubsub"). `master` is where Spark runs (default: what spark-submit
+    says, else all local cores). A `master` that begins with sc:// is a Spark Connect server: it must have been started
+    with the packages that `kafka-pubsub spark submit-args` prints. `delta` says whether to add Delta Lake (default:
+    True). `conf` are more settings (default: none); a Spark Connect server takes those that can change while it runs.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise FailedPrecondition("pyspark isn't installed: pip install 'kafka-pubsub-orderly[spark]'")
@@ -136,17 +143,17 @@ def session(
 
 
 def is_connect(master: str | None) -> bool:
-    """Whether this is the address of a Spark Connect server."""
+    """Returns whether this is the address of a Spark Connect server."""
     return (master or "").startswith(_REMOTE)
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether this is a session of Spark Connect, whose Spark is another process."""
+    """Returns whether this is a session of Spark Connect, whose Spark is another process."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def session_here() -> SparkSession:
-    """The session of this process: in a process of a Spark Connect server the one of the client that it works for."""
+    """Returns the session of this process; in a process of a Spark Connect server it is the session of the client."""
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
@@ -160,7 +167,7 @@ def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
 
     where = urlsplit(url)
     try:
-        # Spark's client would try for ten minutes to reach a server that isn't there.
+        # Spark's own client would try for ten minutes to reach a server that doesn't run.
         socket.create_connection((where.hostname or "", where.port or 15002), 5).close()
     except (OSError, ValueError) as error:
         raise FailedPrecondition(f"no Spark Connect server answers at {url}: {error}") from error
@@ -182,17 +189,14 @@ def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[
     import pyspark
 
     wanted = packages(pyspark.__version__, delta=delta)
-    # Empty: the jars are there already, by --jars or in Spark's own directory.
+    # If the variable is empty, the jars are there already: by --jars or in Spark's own directory.
     settings = {"spark.jars.packages": wanted} if wanted else {}
-    # Without its jars Spark would not even read a name.
+    # With these settings but without Delta's jars Spark couldn't resolve any name.
     if delta and (not wanted or "io.delta:" in wanted):
         settings.update(_DELTA_CONF)
     settings.update({**OF_A_JOB, **_PREFERRED})
-    # Bars that redraw themselves are unreadable in a log; jobs tell their progress line by line.
+    # Progress bars that redraw themselves are unreadable in a log; jobs print their progress line by line.
     settings["spark.ui.showConsoleProgress"] = "false"
-    settings["spark.sql.streaming.stateStore.providerClass"] = (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    )
     if master is not None:
         settings["spark.master"] = master
     return {**settings, **conf}
@@ -224,7 +228,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def jvm(spark: SparkSession) -> Any:
-    """Spark's own Java, by py4j; `FailedPrecondition` for a session of Spark Connect, which has none."""
+    """Returns Spark's JVM, by py4j; `FailedPrecondition` for a session of Spark Connect, which has none."""
     if is_remote(spark):
         raise FailedPrecondition(
             "this can't be done over Spark Connect, because it needs Spark's JVM in its own process: run it with "
@@ -234,17 +238,17 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of Spark or Java says, without the plan or stack that follows."""
+    """Returns the first line of an error of Spark or Java, without the plan or stack that follows."""
     cause = getattr(error, "java_exception", None)
     text = str(error if cause is None else cause.getMessage())
     return next((line for line in map(str.strip, text.splitlines()) if line), type(error).__name__)
 
 
 def check_kafka(spark: SparkSession) -> None:
-    """`FailedPrecondition` with the missing option if this session can't read Kafka."""
+    """Raises `FailedPrecondition` with the missing option if this session can't read Kafka."""
     nowhere = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "none"}
     try:
-        # Spark looks for its source and asks nothing of it.
+        # Spark only loads the source for this; it doesn't connect to Kafka.
         _ = spark.read.format("kafka").options(**nowhere).load().schema
     except Exception as error:
         if not _is_no_source(error):
@@ -261,9 +265,9 @@ def check_kafka(spark: SparkSession) -> None:
 
 
 def check_delta(spark: SparkSession) -> None:
-    """`FailedPrecondition` with the missing options if this session can't use Delta tables."""
+    """Raises `FailedPrecondition` with the missing options if this session can't use Delta tables."""
     try:
-        # Delta looks, and finds no table there.
+        # If Delta is there, this fails with another error, because there is no table.
         _ = spark.read.format("delta").load("/").schema
     except Exception as error:
         if not (_is_no_source(error) or "DELTA_CONFIGURE_SPARK_SESSION" in str(error)):
@@ -281,12 +285,12 @@ def _is_no_source(error: Exception) -> bool:
 
 
 def _ship(spark: SparkSession) -> None:
-    """Sends our Python along, once an application; a local master has it already."""
+    """Sends this package to the executors, once for each application; a local master has it already."""
     context = spark.sparkContext
-    # Not once a session: all sessions of an application have one list of files, which takes no name twice.
+    # All sessions of an application share one list of files, which refuses a name that it has already.
     if str(context.master).startswith("local") or context.applicationId in _SHIPPED:
         return
-    # What spark-submit was given by --py-files is there under its name already.
+    # A zip that spark-submit got by --py-files is in the list already.
     own = _own_zip()
     if own is None or Path(own).name not in (context._python_includes or ()):
         context.addPyFile(own or _new_zip())
@@ -294,23 +298,24 @@ def _ship(spark: SparkSession) -> None:
 
 
 def _own_zip() -> str | None:
-    """The zip that this package was imported from, if it was."""
+    """Returns the path of the zip that this package was imported from; None if it wasn't imported from a zip."""
     loader = getattr(sys.modules[__package__], "__loader__", None)
     return getattr(loader, "archive", None)
 
 
 def _new_zip() -> str:
-    # Executors that start later ask this driver for it, so it stays until the end.
+    # Executors that start later fetch the zip from this driver, so it stays until the process ends.
     directory = Path(tempfile.mkdtemp(prefix="kafka_pubsub-spark-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return str(bundle(directory / "kafka_pubsub_shipped.zip"))
 
 
 def bundle(target: Path, *, driver: bool = False) -> Path:
-    """A zip with this package under its present name, and what it imports of `kafka_pubsub`.
+    """Writes a zip with this package under its present name, click, and the part of `kafka_pubsub` that it imports.
 
-    `driver`: for a driver where nothing is installed but pyspark, so it is under the name of the installed package, by
-    which submit.py finds it. With click, which drivers need, and a Spark Connect server that runs a job's batches.
+    `driver=True` is for a driver where only pyspark is installed: the package is then in the zip under the name that
+    it has when it is installed, and submit.py finds it by that name. Drivers need click, and so does a Spark Connect
+    server that runs a job's batches.
     """
     own, base = Path(__file__).resolve().parent, Path(errors.__file__).resolve().parent
     name = INSTALLED if driver else __package__ or own.name

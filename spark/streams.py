@@ -1,27 +1,26 @@
-"""How every streaming job starts, tells its progress and ends.
+"""Starts every streaming job, notes its progress and ends it.
 
 Rules
-1. Before anything is read: the checkpoint is this job's, for these topics and this place to write; and what it
-   should read next is still there, or the error says what is lost.
-2. A stream ends when all is read, or (`follow`) when it is stopped; either way its last batch is whole.
-3. What is deleted while it runs is told in the same words. With lost="skip" the look is before each batch, so an
-   offset that is named may still have come: a consumer reads ahead.
+1. Two checks come before anything is read. The checkpoint must belong to this job, with these topics and this target.
+   And the offsets that the job should read next must still exist; otherwise the error says what is lost.
+2. A job ends when all is read or, with `follow`, when it is stopped. Either way its last batch is whole.
+3. Messages that are deleted while the job runs are reported with the same text. With lost="skip" the check runs before
+   each batch. It may name an offset that the job still gets, because a consumer reads ahead.
 4. Of two drivers on one checkpoint one ends with an error that says so. Spark's logs of offsets and commits and
-   Delta's transactions decide which; what the other wrote stays, and is there once.
-5. Rows that come later than a watermark allows are counted as Spark counts them, and told; asked to, the job keeps
-   them in a table. A job with a watermark takes a backlog in parts of one span of time each (`admission.py`), so that
-   no row is late only because the job was.
-6. Between two batches the job's tables are optimized and vacuumed when that is due. When it was done last is kept in
-   the checkpoint, so a job that is started each hour doesn't do it each hour.
-7. Over Spark Connect a batch is handled by a process of the server's, with a copy of the `Run`, which leaves what it
-   has counted in the checkpoint. A backlog is one batch then, because Spark's log can't be written.
+   Delta's transactions decide which one. What the other driver wrote stays, and is there once.
+5. Rows that come later than a watermark allows are counted as Spark counts them, and the count is reported. With
+   --late-to the job keeps them in a table. A job with a watermark takes a backlog in parts of one span of time each
+   (`admission.py`), so that no row is late only because the job was late.
+6. Between two batches the job's tables are optimized and vacuumed when that is due. The checkpoint keeps the times of
+   both, so a job that is started each hour doesn't repeat them each hour.
+7. Over Spark Connect a process of the server handles the batches, with a copy of the `Run`. That process stores its
+   counts in the checkpoint. A backlog is one batch then, because Spark's log can't be written.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,18 +48,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "Streaming", "error_in", "prepare"]
 
-#: Seconds between looks at a running query.
+#: Seconds between two checks of a running query.
 _LOOK = 1
-#: The directory of a checkpoint that has a file once a batch was planned.
+#: The directory of a checkpoint that holds a file as soon as a batch was planned.
 _BEGUN = "offsets"
 #: When tables were last optimized and vacuumed: seconds since 1970, by command.
 _MAINTENANCE = "kafka_pubsub_maintenance.json"
-#: What the batches of this start have done, where another process handles them: these, in the checkpoint.
+#: The file in the checkpoint with the counts of this start (`_SUMS`), where another process handles the batches.
 _DONE = "kafka_pubsub_done.json"
 _SUMS = ("batches", "rows", "optimized")
-#: An error of ours in the text of one of Spark's.
+#: An error of kafka_pubsub in the text of one of Spark's errors.
 _OURS = re.compile(r"kafka_pubsub\.errors\.(\w+): (.+)")
-#: How Spark and Delta say that another query is at work on the same checkpoint.
+#: Texts by which Spark and Delta say that another query works on the same checkpoint.
 _TAKEN_OVER = (
     "CONCURRENT_STREAM_LOG_UPDATE",
     "Concurrent update to the log",
@@ -72,7 +71,7 @@ _TAKEN_OVER = (
 
 @dataclass(frozen=True)
 class Streaming:
-    """What `follow_options` gave."""
+    """The values of `follow_options` and `table_options`."""
 
     follow: bool = False
     every: str = "10 seconds"
@@ -83,52 +82,51 @@ class Streaming:
 
 
 class KeepsLate(Protocol):
-    """Keeps the messages that came too late (`late.Late`)."""
+    """A store of the messages that came too late (`late.Late`)."""
 
     def keep(self, run: Run, number: int) -> None:
-        """Adds those of batch `number` to their table."""
+        """Adds the late messages of batch `number` to their table."""
 
 
 @dataclass
 class Run:
-    """One start of a streaming job: the frame comes in, batches go out."""
+    """One start of a streaming job: it runs a query over a DataFrame and hands its batches to the job."""
 
     context: Context
     streaming: Streaming
     checkpoint: Files
-    #: What the checkpoint's mark says.
+    #: What the checkpoint belongs to: the job, its topics and its target (`ownership.py`).
     about: Mapping[str, str]
     #: The tables that the job writes.
     tables: Sequence[Table] = ()
-    #: The topic whose backlog is taken by time, of a job with a watermark.
+    #: Of a job with a watermark: the topic whose backlog is taken by time.
     by_time: str | None = None
-    #: What came too late, and where it is kept.
+    #: Keeps the messages that came too late; None: they are counted only.
     late: KeepsLate | None = None
-    #: What retention has taken, for a person; only with lost="skip".
+    #: What was deleted before the job could read it, as text; only with lost="skip".
     lost: list[str] = field(default_factory=list)
-    #: Up to which offset of a partition that was told.
-    told: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    #: Up to which offset of a partition such losses were reported.
+    reported: dict[tuple[str, int | None], int] = field(default_factory=dict)
     batches: int = 0
     rows: int = 0
-    #: Small files that were put together.
+    #: How many small files were put together.
     optimized: int = 0
-    #: What Spark says of each batch.
+    #: The progress of each batch, as Spark reports it.
     progress: History = field(default_factory=History)
-    #: The same among Spark's metrics.
+    #: The same figures among Spark's metrics; None over Spark Connect.
     gauges: Gauges | None = None
     began: float = field(default_factory=time.time)
-    #: Raises what a query beside this one has failed with.
+    #: Raises the error of the query that runs beside this one (`rejects.py`), if that query failed.
     also: Callable[[], None] = lambda: None
 
     def __getstate__(self) -> dict[str, Any]:
-        # For the server (rule 7): this process tells what is to be told.
-        context = Context(self.context.name, self.context.connection, _note_there)
-        here = {"context": context, "gauges": None, "also": None, "progress": History()}
+        # The copy is for the server (rule 7): progress and metrics are reported by this process.
+        here = {"gauges": None, "also": None, "progress": History()}
         return {**self.__dict__, **here}
 
     @property
     def identity(self) -> str:
-        """The query's id, which is the checkpoint's: the same at each start."""
+        """The id of the query. The checkpoint keeps it, so it is the same at each start."""
         return ownership.query_of(self.checkpoint) or ""
 
     def go(
@@ -139,7 +137,10 @@ class Run:
         query: str | None = None,
         mode: str = "append",
     ) -> None:
-        """Runs until all is read; `each_batch` may return how many rows it took."""
+        """Runs until all is read or, with `follow`, until it is stopped.
+
+        `each_batch` takes a batch and its number; it may return how many rows it took.
+        """
         from .transforms.outgoing import start
 
         failures: list[BaseException] = []
@@ -150,7 +151,7 @@ class Run:
             try:
                 self._take(batch, number, each_batch)
             except PubSubError as error:
-                # Through Java and back an exception is only its text.
+                # Spark passes the error through Java, where only its text survives.
                 failures.append(error)
                 raise
 
@@ -183,22 +184,22 @@ class Run:
         if self.streaming.follow:
             self._maintain(self.began)
         if remote:
-            told = {"began": self.began, **{name: getattr(self, name) for name in _SUMS}}
-            self.checkpoint.write(_DONE, json.dumps(told))
+            reported = {"began": self.began, **{name: getattr(self, name) for name in _SUMS}}
+            self.checkpoint.write(_DONE, json.dumps(reported))
 
     def _hear(self) -> None:
-        """Takes over what the process of the server's has counted since this start."""
-        told = json.loads(self.checkpoint.read(_DONE) or "{}")
-        if told.get("began") == self.began:
+        """Reads what the server's process has counted since this start."""
+        reported = json.loads(self.checkpoint.read(_DONE) or "{}")
+        if reported.get("began") == self.began:
             for name in _SUMS:
-                setattr(self, name, told[name])
+                setattr(self, name, reported[name])
 
     def _tell_lost(self, spark: SparkSession) -> None:
         if self.streaming.lost == "skip":
             self._tell(self._lost(spark))
 
     def _watch(self, running: StreamingQuery) -> None:
-        """Tells the progress until the query ends, and stops it when this is stopped."""
+        """Notes the progress until the query ends, and stops the query when this method ends early."""
         try:
             while not running.awaitTermination(_LOOK):
                 self.also()
@@ -209,7 +210,7 @@ class Run:
                 running.stop()
 
     def _plan(self, spark: SparkSession) -> bool:
-        """Whether there is a batch that Spark shall run alone, because more is left than fits into one."""
+        """Returns whether Spark must run one batch alone now, because more is left than fits into one batch."""
         if self.by_time is None or is_remote(spark):
             return False
         if admission.is_open(self.checkpoint):
@@ -222,7 +223,7 @@ class Run:
         return True
 
     def go_counting(self, frame: DataFrame, each_batch: Callable[[DataFrame, int], None]) -> None:
-        """`go` with batches that are used several times: each is kept until it is done, and its rows are counted."""
+        """Does what `go` does, but keeps each batch in memory or on disk until it is finished, and counts its rows."""
 
         def take(batch: DataFrame, number: int) -> int:
             batch.persist()
@@ -237,7 +238,7 @@ class Run:
     def messages(
         self, spark: SparkSession, topic: Topics, *, beside: Mapping[str, Column] | None = None
     ) -> DataFrame:
-        """What the job reads; `beside` as `rows` takes it."""
+        """Returns the messages that the job reads; `beside` is passed to `rows`."""
         records = raw_records(
             spark,
             topic,
@@ -249,16 +250,16 @@ class Run:
         return rows(records, retry_topics=may_hold_retries(topic), beside=beside)
 
     def said(self, text: str) -> str:
-        """The outcome for a person: what was read, at which rate, and what was left out, of all and each."""
+        """Returns `text` and below it what was read, at which rate, and what was left out, in all and of each batch."""
         return f"{text}; {self.progress.total()}\n{self.progress.table()}".rstrip()
 
     def append(self, rows: DataFrame, to: Table, number: int) -> None:
-        """Adds a batch's rows to a table; a repeat adds nothing."""
+        """Adds a batch's rows to a table; a repeated batch adds nothing."""
         to.append(rows, self.identity, number)
 
     def _note_progress(self, running: StreamingQuery) -> None:
-        for told in running.recentProgress:
-            number, found = int(told["batchId"]), progress_of(told)
+        for reported in running.recentProgress:
+            number, found = int(reported["batchId"]), progress_of(reported)
             if self.progress.take(number, found):
                 self.context.note(f"batch {number}: {found}")
                 if is_remote(self.checkpoint.spark):
@@ -267,7 +268,7 @@ class Run:
                     self.gauges.show(found, self.progress.total())
 
     def _maintain(self, first: float) -> None:
-        """OPTIMIZE and VACUUM where they are due; `first` stands for the last time if there was none."""
+        """Runs OPTIMIZE and VACUUM where they are due; `first` stands for the last time of a command that never ran."""
         last = self._maintained()
         due = {
             command: every is not None and last.get(command, first) + seconds_of(every) <= time.time()
@@ -289,12 +290,12 @@ class Run:
         try:
             found: dict[str, float] = json.loads(self.checkpoint.read(_MAINTENANCE) or "{}")
         except ValueError:
-            # A kill in the middle of its writing: as if neither had been done.
+            # The job was killed while it wrote the file: go on as if neither command had run.
             return {}
         return found
 
     def facts(self, rows: str | None, to: str) -> dict[str, Any]:
-        """What every outcome says; `rows` names what was counted, if anything was."""
+        """Returns the facts of every outcome; `rows` names their count of rows; None leaves it out."""
         counted = {} if rows is None else {rows: self.rows}
         facts = {"batches": self.batches, **counted, "lost": self.lost, "to": to}
         total = self.progress.total()
@@ -305,21 +306,21 @@ class Run:
     def _count(self, rows: int | None, number: int) -> None:
         self.batches += 1
         self.rows += rows or 0
-        told = "" if rows is None else f", {self.rows:,} so far"
-        self.context.note(f"batch {number} done{told}")
+        reported = "" if rows is None else f", {self.rows:,} so far"
+        self.context.note(f"batch {number} done{reported}")
 
     def _tell(self, lost: Iterable[ownership.Loss]) -> None:
-        """Notes what wasn't told yet."""
+        """Notes the losses that weren't reported yet."""
         for each in lost:
-            told = self.told.get(each[:2], -1)
-            if each.last <= told:
+            reported = self.reported.get(each[:2], -1)
+            if each.last <= reported:
                 continue
-            self.told[each[:2]] = each.last
-            self.lost.append(str(each._replace(first=max(each.first, told + 1))))
+            self.reported[each[:2]] = each.last
+            self.lost.append(str(each._replace(first=max(each.first, reported + 1))))
             self.context.note(f"lost: {self.lost[-1]}")
 
     def _refuse(self, lost: Sequence[ownership.Loss]) -> None:
-        """`FailedPrecondition` with what is lost, if anything is."""
+        """Raises `FailedPrecondition` with what is lost, if anything is."""
         if lost:
             raise FailedPrecondition(
                 f"what {self.context.name} should read next is lost: {'; '.join(map(str, lost))}. "
@@ -331,7 +332,7 @@ class Run:
             return ownership.lost_since(self.checkpoint, cluster)
 
     def look(self, spark: SparkSession) -> None:
-        """Before the start: refuses what is lost, or notes it where it may be."""
+        """Checks before the start what is lost, and refuses it or, with lost="skip", notes it."""
         lost = self._lost(spark)
         if self.streaming.lost == "fail":
             self._refuse(lost)
@@ -339,8 +340,8 @@ class Run:
 
     def _explained(self, error: Exception, spark: SparkSession) -> Exception:
         text = str(error)
-        if (told := error_in(text)) is not None:
-            return told
+        if (reported := error_in(text)) is not None:
+            return reported
         if any(said in text for said in _TAKEN_OVER):
             return FailedPrecondition(
                 f"another driver of {self.context.name} works with checkpoint {self.checkpoint.root} and has gone on; "
@@ -358,13 +359,8 @@ class Run:
         )
 
 
-def _note_there(text: str) -> None:
-    """For the log of a Spark Connect server."""
-    sys.stderr.write(f"{text}\n")
-
-
 def error_in(text: str) -> PubSubError | None:
-    """The error of ours that another process has raised, by the text of Spark's error; None: there is none."""
+    """Finds the error of kafka_pubsub that another process raised in the text of Spark's error; None: there is none."""
     if (found := _OURS.search(text)) is None:
         return None
     kind: type[PubSubError] = getattr(errors, found[1], FailedPrecondition)
@@ -381,16 +377,16 @@ def prepare(
     *,
     by_time: str | None = None,
 ) -> Run:
-    """Looks whether the job may use the checkpoint and can go on where it stopped; nothing is written.
+    """Checks that the job may use the checkpoint and can go on where it stopped; writes nothing.
 
     `by_time` is the topic that a job with a watermark reads.
     """
     files = files_below(spark, checkpoint)
-    told = {"job": context.name, **about}
+    reported = {"job": context.name, **about}
     for table in tables:
         table.check()
-    mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
-    run = Run(context, streaming, files, told, tables, by_time)
+    mine = ownership.check(files, "checkpoint", reported, begun=_BEGUN)
+    run = Run(context, streaming, files, reported, tables, by_time)
     if not is_remote(spark):
         run.gauges = Gauges(spark, context.name)
     elif by_time is not None:

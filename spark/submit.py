@@ -1,7 +1,7 @@
-"""The file to hand to spark-submit, before the name of a job and its options.
+"""The program for spark-submit, whose arguments are the name of a job and the job's options.
 
-`kafka-pubsub spark submit-args` prints where it is, and which packages belong to it; with `--zip` it also makes
-the file that drivers and nodes need where this package isn't installed.
+`kafka-pubsub spark submit-args` prints the path of this file and the packages that it needs. With `--zip` that command
+also makes the zip that drivers and nodes need where this package isn't installed.
 
 Rule: with that zip this file runs wherever Spark puts it, alone in a directory of any name (`--deploy-mode cluster`).
 """
@@ -26,11 +26,11 @@ _INSTALLED = "kafka_pubsub_spark"
 
 
 def _package() -> str:
-    """This package's name; a file that was started by itself has none yet."""
+    """Returns this package's name, and makes it importable where this file was started as a program."""
     if __package__:
         return __package__
     here = Path(__file__).resolve().parent
-    # The directory of a started file is searched first; its modules are ours by their full names only.
+    # Python searches the directory of a started file first; our modules must only be found by their full names.
     sys.path[:] = [each for each in sys.path if Path(each or ".").resolve() != here]
     if importlib.util.find_spec(_INSTALLED) is not None:
         return _INSTALLED
@@ -44,7 +44,7 @@ def _package() -> str:
 
 
 def command(job: Job) -> click.Command:
-    """One job as a command."""
+    """Makes a command of a job."""
     import click
 
     own = importlib.import_module(f"{_package()}.job")

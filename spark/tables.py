@@ -1,16 +1,16 @@
-"""Delta tables that our jobs own, at a path or under a catalog's name.
+"""Reads and writes the Delta tables of jobs, which lie at a path or have a name in a catalog.
 
-Theory. Delta's log is what makes a batch count once: a commit carries the query's id and the batch's number
-(`txnAppId`, `txnVersion`), and a commit of a number that is in already is left out. Two drivers that write the same
+Theory. Delta's log makes a batch count once: a commit carries the query's id and the batch's number (`txnAppId`,
+`txnVersion`), and Delta leaves out a commit whose number is in the table already. Two drivers that write the same
 batch at the same moment conflict, and one of them fails.
 
 Rules
-1. A table says what it is for in its properties (`kafka_pubsub.kind`). A table, or a directory with files, that
-   doesn't say so is refused before anything is written.
+1. A table says what it is for in its properties (`kafka_pubsub.kind`). A table without this property, and a directory
+   with other files, is refused before anything is written.
 2. A table is made by the first batch that is written to it: a job that fails earlier leaves no table.
-3. OPTIMIZE replaces small files and VACUUM deletes what was replaced longer ago than `KEEP`. A reader that is at work
-   for less than that is not disturbed.
-4. A word with a dot and without a slash is a name (`schema.table`, `catalog.schema.table`); all else is a path.
+3. OPTIMIZE replaces small files, and VACUUM deletes files that were replaced longer ago than `KEEP`. A reader that
+   takes less time than that isn't disturbed.
+4. A text with a dot and without a slash is a name (`schema.table`, `catalog.schema.table`); all else is a path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEEP", "Layout", "Table", "is_name"]
 
-#: How long replaced files stay for readers, as Delta says it; a user may alter the table's property.
+#: How long replaced files stay for readers, in Delta's notation; a user may change the table's property.
 KEEP = "interval 7 days"
 _KIND, _QUERY = "kafka_pubsub.kind", "kafka_pubsub.query"
 _SIGNS = ("_last_checkpoint", f"{0:020}.json")
@@ -40,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,2}")
 
 @dataclass(frozen=True)
 class Layout:
-    """What a kind of table looks like. `statistics` are the columns by which Delta skips files."""
+    """The layout of a kind of table. `statistics` are the columns by which Delta skips files."""
 
     kind: str
     partitions: Sequence[str]
@@ -48,20 +48,23 @@ class Layout:
 
 
 def is_name(where: str) -> bool:
-    """Whether this is a table's name in a catalog, not a path."""
+    """Returns whether this is a table's name in a catalog, not a path."""
     return _NAME.fullmatch(where) is not None
 
 
 class Table:
-    """One table. `address` is the same for all spellings of a path or name; `option` is the one that it came by."""
+    """One Delta table.
+
+    `address` is the same for all spellings of a path or name. `option` is the command's option that named the table.
+    """
 
     def __init__(self, spark: SparkSession, where: str, layout: Layout, *, option: str = "") -> None:
         self.spark = spark
         self._where = where
-        #: As errors name it.
+        #: How errors name the table.
         self.where = f"{option} {where}".strip()
         self.layout = layout
-        #: What the table was made with, once `check` has seen it.
+        #: The table's properties, once `check` has found the table; None before that.
         self._made: dict[str, str] | None = None
         if is_name(where):
             parts = where.split(".")
@@ -78,31 +81,32 @@ class Table:
             self._sql = f"delta.`{self.address}`"
 
     def __getstate__(self) -> dict[str, Any]:
-        # As in `remote_files.py`.
+        # A copy in a process of a Spark Connect server gets that process's session, as in `remote_files.py`.
         return {name: value for name, value in self.__dict__.items() if name != "spark"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, spark=session_here())
 
     def beside(self, suffix: str, layout: Layout) -> Table:
-        """Another table of ours with a similar name."""
+        """Returns another table, whose name is this table's name and `suffix`."""
         joint = "_" if self.files is None else "-"
         return Table(self.spark, f"{self._where.rstrip('/')}{joint}{suffix}", layout)
 
     @property
     def checkpoint(self) -> str:
-        """Where a checkpoint is kept unless another one is named; `InvalidArgument` for a table that has a name."""
+        """The default path of the job's checkpoint; `InvalidArgument` for a table that has a name in a catalog."""
         if self.files is None:
             raise InvalidArgument(
                 f"--checkpoint is missing: {self.where} is a name in a catalog, so say where the checkpoint is kept"
             )
-        # Beside it: to Delta a directory that holds anything is a table that exists.
+        # The checkpoint isn't in the table's directory, because Delta takes a directory with files for a table.
         return f"{self.address}-checkpoint"
 
     def exists(self) -> bool:
-        """Whether there is a Delta table."""
+        """Returns whether there is a Delta table."""
         if self.files is not None:
-            # The first commit, or what is left when Delta has cleaned it up: a listing would name every batch.
+            # This looks for the first commit, or for the file that is left when Delta has deleted that commit. A
+            # listing of the log would have a line for every batch.
             return any(self.files.exists(f"_delta_log/{name}") for name in _SIGNS)
         try:
             return bool(self.spark.catalog.tableExists(self.address))
@@ -110,7 +114,7 @@ class Table:
             raise InvalidArgument(f"{self.where} can't be a table: {first_line(error)}") from error
 
     def check(self) -> None:
-        """`FailedPrecondition` if something that isn't a table of ours, of this kind, is there, or Delta isn't."""
+        """Raises `FailedPrecondition` if something other than a table of this kind is there, or if Delta is missing."""
         check_delta(self.spark)
         if self.exists():
             found = self._properties()
@@ -131,7 +135,7 @@ class Table:
             )
 
     def _is_half_made(self) -> bool:
-        """Whether there is a Delta log without a commit, as a driver leaves it that is killed while it makes one."""
+        """Returns whether there is a Delta log without a commit: a driver was killed while it made the table."""
         if self.files is None or self.files.names() != ["_delta_log"]:
             return False
         return all(name.startswith("_") for name in self.files.names("_delta_log"))
@@ -154,15 +158,15 @@ class Table:
             raise FailedPrecondition(f"{self.where} can't be read as a table: {first_line(error)}") from error
 
     def query(self) -> str | None:
-        """The id of the query that made the table; None: there is no table yet."""
+        """Returns the id of the query that made the table; None if there is no table yet."""
         if self._made is None:
             self.check()
         return None if self._made is None else self._made.get(_QUERY)
 
     def append(self, batch: DataFrame, query: str, number: int, *, note: str = "") -> None:
-        """Takes a batch's rows in: once, however often this is called with the same query and number.
+        """Adds a batch's rows, once, however often this is called with the same query and number.
 
-        `note` is kept with the commit, if there is one.
+        `note` is stored with the commit (default: no note).
         """
         self.create(batch, query)
         options = {"txnAppId": query, "txnVersion": str(number), "mergeSchema": "true"}
@@ -179,18 +183,18 @@ class Table:
             raise
 
     def create(self, like: DataFrame, query: str) -> None:
-        """Makes the table, without rows, with these columns; nothing happens if it exists and is ours."""
+        """Makes the table with the columns of `like` and no rows; does nothing if the table exists."""
         from pyspark.sql import functions as F
 
         if self._made is None:
             self.check()
         if self._made is not None:
             if not self.exists():
-                # To begin another table would hide that all before this batch is lost.
+                # A new table would hide that everything before this batch is lost.
                 raise FailedPrecondition(f"{self.where} was deleted while a job wrote to it: restore it")
             return
         if self.files is not None and self._is_half_made():
-            # Delta takes any directory for a table that exists.
+            # Delta takes any such directory for a table that exists.
             self.files.delete("_delta_log")
         maker = like.limit(0).writeTo(self._sql).using("delta")
         for name, value in self._made_with(query).items():
@@ -200,7 +204,7 @@ class Table:
         try:
             maker.create()
         except Exception:
-            # Another driver of the same job may have been quicker.
+            # Another driver of the same job may have made the table meanwhile.
             if not self.exists():
                 raise
         self.check()
@@ -214,15 +218,16 @@ class Table:
         }
 
     def merge(self, rows: DataFrame, on: str, newer: str, query: str, number: int) -> None:
-        """Updates where `newer` holds and inserts what isn't there; `old` and `new` name the two sides.
+        """Inserts rows that the table doesn't have, and updates those for which `newer` holds.
 
-        The batch of this query and number counts once.
+        `on` and `newer` are SQL conditions, in which `old` is a row of the table and `new` one of `rows`. The batch of
+        this query and number counts once.
         """
         self.create(rows, query)
         session = rows.sparkSession
         view = "kafka_pubsub_new"
         rows.createOrReplaceTempView(view)
-        # MERGE takes no writer's options; this session is the query's own copy.
+        # MERGE takes no options of a writer, so they are settings of this session, which is the query's own copy.
         once = {
             "spark.databricks.delta.write.txnAppId": query,
             "spark.databricks.delta.write.txnVersion": str(number),
@@ -240,12 +245,12 @@ class Table:
             session.catalog.dropTempView(view)
 
     def add(self, rows: DataFrame, query: str) -> None:
-        """Takes rows in, however often they come."""
+        """Adds rows, each time that this is called."""
         self.create(rows, query)
         self._save(rows.write.mode("append"))
 
     def replace(self, rows: DataFrame, where: str, query: str) -> None:
-        """Puts the rows in place of those of which a condition over partitions holds, in one commit."""
+        """Replaces the rows of which `where`, a condition over partitions, holds, in one commit."""
         self.create(rows, query)
         self._save(rows.write.mode("overwrite").option("replaceWhere", where))
 
@@ -257,16 +262,16 @@ class Table:
             writer.save(self.address)
 
     def notes(self) -> list[str]:
-        """What the last commits say of themselves, by `append`."""
+        """Returns the notes of the last commits, newest first, as `append` stored them."""
         found = self.spark.sql(f"DESCRIBE HISTORY {self._sql} LIMIT 20").select("userMetadata").collect()
         return [row[0] for row in found if row[0]]
 
     def version(self) -> int:
-        """The number of the last commit."""
+        """Returns the number of the last commit."""
         return int(self.spark.sql(f"DESCRIBE HISTORY {self._sql} LIMIT 1").collect()[0]["version"])
 
     def read(self, *, version: int | None = None) -> DataFrame:
-        """What the table holds, or held at a version; `NotFound` if there is none."""
+        """Returns the table's rows, now or at `version`; `NotFound` if there is no table."""
         if self._made is None:
             self.check()
         if self._made is None:
@@ -278,7 +283,7 @@ class Table:
         return self.spark.read.format("delta").load(self.address)
 
     def optimize(self, note: Callable[[str], None]) -> int:
-        """Puts small files together; how many there were."""
+        """Puts small files together, and returns how many small files there were."""
         found = self._maintain("OPTIMIZE", note)
         return 0 if found is None else int(found["metrics"]["numFilesRemoved"])
 
@@ -287,7 +292,7 @@ class Table:
         self._maintain("VACUUM", note)
 
     def _maintain(self, command: str, note: Callable[[str], None]) -> Any:
-        """None if it failed: the rows are in all the same, and the next time will do."""
+        """Runs a command of maintenance; None if it failed, because the rows are safe and it is tried again later."""
         if not self.exists():
             return None
         try:

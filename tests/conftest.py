@@ -53,7 +53,7 @@ SLOW = (
     "tests/simulation/test_answers.py",
     "tests/simulation/test_growth.py",
     "tests/simulation/test_mutations.py",
-    "tests/simulation/test_told.py",
+    "tests/simulation/test_recorded_world.py",
     "tests/spark/",
 )
 

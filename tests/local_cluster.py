@@ -5,7 +5,7 @@ message stays readable and writable (replication 3, two in sync). Kill, pause an
 a stopped node hands its leaderships over, a killed one is missed after its session (3 s), a paused one keeps its
 connections open and answers nothing.
 Rules: "back" means in sync: every replica of every partition, in the eyes of every node. Everything dies with us
-(`fleet`).
+(`broker_set`).
 """
 
 from __future__ import annotations

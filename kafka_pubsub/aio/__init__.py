@@ -1,13 +1,17 @@
-"""The asyncio twin: the same names and arguments as `kafka_pubsub`, for coroutines.
+"""The asyncio version of `kafka_pubsub`: the same names and arguments, for coroutines.
 
 >>> from kafka_pubsub.aio import PubSub
 >>> async with PubSub("localhost:9092") as ps:
 ...     message_id = await ps.topic("orders").publish(b"...", ordering_key="user-123")
 
 Rules
-1. Nothing here blocks the event loop: what waits for the cluster waits on a thread.
-2. `publish` returns a future at once, so that many can be on their way; everything else is a coroutine.
-3. What waits for an event that may never come (a stream's end) holds no thread, so that a loop can always end.
+1. Nothing here blocks the event loop: a call that waits for the cluster waits on a thread.
+2. `publish` returns a future at once, so that many messages can be on their way; calls that need the cluster are
+   coroutines.
+3. A wait for an event that may never come (a stream's end) holds no thread, so that a loop can always end.
+
+May import, beside top modules: `client.admin`, `client.assignment`, `client.dead_letters`, `client.publish`,
+`client.subscribe`, `core`.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value  # the next look finds it without coming here
+    globals()[name] = value  # the next lookup doesn't call this function
     return value
 
 

@@ -1,12 +1,12 @@
-"""Publishing without blocking: messages that would have to wait do so in a line, in their order.
+"""Publishing without blocking: messages that have to wait are queued in their order.
 
-Theory: a publish blocks when its topic must be looked up first, or when too many messages are under way. A coroutine
-may not block, so such a message queues up here, and a thread publishes the line one after the other. While there is a
-line all messages go through it, else a later message of a key would overtake an earlier one.
+Theory: a publish blocks when its topic must be looked up first, or when too many messages are on their way. A
+coroutine may not block, so such a message is queued here, and a thread publishes the queue one by one. While the
+queue isn't empty all messages pass through it, else a later message of a key would overtake an earlier one.
 
 Rules
-1. A thread exists only while there is a line.
-2. The line is bounded: if you don't await any of your futures, `publish` fails before memory runs out.
+1. The thread exists only while messages are queued.
+2. The queue is bounded: if you don't await any of your futures, `publish` fails before memory runs out.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from kafka_pubsub.errors import ResourceExhausted
 
 __all__ = ["PublishLine"]
 
-#: Messages that may wait in line, beside those that `PublishFlow` lets be on their way: as many as it allows by
-#: default.
+#: The limit of queued messages, beside those that `PublishFlow` allows: the default of `PublishFlow.max_messages`.
 LIMIT = 100_000
 
 Send = Callable[[], Future[str]]
 
 
 class PublishLine:
-    """The line of one topic, shared by its handles."""
+    """The queue of one topic, shared by its handles."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
@@ -39,7 +38,7 @@ class PublishLine:
         self._serving = False
 
     def publish(self, send: Send, would_block: bool) -> Future[str]:
-        """Sends now if that can't block and the line is empty, else in turn."""
+        """Sends the message now if that can't block and the queue is empty, else queues it."""
         with self._lock:
             if not would_block and not self._serving:
                 return send()
@@ -48,7 +47,7 @@ class PublishLine:
                     f"{self._limit} messages wait to be published: await some of their futures first"
                 )
             outcome: Future[str] = Future()
-            # It can't be taken back, like any message that was published.
+            # A queued message can't be cancelled, like any message that was published.
             outcome.set_running_or_notify_cancel()
             self._waiting.append((outcome, send))
             if not self._serving:
@@ -57,7 +56,7 @@ class PublishLine:
             return outcome
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until the line is empty; False if that takes longer than `timeout` seconds."""
+        """Waits until the queue is empty; returns False if that takes longer than `timeout` seconds."""
         with self._over:
             return self._over.wait_for(lambda: not self._serving, timeout)
 

@@ -1,9 +1,9 @@
-"""`PubSub` for coroutines: the same surface as `kafka_pubsub.PubSub`, over one."""
+"""`PubSub` for coroutines: it has the methods of `kafka_pubsub.PubSub`, and calls one of these on threads."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
@@ -24,7 +24,7 @@ __all__ = ["PubSub"]
 
 
 class PubSub:
-    """Topics and subscriptions of one Kafka cluster, for coroutines.
+    """A client for the topics and subscriptions of one Kafka cluster, for coroutines.
 
     Example:
         async with PubSub("localhost:9092") as ps:
@@ -56,14 +56,14 @@ class PubSub:
         create: bool = True,
         history: str | PathLike[str] | None = None,
     ) -> Self:
-        """The same surface without a broker, for tests; see `kafka_pubsub.PubSub.in_memory`."""
+        """Returns a `PubSub` that works in memory, for tests; see `kafka_pubsub.PubSub.in_memory`."""
         self = cls.__new__(cls)
         self._wrap(SyncPubSub.in_memory(backend, create=create, history=history))
         return self
 
     def _wrap(self, sync: SyncPubSub) -> None:
         self._sync = sync
-        # By topic; one that wasn't asked for has none. Shared by handles, so that no message overtakes another.
+        # By topic, made with the topic's first handle. Handles share it, so that no message overtakes another.
         self._lines: dict[str, PublishLine] = {}
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -76,14 +76,10 @@ class PubSub:
         replication: int | None = None,
         message_ordering: bool | None = None,
         retention: Seconds | None = None,
-        schema: object = None,
-        priorities: int = 1,
-        transient: bool = False,
-        causal: bool = False,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
-        """Makes a topic (8 partitions unless told otherwise); see `kafka_pubsub.PubSub.create_topic`."""
+        """Makes a topic, by default with 8 partitions; see `kafka_pubsub.PubSub.create_topic`."""
         await asyncio.to_thread(
             self._sync.create_topic,
             name,
@@ -91,10 +87,6 @@ class PubSub:
             replication=replication,
             message_ordering=message_ordering,
             retention=retention,
-            schema=schema,
-            priorities=priorities,
-            transient=transient,
-            causal=causal,
             labels=labels,
             exist_ok=exist_ok,
         )
@@ -109,10 +101,10 @@ class PubSub:
         exist_ok: bool = False,
         check_keys: bool = True,
     ) -> Topic:
-        """Takes a topic that Kafka has already into the catalog.
+        """Takes a topic that Kafka already has into the catalog; see `kafka_pubsub.PubSub.adopt_topic`.
 
-        `check_keys` (default True) looks at a sample of its records, and logs a warning if keys lie in other partitions
-        than publishing puts them into; `topic.key_places()` gives the same answer at any time.
+        `check_keys` (default True) looks at a sample of its records, and logs a warning if keys lie in other
+        partitions than `publish` would choose; `topic.key_places()` gives the same answer at any time.
         """
         await asyncio.to_thread(
             self._sync.adopt_topic,
@@ -125,7 +117,7 @@ class PubSub:
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
-        """A handle, without looking whether there is such a topic."""
+        """Returns a handle, without checking that the topic exists."""
         return Topic(self._sync.topic(name), self._lines.setdefault(name, PublishLine()))
 
     async def update_topic(
@@ -136,7 +128,7 @@ class PubSub:
         retention: Seconds | Unset | None = UNSET,
         labels: Mapping[str, str] | Unset = UNSET,
     ) -> Topic:
-        """Changes the given settings only; None takes one back to its default."""
+        """Changes only the settings that you give; None returns a setting to its default."""
         await asyncio.to_thread(
             self._sync.update_topic,
             name,
@@ -156,7 +148,7 @@ class PubSub:
     ) -> Topic:
         """Gives a topic more partitions; `on_progress` is called on the loop.
 
-        See `kafka_pubsub.PubSub.repartition_topic`. A cancelled call goes on in its thread; calling again joins it.
+        See `kafka_pubsub.PubSub.repartition_topic`. A cancelled call goes on in its thread; a new call joins it.
         """
         loop = asyncio.get_running_loop()
 
@@ -170,7 +162,7 @@ class PubSub:
         return self.topic(name)
 
     async def repartition_progress(self, name: str) -> RepartitionProgress | None:
-        """Tells how far a change of the topic's partitions is; None if no change is under way."""
+        """Returns how far a change of the topic's partitions is; None if no change is under way."""
         return await asyncio.to_thread(self._sync.repartition_progress, name)
 
     async def delay_routers(self) -> int:
@@ -180,13 +172,13 @@ class PubSub:
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.
 
-        Returns True if it was adopted: then only the catalog forgets it, and Kafka keeps it and its messages.
-        The log says so too.
+        An adopted topic is removed from the catalog only: Kafka keeps it and its messages. Then the call returns
+        True, and logs it too.
         """
         return await asyncio.to_thread(self._sync.delete_topic, name)
 
     async def list_topics(self) -> list[Topic]:
-        """All topics of the catalog, by name."""
+        """Returns all topics of the catalog, sorted by name."""
         return [self.topic(each.name) for each in await asyncio.to_thread(self._sync.list_topics)]
 
     # -- subscriptions ---------------------------------------------------------------------------------------
@@ -201,9 +193,7 @@ class PubSub:
         message_ordering: bool | None = None,
         retry: RetryPolicy | None = None,
         dead_letter: DeadLetterPolicy | None = None,
-        filter: str | None = None,
         exactly_once: bool = False,
-        expiration: Seconds | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Subscription:
@@ -217,16 +207,14 @@ class PubSub:
             message_ordering=message_ordering,
             retry=retry,
             dead_letter=dead_letter,
-            filter=filter,
             exactly_once=exactly_once,
-            expiration=expiration,
             labels=labels,
             exist_ok=exist_ok,
         )
         return self.subscription(name)
 
     def subscription(self, name: str) -> Subscription:
-        """A handle, without looking whether there is such a subscription."""
+        """Returns a handle, without checking that the subscription exists."""
         return Subscription(self._sync.subscription(name))
 
     async def update_subscription(
@@ -242,7 +230,7 @@ class PubSub:
         labels: Mapping[str, str] | Unset = UNSET,
         remake_retry_topic: bool = False,
     ) -> Subscription:
-        """Changes the given settings only; see `kafka_pubsub.PubSub.update_subscription`."""
+        """Changes only the settings that you give; see `kafka_pubsub.PubSub.update_subscription`."""
         await asyncio.to_thread(
             self._sync.update_subscription,
             name,
@@ -260,72 +248,26 @@ class PubSub:
     async def recover_subscription(
         self, name: str, *, start: Literal["oldest", "end"] = "oldest"
     ) -> list[LostTail]:
-        """Goes on where a log has lost its last records; see `PubSub.recover_subscription`."""
+        """Repairs the positions after a log has lost records; see `kafka_pubsub.PubSub.recover_subscription`."""
         return await asyncio.to_thread(self._sync.recover_subscription, name, start=start)
 
     async def delete_subscription(self, name: str) -> None:
-        """Deletes a subscription and its position; its streams end with `NotFound`."""
+        """Deletes a subscription, its position and its retry topic; its streams end with `NotFound`."""
         await asyncio.to_thread(self._sync.delete_subscription, name)
 
     async def list_subscriptions(self) -> list[Subscription]:
-        """All subscriptions of the catalog, by name."""
+        """Returns all subscriptions of the catalog, sorted by name."""
         found = await asyncio.to_thread(self._sync.list_subscriptions)
         return [self.subscription(each.name) for each in found]
-
-    # -- not yet ---------------------------------------------------------------------------------------------
-
-    def publish_multi(
-        self,
-        topics: Iterable[str],
-        data: bytes,
-        *,
-        ordering_key: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        handles: Sequence[str] = (),
-    ) -> asyncio.Future[str]:
-        """Publishes one message to several topics: not supported yet."""
-        return asyncio.wrap_future(
-            self._sync.publish_multi(
-                topics, data, ordering_key=ordering_key, attributes=attributes, handles=handles
-            )
-        )
-
-    async def create_schema(self, name: str, definition: str, *, exist_ok: bool = False) -> object:
-        """Not supported yet."""
-        return self._sync.create_schema(name, definition, exist_ok=exist_ok)
-
-    async def schema(self, name: str) -> object:
-        """Not supported yet."""
-        return self._sync.schema(name)
-
-    async def list_schemas(self) -> list[object]:
-        """Not supported yet."""
-        return self._sync.list_schemas()
-
-    async def delete_schema(self, name: str) -> None:
-        """Not supported yet."""
-        self._sync.delete_schema(name)
-
-    async def create_snapshot(self, name: str, subscription: str, *, exist_ok: bool = False) -> object:
-        """Not supported yet."""
-        return self._sync.create_snapshot(name, subscription, exist_ok=exist_ok)
-
-    async def list_snapshots(self) -> list[object]:
-        """Not supported yet."""
-        return self._sync.list_snapshots()
-
-    async def delete_snapshot(self, name: str) -> None:
-        """Not supported yet."""
-        self._sync.delete_snapshot(name)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Ends streams, flushes publishers, disconnects. A second call does nothing."""
+        """Closes streams, flushes publishers and disconnects. A second call does nothing."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        # One after the other: a line is as short as its topic's flow control lets it be, nearly always empty.
+        # One after the other: nearly all of these queues are empty.
         for line in self._lines.values():
             line.wait(CLOSE_TIMEOUT)
         self._sync.close()

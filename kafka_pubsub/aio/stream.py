@@ -1,6 +1,6 @@
 """A stream, for coroutines: an asynchronous context manager, and the wait for its end.
 
-Rule: waiting for the end holds no thread; the stream calls back when it has ended.
+Rule: waiting for the end holds no thread; the stream calls a function when it has ended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Opening", "Stream"]
 
 
 class Stream:
-    """A subscription being pulled.
+    """An open `pull`, which runs callbacks until it is closed.
 
     Example:
         async with sub.pull(handle) as stream:
@@ -28,12 +28,12 @@ class Stream:
         self._sync = sync
 
     async def result(self, timeout: float | None = None) -> None:
-        """Waits for the end. Raises what the stream failed of; `TimeoutError` if it goes on."""
+        """Waits for the stream's end, and raises its error if it failed; `TimeoutError` if it still runs."""
         await self._wait(timeout)
         self._sync.result(0)
 
     async def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the stream failed of, or None if it was closed; waits for the end like `result`."""
+        """Waits for the end like `result`, and returns the stream's error, or None if it was closed."""
         await self._wait(timeout)
         return self._sync.exception(0)
 
@@ -57,20 +57,23 @@ class Stream:
             self._sync.remove_done_callback(wake)
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Returns whether the stream has ended."""
         return self._sync.done()
 
     def cancel(self) -> bool:
-        """Begins to close and returns at once; `result` waits for the end. False if it has ended already."""
+        """Begins to close the stream and returns at once; returns False if it has already ended.
+
+        `result` waits for the end.
+        """
         return self._sync.cancel()
 
     async def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
-        """Stops fetching, lets callbacks end (at most `timeout` seconds), commits, leaves the group."""
+        """Stops fetching, waits at most `timeout` seconds for callbacks, commits, and leaves the group."""
         await asyncio.to_thread(self._sync.close, timeout)
 
     @property
     def stats(self) -> Stats:
-        """What it has done and holds now."""
+        """Counters of what the stream has done, and what it has in flight now."""
         return self._sync.stats
 
     async def __aenter__(self) -> Self:
@@ -86,7 +89,7 @@ class Stream:
 
 
 class Opening:
-    """A stream that is about to open: `async with sub.pull(...) as stream`, or `stream = await sub.pull(...)`."""
+    """A stream to be opened: `async with sub.pull(...) as stream`, or `stream = await sub.pull(...)`."""
 
     def __init__(self, begin: Callable[[], SyncStream]) -> None:
         self._begin = begin

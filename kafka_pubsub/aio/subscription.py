@@ -2,8 +2,8 @@
 
 Rules
 1. Callbacks are coroutine functions, run as tasks of the loop that called `pull`.
-2. A `receive` that is cancelled takes no message from then on. Messages that it got at that very moment are nacked, so
-   that they are delivered again at once.
+2. A cancelled `receive` takes no further message. Messages that it got at the same moment are nacked, so that they
+   are delivered again.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from kafka_pubsub.model import Message
 
 __all__ = ["Subscription"]
 
-#: Seconds that a thread waits for messages before it is given back: a loop that ends waits as long for it.
+#: Seconds that a thread waits for messages in one call: a loop that ends may have to wait as long for the thread.
 SLICE: Final = 1.0
 
-#: Dead letters read on one trip to a thread.
-LETTERS: Final = 200
+#: Dead letters that one call in a thread reads.
+DEAD_LETTERS: Final = 200
 
 
 class Subscription:
-    """A subscription by name; made by `PubSub.subscription` and `PubSub.create_subscription`.
+    """A handle on a subscription; `PubSub.subscription` and `PubSub.create_subscription` return one.
 
     Example:
         async def handle(message):
@@ -63,11 +63,11 @@ class Subscription:
         return self._sync.name
 
     async def topic(self) -> str:
-        """The name of the topic that it receives from."""
+        """Returns the name of the subscription's topic."""
         return await asyncio.to_thread(lambda: self._sync.topic)
 
     async def options(self) -> SubscriptionOptions:
-        """The stored configuration, read from the catalog now."""
+        """Reads the stored configuration from the catalog, and returns it."""
         return await asyncio.to_thread(lambda: self._sync.options)
 
     def pull(
@@ -77,7 +77,7 @@ class Subscription:
         flow: FlowControl | None = None,
         max_workers: int | None = None,
     ) -> Opening:
-        """Runs `callback` with each message until the stream is closed; one message of a key at a time.
+        """Returns a stream to be opened, which calls `callback` with each message, one of a key at a time.
 
         `async with sub.pull(...) as stream`, or `stream = await sub.pull(...)`. At most `max_workers` tasks run.
         """
@@ -94,7 +94,10 @@ class Subscription:
         flow: FlowControl | None = None,
         max_workers: int | None = None,
     ) -> Opening:
-        """Runs `callback` with lists: messages of distinct keys, or one key's run in its order."""
+        """Returns a stream to be opened, which calls `callback` with lists of messages.
+
+        A list holds messages of distinct keys, or consecutive messages of one key in their order.
+        """
         _check_coroutine_function(callback)
         loop = asyncio.get_running_loop()
 
@@ -108,14 +111,15 @@ class Subscription:
         )
 
     async def receive(self, max_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came.
+        """Returns up to `max_messages` messages, and waits up to `timeout` seconds for the first (None: no limit).
 
-        See `kafka_pubsub.Subscription.receive` for the membership that it holds, and for how long.
+        The list is empty if no message came. See `kafka_pubsub.Subscription.receive` for how long the process stays a
+        member of the group.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE if until is None else min(SLICE, max(0.0, until - time.monotonic()))
-            # A wrong timeout is for the twin to refuse.
+            # `Subscription.receive` refuses a wrong timeout.
             wait = timeout if timeout is not None and not timeout >= 0 else left
             messages = await self._receive(max_messages, wait)
             if messages or (until is not None and time.monotonic() >= until):
@@ -135,7 +139,7 @@ class Subscription:
             raise
 
     async def close(self) -> None:
-        """Gives up at once what `receive` holds; see `kafka_pubsub.Subscription.close`."""
+        """Gives up at once what `receive` holds for this process; see `kafka_pubsub.Subscription.close`."""
         await asyncio.to_thread(self._sync.close)
 
     async def __aenter__(self) -> Self:
@@ -158,16 +162,8 @@ class Subscription:
         """Moves the deadlines to `seconds` from now; 0 is a nack."""
         self._sync.modify_ack_deadline(ack_ids, seconds)
 
-    async def seek(self, target: datetime | str) -> None:
-        """Moves the subscription to a time, a snapshot, "earliest" or "latest": not supported yet."""
-        self._sync.seek(target)
-
-    async def detach(self) -> None:
-        """Cuts the subscription off its topic: not supported yet."""
-        self._sync.detach()
-
     async def state(self) -> SubscriptionState:
-        """Lag, in flight, and the keys that are blocked, with the reason for each."""
+        """Returns the lag, what is in flight, and the blocked keys with the reason for each."""
         return await asyncio.to_thread(self._sync.state)
 
     async def dead_letters(
@@ -180,13 +176,13 @@ class Subscription:
         error: str | None = None,
         topic: str | None = None,
     ) -> AsyncIterator[DeadLetter]:
-        """Its dead letters that are neither replayed nor purged; see `kafka_pubsub.Subscription.dead_letters`."""
-        letters = self._sync.dead_letters(
+        """Yields the dead letters that weren't replayed or purged; see `kafka_pubsub.Subscription.dead_letters`."""
+        dead_letters = self._sync.dead_letters(
             keys=keys, ids=ids, since=since, until=until, error=error, topic=topic
         )
-        while some := await asyncio.to_thread(lambda: list(islice(letters, LETTERS))):
-            for letter in some:
-                yield letter
+        while some := await asyncio.to_thread(lambda: list(islice(dead_letters, DEAD_LETTERS))):
+            for dead_letter in some:
+                yield dead_letter
 
     async def replay_dead_letters(
         self,
@@ -230,7 +226,7 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Gives dead letters up; see `kafka_pubsub.Subscription.purge_dead_letters`."""
+        """Marks dead letters as given up; see `kafka_pubsub.Subscription.purge_dead_letters`."""
         return await _long(
             lambda tell: self._sync.purge_dead_letters(
                 keys=keys,
@@ -257,7 +253,7 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Has messages that wait tried again, or dropped; see `kafka_pubsub.Subscription.release`."""
+        """Has waiting messages delivered again, or dropped; see `kafka_pubsub.Subscription.release`."""
         return await _long(
             lambda tell: self._sync.release(
                 keys=keys,
@@ -273,11 +269,11 @@ class Subscription:
         )
 
     async def keys(self) -> list[KeyState]:
-        """Returns the keys that are parked, waiting or leased in any process, and why, as Kafka has it."""
+        """Returns the keys that are parked, waiting or leased in any process, and why, as stored in Kafka."""
         return await asyncio.to_thread(self._sync.keys)
 
     async def delete(self) -> None:
-        """Deletes the subscription and its position; its streams end with `NotFound`."""
+        """Deletes the subscription, its position and its retry topic; its streams end with `NotFound`."""
         await asyncio.to_thread(self._sync.delete)
 
     def __repr__(self) -> str:
@@ -285,7 +281,7 @@ class Subscription:
 
 
 class _Cancelled(Exception):
-    """Ends the call in its thread when it next reports progress; its answer isn't awaited any more."""
+    """An exception that ends the call in its thread at its next progress report, after the caller was cancelled."""
 
 
 async def _long(

@@ -20,7 +20,7 @@ __all__ = ["Topic"]
 
 
 class Topic:
-    """A topic by name; made by `PubSub.topic` and `PubSub.create_topic`.
+    """A handle on a topic; `PubSub.topic` and `PubSub.create_topic` return one.
 
     Example:
         futures = [topic.publish(body, ordering_key="user-123") for body in bodies]
@@ -39,19 +39,19 @@ class Topic:
         return self._sync.name
 
     async def options(self) -> TopicOptions:
-        """The stored configuration, read from the catalog now."""
+        """Reads the stored configuration from the catalog, and returns it."""
         return await asyncio.to_thread(lambda: self._sync.options)
 
     async def key_places(self) -> KeyPlaces | None:
-        """Looks at a sample of what is stored: whether keys lie in the partitions that publishing puts them into.
+        """Checks with a sample of the records whether keys lie in the partitions that `publish` would choose.
 
-        `advice` of the answer says what is wrong, and what to do; None if nothing is. None instead of an answer: the
+        The answer's `advice` says what is wrong and what to do; it is None if nothing is wrong. Returns None if the
         topic couldn't be read.
         """
         return await asyncio.to_thread(self._sync.key_places)
 
     async def adopted(self) -> bool:
-        """Whether Kafka had the topic before us (`adopt_topic`): deleting it leaves it there."""
+        """Returns whether the topic was adopted (`adopt_topic`): then `delete` leaves the Kafka topic as it is."""
         return await asyncio.to_thread(lambda: self._sync.adopted)
 
     def publish(
@@ -62,13 +62,12 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
     ) -> asyncio.Future[str]:
-        """Queues a message at once; awaiting the future gives its id when it is on the in-sync replicas.
+        """Queues a message, and returns a future that resolves to its id when all in-sync replicas have it.
 
-        Messages of a key are published in the order of the calls, awaited or not. Wrong arguments are raised by
-        the call, or by the future of a message that has to wait.
+        Messages of a key are published in the order of the calls, awaited or not. Errors about wrong arguments are
+        raised by the call, or by the future if the message has to wait. The other arguments are those of
+        `kafka_pubsub.Topic.publish`.
         """
         loop = asyncio.get_running_loop()
         send = partial(
@@ -78,17 +77,15 @@ class Topic:
             attributes=attributes,
             delay=delay,
             deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
         )
         return asyncio.wrap_future(self._line.publish(send, self._sync.would_block(data)), loop=loop)
 
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> list[asyncio.Future[str]]:
-        """Queues many messages in their order; the futures are in the order of the items.
+        """Queues many messages in their order, and returns their futures in the order of the items.
 
         An item is a body, or a dict with `publish`'s arguments: `{"data": b"...", "ordering_key": "k", "attributes":
-        {...}}`. All are read and checked before the first is queued: `InvalidArgument` names the place and the field of
-        a wrong one, and nothing is sent. From the first item that can't be queued on all fail through their futures.
+        {...}}`. All items are checked before the first is queued: `InvalidArgument` names the place and the field of
+        a wrong one, and nothing is sent. If an item can't be queued, its future and all later ones fail.
 
         Example:
             ids = await asyncio.gather(*topic.publish_many({"data": line, "ordering_key": "log"} for line in lines))
@@ -114,8 +111,6 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
     ) -> asyncio.Future[str]:
         """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
         return self.publish(
@@ -124,20 +119,17 @@ class Topic:
             attributes=attributes,
             delay=delay,
             deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
         )
 
-    def publish_record(self, obj: object, *, ordering_key: str | None = None) -> asyncio.Future[str]:
-        """Publishes `obj` encoded by the topic's schema: not supported yet."""
-        return asyncio.wrap_future(self._sync.publish_record(obj, ordering_key=ordering_key))
-
     async def resume(self, ordering_key: str) -> None:
-        """Allows publishing with a key again that a failed publish has paused."""
+        """Allows publishing again with a key that a failed publish has paused."""
         await asyncio.to_thread(self._sync.resume, ordering_key)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was published so far is stored or has failed."""
+        """Waits until every message published so far is stored or has failed.
+
+        Raises `DeadlineExceeded` after `timeout` seconds (None: no limit).
+        """
         await asyncio.to_thread(self._flush, timeout)
 
     def _flush(self, timeout: float | None) -> None:
@@ -161,7 +153,7 @@ class Topic:
     async def delete(self) -> bool:
         """Deletes the topic and its messages; its subscriptions become detached.
 
-        True: Kafka keeps the topic and its messages, since it was adopted.
+        Returns True if the topic was adopted: then Kafka keeps it and its messages.
         """
         return await asyncio.to_thread(self._sync.delete)
 

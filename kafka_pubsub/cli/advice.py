@@ -1,4 +1,4 @@
-"""What an error advises, in commands instead of Python: the text stays the error's own."""
+"""Error texts for the command line: calls that an error advises are replaced by commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka_pubsub.errors import Call, PubSubError
 
 __all__ = ["COMMANDS", "advice"]
 
-#: The command that does what a method of `PubSub` does.
+#: By method of `PubSub`: the command that does the same.
 COMMANDS = {
     "create_topic": "topic create",
     "adopt_topic": "topic adopt",
@@ -21,12 +21,12 @@ COMMANDS = {
     "repartition_topic": "topic repartition",
 }
 
-#: Options that a command spells in another way than Python's argument.
+#: Arguments whose option has another name in a command.
 _SPELT = {"dead_letter": "dead_letter_topic", "start": "from"}
 
 
 def advice(error: PubSubError) -> str:
-    """The error's text, with a command wherever it advises a call."""
+    """Returns the error's text, with a command in place of each call that it advises."""
     text = error.message
     for call in error.calls:
         text = text.replace(str(call), f"`{_command(call)}`")

@@ -27,7 +27,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _number(name: str, default: int, least: int, most: int, help: str) -> Decorator:
-    """An option that is a whole number within bounds."""
+    """Returns an option that is a whole number within bounds."""
     return click.option(name, type=click.IntRange(least, most), default=default, show_default=True, help=help)
 
 

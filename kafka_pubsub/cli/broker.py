@@ -93,7 +93,7 @@ def status(ctx: click.Context) -> None:
 
 @contextmanager
 def progress(session: Session) -> Iterator[Callable[[str], None]]:
-    """Shows what is being waited for: a spinner in a terminal, lines on stderr elsewhere, nothing as JSON."""
+    """Shows what the command waits for: a spinner in a terminal, lines on stderr elsewhere, nothing as JSON."""
     console = stderr_console()
     if session.as_json:
         yield lambda text: None

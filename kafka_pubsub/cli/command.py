@@ -84,12 +84,12 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[Example])
 
 
 class _Shared(click.Command):
-    """What commands and groups have in common."""
+    """The options and the help that commands and groups share."""
 
     examples: Sequence[Example]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples, and where the shared options are explained."""
+        """Writes the examples, and the place where the shared options are explained."""
         _write_examples(formatter, self.examples)
         if ctx.parent is not None:
             formatter.write("\n--json, --bootstrap and --config work here too: see `kafka-pubsub --help`.\n")
@@ -139,11 +139,11 @@ class Group(_Shared, click.Group):
         self._aliases = aliases or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order they were given."""
+        """Returns the names of the commands in the order in which they were given."""
         return [*self._places, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, loaded now if it wasn't."""
+        """Returns a command; loads it first if it isn't loaded."""
         name = self._aliases.get(cmd_name, cmd_name)
         if name not in self.commands and name in self._places:
             module, _, attribute = self._places[name].partition(":")
@@ -154,7 +154,7 @@ class Group(_Shared, click.Group):
         return super().get_command(ctx, name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a word the help is the answer; an error all the same, since nothing was done."""
+        """Parses arguments; without any it shows the help, and fails because nothing was done."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(2)
@@ -163,12 +163,12 @@ class Group(_Shared, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """An alias resolves to the command's own name, which usage and errors then show."""
+        """Resolves an alias to the command's own name, which usage and errors then show."""
         name, command, rest = super().resolve_command(ctx, args)
         return (command.name if command is not None else name), command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One section for each heading."""
+        """Writes the commands, with a section for each heading."""
         if not self._lazy:
             super().format_commands(ctx, formatter)
             return

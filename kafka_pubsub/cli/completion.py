@@ -1,4 +1,4 @@
-"""`completion`: the script that teaches a shell our commands."""
+"""`completion`: the script that completes our commands in a shell."""
 
 from __future__ import annotations
 

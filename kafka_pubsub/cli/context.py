@@ -1,4 +1,4 @@
-"""What one run of the program knows: where Kafka is, how to answer, and how a `PubSub` is opened.
+"""The state of one run of the program: Kafka's address, the form of answers, and how a `PubSub` is opened.
 
 Rule: `open_pubsub` and `find_running` are fields, so that a test runs every command over `PubSub.in_memory()`.
 """
@@ -36,7 +36,7 @@ def _find_running() -> str | None:
 
 @dataclass
 class Session:
-    """The shared options of one command line, filled in while click parses it."""
+    """The shared options of one command line, which are set while click parses it."""
 
     open_pubsub: OpenPubSub = _open_pubsub
     find_running: Callable[[], str | None] = _find_running
@@ -47,7 +47,7 @@ class Session:
 
     @property
     def output(self) -> Output:
-        """Writes answers in the form that was asked for."""
+        """Returns an `Output` that writes answers in the form that the options name."""
         return Output(as_json=self.as_json)
 
     def address(self) -> str | None:
@@ -57,7 +57,7 @@ class Session:
         try:
             settings = Settings()
         except ValueError:
-            # Whatever this says, `PubSub` will refuse the settings, and say better what is wrong with them.
+            # `PubSub` will refuse these settings, with a better error text.
             return self.bootstrap or ""
         configured = self.config.get("bootstrap.servers") or settings.config.get("bootstrap.servers")
         return (

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["deadletter"]
 
-#: Letters that are listed for a person unless told otherwise.
+#: Dead letters that are listed for a person without `--limit`.
 LISTED: Final = 100
 
 COLUMNS = ("id", "key", "died", "attempts", "replays", "error", "message")
@@ -39,7 +39,7 @@ TOPIC = click.option(
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which messages the options pick."""
+    """The messages that the options pick."""
 
     keys: tuple[str, ...]
     ids: tuple[str, ...]
@@ -51,7 +51,7 @@ class Chosen:
         return any((self.keys, self.ids, self.since, self.until, self.error is not None))
 
     def arguments(self) -> dict[str, Any]:
-        """For the methods of `Subscription`."""
+        """Returns the arguments for the methods of `Subscription`."""
         return {
             "keys": self.keys or None,
             "ids": self.ids or None,
@@ -62,7 +62,7 @@ class Chosen:
 
 
 def selecting(ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that pick messages, handed over as one argument `chosen`."""
+    """Adds the options that pick messages; the command gets them as one argument `chosen`."""
     options = (
         click.option("--key", "keys", multiple=True, help="Of this ordering key. Can be repeated."),
         click.option("--id", "ids", multiple=True, metavar="PARTITION:OFFSET", help=ids),
@@ -92,7 +92,7 @@ def selecting(ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
-LETTERS = selecting("As `deadletter list` shows it. Can be repeated.")
+DEAD_LETTERS = selecting("As `deadletter list` shows it. Can be repeated.")
 PARKED = selecting("Where it was published, as `subscription keys` shows it. Can be repeated.")
 
 
@@ -118,7 +118,7 @@ def deadletter() -> None:
     ],
 )
 @SUBSCRIPTION
-@LETTERS
+@DEAD_LETTERS
 @TOPIC
 @click.option(
     "--limit",
@@ -127,7 +127,7 @@ def deadletter() -> None:
     help=f"So many at most.  [default: {LISTED}; all with --json]",
 )
 @click.pass_obj
-def list_letters(
+def list_dead_letters(
     session: Session, subscription: str, chosen: Chosen, topic: str | None, limit: int | None
 ) -> None:
     """List a subscription's dead letters.
@@ -136,8 +136,8 @@ def list_letters(
     """
     most = limit if limit is not None or session.as_json else LISTED
     with session.pubsub() as pubsub:
-        letters = pubsub.subscription(subscription).dead_letters(**chosen.arguments(), topic=topic)
-        found = list(letters if most is None else islice(letters, most + 1))
+        dead_letters = pubsub.subscription(subscription).dead_letters(**chosen.arguments(), topic=topic)
+        found = list(dead_letters if most is None else islice(dead_letters, most + 1))
     more = most is not None and len(found) > most
     if session.as_json:
         session.output.table([_describe(each) for each in found[:most]], COLUMNS, "")
@@ -164,12 +164,12 @@ def show(session: Session, subscription: str, id: str, topic: str | None) -> Non
     ID is what `list` shows.
     """
     with session.pubsub() as pubsub:
-        letter = next(pubsub.subscription(subscription).dead_letters(ids=[id], topic=topic), None)
-    if letter is None:
+        dead_letter = next(pubsub.subscription(subscription).dead_letters(ids=[id], topic=topic), None)
+    if dead_letter is None:
         raise NotFound(
             f"subscription {subscription!r} has no dead letter {id}: it may have been replayed or purged"
         )
-    session.output.details(_describe(letter) | _contents(letter))
+    session.output.details(_describe(dead_letter) | _contents(dead_letter))
 
 
 @deadletter.command(
@@ -180,7 +180,7 @@ def show(session: Session, subscription: str, id: str, topic: str | None) -> Non
     ]
 )
 @SUBSCRIPTION
-@LETTERS
+@DEAD_LETTERS
 @TOPIC
 @DRY_RUN
 @click.pass_obj
@@ -265,7 +265,7 @@ def release(
     ]
 )
 @SUBSCRIPTION
-@LETTERS
+@DEAD_LETTERS
 @TOPIC
 @DRY_RUN
 @shared.YES
@@ -300,7 +300,7 @@ def _watched(
     work: Callable[[Callable[[DeadLetterProgress], object]], DeadLetterResult],
     stopped: str,
 ) -> DeadLetterResult:
-    """Does it with its progress shown; `stopped` is what to say if a signal ends it."""
+    """Does the work and shows its progress; if a signal ends it, the command prints `stopped`."""
     try:
         with progress(session.output) as tell:
             return work(lambda step: _tell(tell, step))
@@ -344,42 +344,42 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
-def _row(letter: DeadLetter) -> dict[str, JsonValue]:
+def _row(dead_letter: DeadLetter) -> dict[str, JsonValue]:
     return {
-        "id": letter.id,
-        "key": letter.ordering_key,
-        "died": ago(letter.died),
-        "attempts": letter.attempts,
-        "replays": letter.replays,
-        "error": _error(letter)[:80],
-        "message": letter.message_id or f"unknown: {letter.problem}",
+        "id": dead_letter.id,
+        "key": dead_letter.ordering_key,
+        "died": ago(dead_letter.died),
+        "attempts": dead_letter.attempts,
+        "replays": dead_letter.replays,
+        "error": _error(dead_letter)[:80],
+        "message": dead_letter.message_id or f"unknown: {dead_letter.problem}",
     }
 
 
-def _error(letter: DeadLetter) -> str:
-    return ": ".join(filter(None, (letter.error_class, letter.error))) or letter.reason
+def _error(dead_letter: DeadLetter) -> str:
+    return ": ".join(filter(None, (dead_letter.error_class, dead_letter.error))) or dead_letter.reason
 
 
-def _describe(letter: DeadLetter) -> dict[str, JsonValue]:
+def _describe(dead_letter: DeadLetter) -> dict[str, JsonValue]:
     return {
-        "id": letter.id,
-        **shown_bytes("key", letter.key),
-        "message": letter.message_id,
-        "subscription": letter.subscription,
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "published": letter.publish_time.isoformat(timespec="milliseconds"),
-        "died": letter.died.isoformat(timespec="milliseconds"),
-        "reason": letter.reason,
-        "error_class": letter.error_class,
-        "error": letter.error,
-        "attempts": letter.attempts,
-        "crashes": letter.crashes,
-        "replays": letter.replays,
-        "problem": letter.problem,
+        "id": dead_letter.id,
+        **shown_bytes("key", dead_letter.key),
+        "message": dead_letter.message_id,
+        "subscription": dead_letter.subscription,
+        "topic": dead_letter.topic,
+        "partition": dead_letter.partition,
+        "offset": dead_letter.offset,
+        "published": dead_letter.publish_time.isoformat(timespec="milliseconds"),
+        "died": dead_letter.died.isoformat(timespec="milliseconds"),
+        "reason": dead_letter.reason,
+        "error_class": dead_letter.error_class,
+        "error": dead_letter.error,
+        "attempts": dead_letter.attempts,
+        "crashes": dead_letter.crashes,
+        "replays": dead_letter.replays,
+        "problem": dead_letter.problem,
     }
 
 
-def _contents(letter: DeadLetter) -> dict[str, JsonValue]:
-    return {"attributes": dict(letter.attributes), **shown_bytes("data", letter.data)}
+def _contents(dead_letter: DeadLetter) -> dict[str, JsonValue]:
+    return {"attributes": dict(dead_letter.attributes), **shown_bytes("data", dead_letter.data)}

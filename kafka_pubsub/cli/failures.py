@@ -4,7 +4,7 @@ Rules
 1. 0 ok, 1 failed, 2 wrong usage. 128 + n when signal n ended it, as a shell reports it: 130 Ctrl-C, 143 SIGTERM,
    141 when the reader of stdout has closed it.
 2. A failure is one line on stderr; under `--json` one object `{"error": {"code", "type", "message"}}`.
-3. A bug of ours is one line too; `KAFKA_PUBSUB_DEBUG=1` adds the traceback to any failure.
+3. An unexpected exception is one line too; `KAFKA_PUBSUB_DEBUG=1` adds the traceback to any failure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UNKNOWN = 2
 
 
 def report(error: BaseException, *, as_json: bool) -> int:
-    """Says what went wrong, and returns the exit code."""
+    """Reports a failure on stderr, and returns the exit code."""
     if os.environ.get("KAFKA_PUBSUB_DEBUG") and not isinstance(error, SystemExit):
         traceback.print_exception(error)
     if isinstance(error, SystemExit):
@@ -88,7 +88,7 @@ def _where_to_look(error: click.UsageError) -> str:
 
 
 def _complain(line: str) -> None:
-    # The reader of stderr may be gone as well; the exit code still tells.
+    # The reader of stderr may be gone as well; the exit code still shows the failure.
     with contextlib.suppress(OSError):
         click.echo(line, err=True)
 
@@ -102,7 +102,7 @@ def silence_stdout() -> None:
 
 
 def configure_logging(*, debug: bool) -> None:
-    """The log is for programs; a command line's errors say what a person needs. Shown when debugging."""
+    """Hides the log, since errors say what a person needs; shows it when debugging."""
     if debug:
         logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     else:

@@ -1,4 +1,4 @@
-"""Where the ordering key of a line comes from."""
+"""The rule that gives each input line its ordering key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["KeyRule"]
 
 @dataclass(frozen=True)
 class KeyRule:
-    """One key for all, a field of the line's JSON, the text before a separator, or none."""
+    """A rule for keys: one key for all lines, a field of the line's JSON, the text before a separator, or no key."""
 
     key: str | None = None
     field: str | None = None
@@ -22,7 +22,7 @@ class KeyRule:
 
     @classmethod
     def of(cls, key: str | None, field: str | None, separator: str | None) -> KeyRule:
-        """The rule that the options name; two of them are a mistake."""
+        """Returns the rule that the options name; raises an error if more than one of them is given."""
         if sum(option is not None for option in (key, field, separator)) > 1:
             raise click.UsageError("--key, --key-field and --key-separator exclude each other: give one")
         if separator == "":
@@ -30,7 +30,7 @@ class KeyRule:
         return cls(key, field, None if separator is None else separator.encode())
 
     def split(self, line: bytes, number: int) -> tuple[str | None, bytes]:
-        """The line's ordering key, and the data to publish."""
+        """Returns the line's ordering key, and the data to publish."""
         if self.separator is not None:
             raw, found, data = line.partition(self.separator)
             if not found:

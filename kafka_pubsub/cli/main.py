@@ -1,4 +1,4 @@
-"""`kafka-pubsub`: the root command, and what happens to whatever a command raises.
+"""`kafka-pubsub`: the root command, which turns what a command raises into an exit code.
 
 Rules
 1. Every failure leaves through `Root.main`: one line on stderr (one JSON object under `--json`) and an exit code.
@@ -52,7 +52,7 @@ class Root(Group):
         return code
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command; a reader that went away (`| head`) is no failure worth a word."""
+        """Runs the command; a reader of stdout that has closed it (`| head`) isn't reported as a failure."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -137,7 +137,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """Runs the console script."""
     signals.raise_on_stop()
     failures.configure_logging(debug=bool(os.environ.get("KAFKA_PUBSUB_DEBUG")))
     cli.main()

@@ -28,7 +28,7 @@ __all__ = ["Figures", "Load", "measure_latency", "measure_publishing", "measure_
 #: A row of the answer.
 Figures = dict[str, int | float]
 
-#: Messages between two words about the progress.
+#: Messages between two reports of the progress.
 _STEP = 5000
 #: Seconds without a message after which a measurement fails.
 _SILENCE_S = 30.0
@@ -40,7 +40,7 @@ _STAMP = struct.Struct(">q")
 
 @dataclass(frozen=True)
 class Load:
-    """What is published: so many messages of so many bytes, spread over keys and partitions."""
+    """The messages to publish: their number and size, and the keys and partitions they are spread over."""
 
     messages: int
     size: int
@@ -48,11 +48,11 @@ class Load:
     partitions: int
 
     def key(self, number: int) -> str:
-        """The ordering key of message `number`."""
+        """Returns the ordering key of message `number`."""
         return f"key-{number % self.keys}"
 
     def body(self, stamp: int = 0) -> bytes:
-        """A body that begins with `stamp`; the rest is random, so that nothing compresses it."""
+        """Returns a body that begins with `stamp`; the rest is random, so that nothing compresses it."""
         return _STAMP.pack(stamp) + _filler(self.size - _STAMP.size)
 
 
@@ -62,7 +62,7 @@ def _filler(count: int) -> bytes:
 
 
 def measure_publishing(pubsub: PubSub, load: Load, tell: Tell) -> Figures:
-    """How many messages a second are stored; fails with what the first refused one failed with."""
+    """Measures how many messages a second are stored; raises the error of the first refused message."""
     with _topic(pubsub, load) as topic:
         topic.publish(load.body(), ordering_key=load.key(0)).result(_SILENCE_S)  # connect, before time counts
         started = time.perf_counter()
@@ -90,7 +90,7 @@ def _await_all(futures: list[Future[str]]) -> None:
 
 
 def measure_pulling(pubsub: PubSub, load: Load, tell: Tell, *, work: float, workers: int | None) -> Figures:
-    """How many messages a second are delivered and acked, from the first delivery on."""
+    """Measures how many messages a second are delivered and acked, from the first delivery on."""
     with _topic(pubsub, load) as topic, _subscription(pubsub, topic) as subscription:
         _publish(topic, load, tell)
         counter = _Counter(load.messages)
@@ -112,7 +112,7 @@ def measure_pulling(pubsub: PubSub, load: Load, tell: Tell, *, work: float, work
 
 
 def measure_latency(pubsub: PubSub, load: Load, tell: Tell, *, rate: int) -> Figures:
-    """Milliseconds from the time at which a message was meant to be published to its callback."""
+    """Measures the milliseconds from the time at which a message was to be published to its callback."""
     warm_up = int(rate * _WARM_UP_S)
     total = warm_up + load.messages
     with _topic(pubsub, load) as topic, _subscription(pubsub, topic) as subscription:
@@ -172,7 +172,7 @@ class _Counter:
         self._lock = threading.Lock()
 
     def count(self) -> None:
-        """One more message was acked."""
+        """Counts one more acked message."""
         with self._lock:
             self.seen += 1
             if self.seen == 1:
@@ -182,7 +182,7 @@ class _Counter:
                 self.full.set()
 
     def check_silence(self) -> None:
-        """`DeadlineExceeded` if nothing was counted for long."""
+        """Raises `DeadlineExceeded` if nothing was counted for long."""
         now = time.perf_counter()
         if self.seen != self._checked:
             self._checked, self._seen_at = self.seen, now

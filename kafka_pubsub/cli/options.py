@@ -1,6 +1,6 @@
-"""What `topic` and `subscription` share: arguments and options, asking a person, and how a resource is shown.
+"""The parts that `topic` and `subscription` share: arguments and options, asking a person, and how a resource is shown.
 
-Rule: an option that both have is said here once; only its help may differ, where it means something else.
+Rule: an option that both have is defined here once; only its help differs, where it means something else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: What click makes of `--label`.
+#: The value that click makes of `--label`.
 Labels = tuple[tuple[str, str], ...]
 # click's own type for what it decorates.
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -61,29 +61,29 @@ DURATIONS = frozenset({"retention", "ack_deadline", "max_extension", "min_backof
 
 
 def ordering_option(help: str) -> Decorator:
-    """`--ordering/--no-ordering`; None when it isn't given."""
+    """Returns the option `--ordering/--no-ordering`; its value is None when it isn't given."""
     return click.option("--ordering/--no-ordering", default=None, help=help)
 
 
 def duration_option(name: str, help: str) -> Decorator:
-    """An option that takes seconds, or a number with its unit."""
+    """Returns an option that takes seconds, or a number with its unit."""
     return click.option(name, type=DURATION, help=help)
 
 
 def given_labels(labels: Labels) -> dict[str, str] | None:
-    """The labels of something new."""
+    """Returns the labels for a new resource."""
     return pairs(labels, "--label") or None
 
 
 def kept_unless(value: T | None) -> T | Unset:
-    """A changed setting; what wasn't given stays."""
+    """Returns a changed setting; a setting that wasn't given stays."""
     from kafka_pubsub.client.admin.catalog_changes import UNSET
 
     return UNSET if value is None else value
 
 
 def labels_unless(labels: Labels) -> dict[str, str] | Unset:
-    """Changed labels; without any the old ones stay."""
+    """Returns changed labels; without any the old ones stay."""
     return kept_unless(given_labels(labels))
 
 
@@ -94,9 +94,9 @@ def check_changes(*given: object) -> None:
 
 
 def asks(session: Session, what: str, *, yes: bool) -> bool:
-    """Whether a person has to be asked; `UsageError` where none can be: without a terminal, and under `--json`.
+    """Returns whether a person has to be asked; `UsageError` where none can be: without a terminal, and under `--json`.
 
-    To be called before anything is done. `what` begins the sentence: "deleting topic orders".
+    Call it before anything is done. `what` begins the sentence: "deleting topic orders".
     """
     if yes:
         return False
@@ -111,14 +111,14 @@ def _at_a_terminal() -> bool:
 
 
 def confirm(question: str) -> None:
-    """Asks; ends the command unless the answer is yes."""
+    """Asks a question; ends the command unless the answer is yes."""
     if not click.confirm(question, err=True):
         click.echo("Nothing was done.", err=True)
         raise click.Abort
 
 
 def for_a_person(session: Session, shown: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """The same with durations as the options take them; JSON keeps its seconds."""
+    """Returns the fields with durations in the form that options take; JSON keeps its seconds."""
     if session.as_json:
         return shown
     return {name: _as_typed(name, value) for name, value in shown.items()}

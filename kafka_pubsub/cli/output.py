@@ -1,10 +1,10 @@
-"""How a command answers: for a person, or as JSON.
+"""The output of commands: text for a person, or JSON.
 
 Rules
 1. Answers go to stdout, everything else (progress, notes, errors) to stderr; so a pipe carries answers only.
 2. JSON is UTF-8, one value a line. Keys of a message that can't be text are base64 with a `*_encoding` marker.
-3. What others wrote never reaches a terminal raw: control characters are shown escaped, so that a message can't
-   move the cursor or change the title.
+3. The content of messages never reaches a terminal raw: control characters are shown escaped, so that a message
+   can't move the cursor or change the title.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ PIPE_WIDTH = 10_000
 
 
 def to_json(value: JsonValue) -> bytes:
-    """One line of JSON in UTF-8."""
+    """Returns one line of JSON in UTF-8."""
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)
     return text.encode("utf-8", "backslashreplace")
 
 
 def text_or_base64(raw: bytes) -> tuple[str, bool]:
-    """The bytes as text if they are UTF-8, else in base64; the flag says that it is base64."""
+    """Returns the bytes as text if they are UTF-8, else in base64; the flag is True for base64."""
     try:
         return raw.decode("utf-8"), False
     except UnicodeDecodeError:
@@ -44,7 +44,7 @@ def text_or_base64(raw: bytes) -> tuple[str, bool]:
 
 
 def shown_bytes(name: str, raw: bytes | None, marked: str = "") -> dict[str, JsonValue]:
-    """The bytes under their name; what had to be base64 has a marker, named after `marked` if that is given."""
+    """Returns the bytes under their name; base64 gets a marker, which is named after `marked` if that is given."""
     if raw is None:
         return {name: None}
     text, is_base64 = text_or_base64(raw)
@@ -57,13 +57,13 @@ _ESCAPES |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\t"}
 
 
 def printable(raw: bytes | str) -> str:
-    """Text that can't do anything to a terminal."""
+    """Returns the text with control characters escaped, so that it is harmless to a terminal."""
     data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
     return data.decode("utf-8", "backslashreplace").translate(_ESCAPES)
 
 
 def stderr_console() -> Console:
-    """Where progress is drawn."""
+    """Returns the console on which progress is drawn."""
     from rich.console import Console
 
     return Console(stderr=True)
@@ -71,27 +71,27 @@ def stderr_console() -> Console:
 
 @dataclass(frozen=True)
 class Output:
-    """Writes a command's answers to stdout."""
+    """A writer of a command's answers to stdout."""
 
     as_json: bool
 
     def line(self, data: bytes | str) -> None:
-        """A line, at once: a reader behind a pipe sees it now, and a reader that went away is noticed."""
+        """Writes a line and flushes it: a reader behind a pipe gets it now, and a closed pipe is noticed."""
         raw = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
         sys.stdout.buffer.write(raw + b"\n")
         sys.stdout.buffer.flush()
 
     def result(self, value: JsonValue, human: str) -> None:
-        """The answer of a command in both forms."""
+        """Writes a command's answer: `value` as JSON, or the text `human`."""
         self.line(to_json(value) if self.as_json else human)
 
     def note(self, text: str) -> None:
-        """A remark for a person, on stderr."""
+        """Writes a remark for a person to stderr; nothing with `--json`."""
         if not self.as_json:
             click.secho(text, err=True, dim=True)
 
     def table(self, rows: Sequence[Mapping[str, JsonValue]], columns: Sequence[str], empty: str) -> None:
-        """A list as a table; as JSON all fields of all rows in one array. `empty` tells that there is nothing."""
+        """Writes rows as a table, or as a JSON array with all fields; `empty` is the text if there are no rows."""
         if self.as_json:
             self.line(to_json(list(rows)))
         elif rows:
@@ -100,7 +100,7 @@ class Output:
             self.note(empty)
 
     def details(self, value: Mapping[str, JsonValue]) -> None:
-        """One thing, a line for each field."""
+        """Writes one resource, with a line for each field."""
         if self.as_json:
             self.line(to_json(value))
             return

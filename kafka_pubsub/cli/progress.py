@@ -1,4 +1,4 @@
-"""Progress of long work, on stderr: a bar on a terminal, else a line now and then; nothing under `--json`."""
+"""Progress of long work, on stderr: a bar on a terminal, else a line every few seconds; nothing with `--json`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from kafka_pubsub.cli.output import Output, stderr_console
 
 __all__ = ["Tell", "progress"]
 
-#: Is told: what is being done, how much is done, of how much.
+#: A function that is called with a description of the work, how much is done, and of how much.
 Tell = Callable[[str, int, int], None]
 
 #: Seconds between two lines where no bar can be drawn.
 LINES_S = 5.0
-#: Seconds before the first of them: quick work isn't worth a word.
+#: Seconds before the first line: quick work needs none.
 QUICK_S = 2.0
 
 
 @contextlib.contextmanager
 def progress(output: Output) -> Iterator[Tell]:
-    """Yields what to tell of the work inside."""
+    """Yields the function to call with the progress of the work inside."""
     if output.as_json:
         yield lambda what, done, total: None
     elif sys.stderr.isatty():
@@ -54,7 +54,7 @@ def _bar() -> Iterator[Tell]:
 
 
 class _Lines:
-    """A line every few seconds."""
+    """Progress as a line every few seconds."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

@@ -126,7 +126,7 @@ def publish(
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the messages come from."""
+    """The source of the messages."""
 
     data: str | None
     path: str | None
@@ -134,18 +134,18 @@ class _Source:
 
     @property
     def single(self) -> bool:
-        """Whether it is one message."""
+        """Whether the source is one message."""
         return self.data is not None or self.whole
 
     @property
     def size(self) -> int | None:
-        """Bytes to read, when that is known."""
+        """The bytes to read, if that is known."""
         if self.path is None or self.path == "-" or not os.path.isfile(self.path):
             return None
         return os.path.getsize(self.path)
 
     def check(self) -> None:
-        """Refuses what contradicts itself, and waiting for a person to type."""
+        """Refuses options that contradict each other, and a terminal as stdin."""
         if self.data is not None and (self.path is not None or self.whole):
             raise click.UsageError("give DATA, or --file (with --whole or not), not both")
         if self.data is None and self.path is None and sys.stdin.isatty():
@@ -155,7 +155,7 @@ class _Source:
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """The bytes to read; nothing of it is read for DATA."""
+        """Opens the stream of bytes; for DATA nothing is read from it."""
         if self.data is not None or self.path in (None, "-"):
             yield sys.stdin.buffer
             return
@@ -163,7 +163,7 @@ class _Source:
             yield stream
 
     def messages(self, stream: BinaryIO, stop: StopFlag) -> Iterator[bytes]:
-        """One after the other."""
+        """Yields the messages one after the other."""
         if self.data is not None:
             # What a shell passed as an argument goes back to the very bytes that were typed.
             yield os.fsencode(self.data)

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "Publishing"]
 
 
-# Messages on their way at a time: enough for full speed, few enough to wait for after Ctrl-C.
+# Unanswered messages at a time: enough for full speed, few enough to wait for after Ctrl-C.
 WINDOW = 10_000
-# Seconds without any answer after which we stop waiting.
+# Seconds without any answer after which the command stops waiting.
 SILENCE_S = 30.0
 POLL_S = 0.005
 
 
 class Publishing:
-    """Sends messages to one topic and keeps account of them."""
+    """Sends messages to one topic and counts the stored ones."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Publishing:
         self._failure: BaseException | None = None
 
     def send(self, data: bytes, key: str | None, line: int) -> None:
-        """Publishes one message; raises what an earlier one died of."""
+        """Publishes one message; raises the error of an earlier one."""
         if self._failure is not None:
             raise self._failure
         future = self._topic.publish(
@@ -75,7 +75,7 @@ class Publishing:
         future.add_done_callback(partial(self._take_answer, key, line))
 
     def fail(self, error: BaseException) -> None:
-        """Remembers the first failure, which ends it all."""
+        """Keeps the first failure, which ends the command."""
         self._failure = self._failure or error
 
     def finish(self) -> None:
@@ -121,14 +121,14 @@ class Progress:
         self._task = task
 
     def advance(self, read: int, stored: int) -> None:
-        """So many more bytes were read, and so many messages are stored."""
+        """Adds to the bytes that were read and to the messages that are stored."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, advance=read, stored=f"{stored:,}")
 
     @classmethod
     @contextmanager
     def shown(cls, size: int | None, *, quiet: bool) -> Iterator[Progress]:
-        """Draws on stderr if that is a terminal."""
+        """Draws the progress on stderr if that is a terminal."""
         if quiet or not stderr_console().is_terminal:
             yield cls()
             return

@@ -1,11 +1,11 @@
 """`pull`: shows what a subscription receives.
 
 Rules
-1. A message is written and flushed before it is acked: what a reader that went away (`| head`) didn't get is
-   delivered again.
+1. A message is written and flushed before it is acked: if the reader of stdout has closed it (`| head`), the messages
+   that it didn't get are delivered again.
 2. `--no-ack` only looks: nothing is acked or nacked, so every message is given back, its attempts uncounted, when
    the subscription is closed. A key's next message waits for that ack, so of each key the first one is shown.
-3. A reader may be slow (`| less`), so the leases are extended far beyond the ack deadline; they end with us anyway.
+3. A reader may be slow (`| less`), so the leases are extended far beyond the ack deadline; the command ends them.
 4. One thread does it all, so messages are shown in the order in which they were delivered.
 """
 
@@ -111,7 +111,7 @@ def pull(
 
 @dataclass(frozen=True)
 class _Limits:
-    """When to end: after so many messages, or so many seconds without one."""
+    """The limits of a pull: a number of messages, and seconds without one."""
 
     count: int | None
     first: float
@@ -119,7 +119,7 @@ class _Limits:
 
 
 def _messages(source: Subscription, limits: _Limits, stop: StopFlag, *, keep: bool) -> Iterator[Message]:
-    """Messages until there were enough, nothing comes any more, or we are asked to stop."""
+    """Yields messages until there were enough, none comes any more, or a signal asks to stop."""
     left = limits.count
     patience, last = limits.first, time.monotonic()
     kept: list[Message] = []
@@ -157,7 +157,7 @@ def _render(message: Message, *, as_json: bool, data_only: bool) -> bytes:
 
 
 def message_json(message: Message) -> dict[str, JsonValue]:
-    """A message as `--json` shows it; what others wrote survives even where it isn't text."""
+    """Returns a message as `--json` shows it; bytes that aren't text are kept as base64."""
     shown: dict[str, JsonValue] = {
         "message_id": message.message_id,
         **shown_bytes("ordering_key", message.key, marked="key"),

@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM: the first asks a command to end well, the second ends it.
+"""Ctrl-C and SIGTERM: the first signal asks a command to end cleanly, the second ends it.
 
 Theory: by default a signal raises `Stopped` in the main thread, so that every `with` on the way closes what it
-opened, and the program ends with 128 + the signal's number. That may be in the middle of anything; a command that
-keeps account of messages asks for a flag instead and looks at it where nothing is half done.
+opened, and the program ends with 128 + the signal's number. That may be at any step. A command that
+counts messages asks for a flag instead, and checks the flag only between two messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["StopFlag", "Stopped", "raise_on_stop", "stop_flag"]
 
 T = TypeVar("T")
 
-#: Seconds between two looks at a flag that is waited for.
+#: Seconds between two checks of a flag in a wait.
 LOOK_S = 0.02
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -35,10 +35,10 @@ class Stopped(BaseException):
 
 
 class StopFlag:
-    """Set by a signal; `number` says by which.
+    """A flag that a signal sets; `number` is the signal's number.
 
-    A `threading.Event` won't do. A signal's handler runs on the main thread, between any two of its steps: inside
-    `Event.wait` it would wait for a lock that its own thread holds.
+    It isn't a `threading.Event`, because Python runs a signal's handler on the main thread, between any two of its
+    steps: inside `Event.wait` it would wait for a lock that its own thread holds.
     """
 
     def __init__(self) -> None:
@@ -46,15 +46,15 @@ class StopFlag:
         self._is_set = self._waiting = False
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Returns whether the flag is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Sets it; safe in a signal's handler."""
+        """Sets the flag; safe in a signal's handler."""
         self._is_set = True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until it is set, `timeout` seconds at most; says whether it is."""
+        """Waits until the flag is set, `timeout` seconds at most; returns whether it is set."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         while not self._is_set and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_S))
@@ -70,12 +70,12 @@ class StopFlag:
             self._waiting = False
 
     def raise_if_set(self) -> None:
-        """Raises `Stopped` at a place where that does no harm."""
+        """Raises `Stopped` if the flag is set; for places where that does no harm."""
         if self.number is not None:
             raise Stopped(self.number)
 
     def take(self, number: int, frame: FrameType | None) -> None:
-        """The signal's handler."""
+        """Handles the signal."""
         _second_one_kills()
         self.number = number
         self.set()
@@ -94,14 +94,14 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def raise_on_stop() -> None:
-    """From now on Ctrl-C and SIGTERM raise `Stopped` in the main thread."""
+    """Makes Ctrl-C and SIGTERM raise `Stopped` in the main thread from now on."""
     for number in STOPPING:
         signal.signal(number, _raise)
 
 
 @contextlib.contextmanager
 def stop_flag() -> Iterator[StopFlag]:
-    """Inside, Ctrl-C and SIGTERM set the flag that this yields; close there what must close in order."""
+    """Yields a flag that Ctrl-C and SIGTERM set inside the block; close there what must close in order."""
     flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag

@@ -1,8 +1,8 @@
-"""`kafka-pubsub spark`: the door to the pipeline, which lies beside this package and isn't imported by it.
+"""`kafka-pubsub spark`: starts the pipeline, which lies beside this package and isn't imported by it.
 
 Rules
 1. The pipeline is `kafka_pubsub_spark` where it was installed with this package, `spark` in a clone: whichever
-   lies beside it. A stranger's `spark` is never taken.
+   lies beside it. A package `spark` of another project is never taken.
 2. Nothing here imports pyspark; a job does when it runs.
 """
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Outcome(Protocol):
-        """What a job has to say."""
+        """The outcome of a job."""
 
         facts: dict[str, JsonValue]
         text: str
         ok: bool
 
     class Job(Protocol):
-        """What spark/job.py calls a job."""
+        """A job, as spark/job.py defines it."""
 
         name: str
         help: str
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 __all__ = ["pipeline", "spark"]
 
-#: Where this package lies.
+#: The folder of this package.
 BESIDE = Path(__file__).resolve().parents[2]
 _NAMES = ("kafka_pubsub_spark", "spark")
 
 
 def pipeline() -> str:
-    """The name by which the pipeline is imported."""
+    """Returns the name by which the pipeline is imported."""
     for name in _NAMES:
         if (BESIDE / name / "jobs").is_dir():
             if str(BESIDE) not in sys.path:
@@ -67,11 +67,11 @@ class Jobs(Group):
     """One command for each job, made when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the pipeline's order."""
+        """Returns the names of the jobs in the pipeline's order."""
         return list(_module("job").JOBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The job as a command of ours."""
+        """Returns the job as a command."""
         job = _module("job")
         return _command(job.find(cmd_name)) if cmd_name in job.JOBS else None
 

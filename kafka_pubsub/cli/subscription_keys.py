@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["keys"]
 
-#: Keys that are listed for a person unless told otherwise.
+#: Keys that are listed for a person without `--limit`.
 LISTED: Final = 100
 
 COLUMNS = ("key", "state", "since", "next_due", "attempt", "behind", "why", "id")

@@ -283,7 +283,7 @@ subscription.add_command(keys)
 def _retry(
     low: float | None, high: float | None, options: SubscriptionOptions | None = None
 ) -> RetryPolicy | None:
-    """The policy that the options ask for; what isn't given is as before, or the default."""
+    """Returns the retry policy of the options; a value that isn't given is as before, or the default."""
     if low is None and high is None:
         return None
     from kafka_pubsub.config import RetryPolicy
@@ -300,7 +300,7 @@ def _dead_letter(
     on_exhausted: OnExhausted | None,
     options: SubscriptionOptions | None = None,
 ) -> DeadLetterPolicy | None:
-    """The same for dead letters."""
+    """Returns the dead-letter policy of the options, by the same rule."""
     given = {"topic": topic, "max_attempts": attempts, "on_exhausted": on_exhausted}
     chosen = {name: value for name, value in given.items() if value is not None}
     if not chosen:
@@ -316,7 +316,7 @@ def _dead_letter(
 
 
 def _progress(each: Subscription) -> dict[str, JsonValue]:
-    """How far it is; a subscription that can't receive says why."""
+    """Returns the subscription's lag, or the reason why it can't receive."""
     try:
         state = each.state()
     except FailedPrecondition as error:

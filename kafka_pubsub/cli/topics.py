@@ -136,8 +136,8 @@ def delete(session: Session, name: str, yes: bool) -> None:
 
 
 def _deletion(pubsub: PubSub, name: str) -> str:
-    """What a person is asked before it is done."""
-    with contextlib.suppress(NotFound):  # half deleted, perhaps; if there is none, deleting says so
+    """Returns the question that a person is asked before a topic is deleted."""
+    with contextlib.suppress(NotFound):  # perhaps it is being deleted; if there is none, deleting says so
         if pubsub.topic(name).adopted:
             return f"Forget topic {name}? Kafka keeps it and its messages, since it was adopted."
     return f"Delete topic {name} and all its messages?"
@@ -294,16 +294,16 @@ def _progress(session: Session) -> Iterator[Callable[[RepartitionProgress], None
 
             yield show
         return
-    told = ""
+    printed = ""
 
     def tell(progress: RepartitionProgress) -> None:
-        nonlocal told, advised
-        if progress.phase == "fencing" and told:
-            return  # it says at its beginning how long it takes
+        nonlocal printed, advised
+        if progress.phase == "fencing" and printed:
+            return  # the first line has said how long it takes
         text = _waits_for(progress)
-        if text != told:
+        if text != printed:
             session.output.note(text)
-            told = text
+            printed = text
         if progress.waiting and not advised:
             session.output.note(_HINT)
             advised = True
@@ -324,7 +324,7 @@ def _waits_for(progress: RepartitionProgress) -> str:
 
 
 def _left(progress: RepartitionProgress) -> str:
-    """List the subscriptions that the change waits for."""
+    """Lists the subscriptions that the change waits for."""
     return ", ".join(
         f"{name}: {count:,} message{'s' * (count != 1)}{' (no process receives)' * (name in progress.idle)}"
         + "".join(f"; unreadable: {_where(each)}" for each in progress.unreadable.get(name, ()))
@@ -337,7 +337,7 @@ def _where(record: UnreadableRecord) -> str:
 
 
 def _change(session: Session, progress: RepartitionProgress) -> JsonValue:
-    """A change that is under way, for `describe`."""
+    """Returns a change that is under way, for `describe`."""
     if not session.as_json:
         return f"to {progress.partitions} partitions is under way, keys are refused. {_waits_for(progress)}"
     return {

@@ -20,7 +20,7 @@ class DurationType(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Text to seconds."""
+        """Converts text to seconds."""
         if isinstance(value, (int, float)):
             return float(value)
         match = _DURATION.fullmatch(str(value).strip())
@@ -32,7 +32,7 @@ class DurationType(click.ParamType[float]):
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds in the largest unit that needs no fraction: what `DURATION` reads back."""
+    """Returns seconds in the largest unit that needs no fraction, which `DURATION` reads back."""
     for unit in ("d", "h", "m", "s"):
         if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
             return f"{seconds / _UNITS[unit]:g}{unit}"
@@ -45,7 +45,7 @@ class MomentType(click.ParamType[datetime]):
     name = "moment"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Text to a time with a zone."""
+        """Converts text to a time with a zone."""
         if isinstance(value, datetime):
             return value
         text = str(value).strip()
@@ -64,7 +64,7 @@ class MomentType(click.ParamType[datetime]):
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
-    """How long ago it was, or how soon it is, in one unit."""
+    """Returns how long ago a time was, or how soon it is, in one unit."""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
     size = abs(seconds)
     unit = next((unit for unit in ("d", "h", "m") if size >= 2 * _UNITS[unit]), "s")
@@ -80,7 +80,7 @@ class PairType(click.ParamType[tuple[str, str]]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """Text to a pair."""
+        """Converts text to a pair."""
         if isinstance(value, tuple):
             return value
         name, separator, content = str(value).partition("=")
@@ -95,7 +95,7 @@ PAIR = PairType()
 
 
 def pairs(given: Iterable[tuple[str, str]], option: str) -> dict[str, str]:
-    """A mapping; a name given twice is a mistake that must not be settled by chance."""
+    """Returns the pairs as a mapping; refuses a name that is given twice."""
     result: dict[str, str] = {}
     for name, value in given:
         if name in result:

@@ -1,1 +1,6 @@
-"""Publisher and subscriber over the ports of a log; knows no Kafka."""
+"""The publisher and the subscriber; they use a log only through `ports.py`.
+
+Begin with `cluster.py`.
+May import, beside top modules: `client.admin`, `client.dead_letters`, `client.history`, `client.publish`,
+`client.subscribe`.
+"""

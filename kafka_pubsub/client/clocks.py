@@ -1,13 +1,14 @@
-"""What a stream believes of its clocks.
+"""The clocks of a stream.
 
-Theory. Whatever is measured inside a process is measured by a clock that is never set. Due times cross processes, so
-they are told by the wall clock, which may be wrong, and be set right while a stream runs. The core knows its own clock
-and the difference; the difference is looked at again with each tick.
+Theory. Durations inside a process are measured by a clock that is never set. Due times cross processes, so they use
+the wall clock, which may be wrong and may be corrected while a stream runs. The core gets the time of the first clock
+and the difference between the two; each tick measures the difference again.
 
 Rules
-1. Time passes while a machine sleeps: its partitions go to others meanwhile, and what is due then is due.
-2. Two clocks can't be read at the same time. What lies between two reads is no step of the wall clock, so a difference
-   that fits what was seen is kept: due times stay exact while no clock is set.
+1. The first clock counts the time in which a machine sleeps: other members own its partitions by then, and messages
+   become due.
+2. Two clocks can't be read at the same moment. The time between the two reads is not a step of the wall clock, so a
+   known difference that agrees with both reads is kept: due times stay exact while no clock is set.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from collections.abc import Callable
 
 __all__ = ["AWAY", "Pulse", "WallClock", "steady_time"]
 
-#: Seconds without a sweep after which our partitions may be others': half of the shortest session. Sweeps are a tenth
-#: of a second apart; a machine so busy that it happens to them costs a commit.
+#: Seconds without a sweep after which other members may own our partitions: half of the shortest session. Sweeps are
+#: a tenth of a second apart; if a busy machine delays them by this much, that costs one commit.
 AWAY = 3.0
-#: Seconds by which the wall clock may drift before that is taken for a step; and that two reads may take, together.
+#: Seconds by which the wall clock may drift before the drift counts as a step; seconds that two reads may take.
 DRIFT, QUICK = 0.01, 0.05
 
 _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def steady_time() -> float:
-    """Seconds of a clock that is never set, and that counts a machine's sleep where the platform can (Linux)."""
+    """Returns the seconds of a clock that is never set, and that counts a machine's sleep on Linux."""
     return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
 
 
@@ -40,7 +41,7 @@ class WallClock:
         self._offset: float | None = None
 
     def offset(self, clock: Callable[[], float]) -> float:
-        """The wall clock less the other one, in seconds, as of now."""
+        """Returns the wall clock less `clock`, in seconds, as of now."""
         before = clock()
         wall = self._wall()
         after = clock()
@@ -52,12 +53,12 @@ class WallClock:
 
 
 class Pulse:
-    """Tells how long a process stood still (stopped, swapped out, a laptop's lid)."""
+    """Measures how long a process stood still (stopped, swapped out, or on a machine that slept)."""
 
     def __init__(self) -> None:
         self._last = math.inf
 
     def away(self, now: float) -> float:
-        """Seconds since it was asked last, if these are more than a busy machine takes; else 0."""
+        """Returns the seconds since the last call, if they are more than `AWAY`; else 0."""
         away, self._last = now - self._last, now
         return away if away > AWAY else 0.0

@@ -1,12 +1,12 @@
-"""One cluster in use: its backend, made when first needed, and the publishers and subscribers that share it.
+"""One cluster in use: its backend, made at the first use, and the publishers and subscribers that share it.
 
 Rules
-1. Nothing is connected before the first use. A process that forks after that can't use the cluster in the child:
-   threads and connections stay in the parent, so every call in the child fails with an error that says so.
-2. One publisher for each topic and one subscriber for each subscription, made without I/O. A topic made anew under
-   the same name gets a new publisher; a subscriber looks its subscription up whenever it begins to receive.
-3. `publisher` is called for every message: one look into a dict, no lock.
-4. Closing goes in this order: watch, subscribers, publishers (flushed), writers, backend.
+1. The cluster connects at its first use. If the process forks after that, the child can't use the cluster: threads
+   and connections stay in the parent, so every call in the child fails with an error that says so.
+2. Each topic has one publisher and each subscription one subscriber, made without I/O. A topic that is created again
+   under the same name gets a new publisher; a subscriber looks up its subscription whenever it begins to receive.
+3. `publisher` is called for every message, so it costs one look-up in a dict and no lock.
+4. The parts close in this order: watch, subscribers, publishers (flushed), writers, backend.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafka_pubsub.client.admin.catalog_changes import check_layout
 from kafka_pubsub.client.admin.repartition import Repartitioner
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.admin.topics import TopicAdmin
-from kafka_pubsub.client.dead_letters.desk import DeadLetterOperations, open_desk
+from kafka_pubsub.client.dead_letters.operations import DeadLetterOperations, open_dead_letters
 from kafka_pubsub.client.delays.publisher import DelayedPublisher
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.history.protocol import Histories
@@ -36,20 +36,20 @@ from kafka_pubsub.ports import Backend
 
 __all__ = ["Cluster"]
 
-#: Seconds that closing waits for what was published; and where no broker has ever answered, as with a wrong address:
-#: the first message has waited for one already.
+#: Seconds that `close` waits for published messages; the second one holds if no broker has ever answered, as with a
+#: wrong address: the first message has waited for an answer already.
 _CLOSE_S, _UNANSWERED_S = 30.0, 1.0
 
 
 class _Connection(NamedTuple):
-    """What the first use makes, all at once."""
+    """All parts that the first use makes."""
 
     pid: int
     backend: Backend
     topics: TopicAdmin
     subscriptions: SubscriptionAdmin
     repartitioner: Repartitioner
-    desk: DeadLetterOperations
+    dead_letters: DeadLetterOperations
     writers: WriterPool
     watch: Watch
     delay_topics: DelayTopics
@@ -57,7 +57,7 @@ class _Connection(NamedTuple):
 
 
 class Cluster:
-    """A cluster that is connected when first used; everything behind a `PubSub`."""
+    """The connection to one cluster and everything else behind a `PubSub`; it connects at its first use."""
 
     def __init__(
         self, connect: Callable[[], Backend], *, may_create: bool, histories: Histories | None = None
@@ -65,34 +65,34 @@ class Cluster:
         self._connect = connect
         self._histories = histories
         self._may_create = may_create
-        # Guards the first connection, the registries' growth and the end.
+        # Guards the first connection, additions to the registries, and the close.
         self._lock = threading.RLock()
         self._connection: _Connection | None = None
-        #: By topic; only for topics to which this process has published and that it hasn't deleted.
+        #: The publishers by topic: the topics to which this process has published and that it hasn't deleted.
         self.publishers: dict[str, TopicPublisher] = {}
-        # By subscription; only for those from which this process has received.
+        # The subscribers by subscription: those from which this process has received.
         self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
 
     @property
     def topics(self) -> TopicAdmin:
-        """Management of topics."""
+        """Returns the management of topics."""
         return self._connected().topics
 
     @property
     def subscriptions(self) -> SubscriptionAdmin:
-        """Management of subscriptions."""
+        """Returns the management of subscriptions."""
         return self._connected().subscriptions
 
     @property
     def repartitioner(self) -> Repartitioner:
-        """Changes of topics' layouts."""
+        """Returns the object that changes topics' numbers of partitions."""
         return self._connected().repartitioner
 
     @property
-    def desk(self) -> DeadLetterOperations:
-        """The dead, parked and waiting messages."""
-        return self._connected().desk
+    def dead_letters(self) -> DeadLetterOperations:
+        """Returns the operations on dead letters, parked messages and waiting messages."""
+        return self._connected().dead_letters
 
     @property
     def backend(self) -> Backend:
@@ -110,11 +110,11 @@ class Cluster:
         return self._connected().delayed
 
     def publisher(self, topic: str) -> TopicPublisher:
-        """The topic's publisher; it looks the topic up at its first message."""
+        """Returns the topic's publisher, which looks up the topic at its first message."""
         return self.publishers.get(topic) or self._new_publisher(topic)
 
     def subscriber(self, subscription: str) -> Subscriber:
-        """The subscription's subscriber; it looks the subscription up whenever it begins to receive."""
+        """Returns the subscription's subscriber, which looks up the subscription whenever it begins to receive."""
         connection = self._connected()
         with self._lock:
             self._check_open()
@@ -130,7 +130,7 @@ class Cluster:
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic, after all messages that this process published to it are stored or have failed.
 
-        Returns True if Kafka keeps it, because it was adopted.
+        Returns True if Kafka keeps the topic, because it was adopted.
         """
         with self._lock:
             publisher = self.publishers.pop(name, None)
@@ -149,7 +149,7 @@ class Cluster:
         self.subscriptions.delete(name, on_marked=end_streams)
 
     def close(self) -> None:
-        """Ends everything; does nothing the second time, or in a forked child, which owns nothing of it."""
+        """Ends everything; does nothing the second time, or in a forked child, which owns none of the parts."""
         with self._lock:
             if self._closed:
                 return
@@ -164,7 +164,7 @@ class Cluster:
         if connection is None or connection.pid != os.getpid():
             return
         with contextlib.ExitStack() as steps:
-            # Run in reverse, each even if another raises.
+            # The stack runs these in reverse, and runs each even if another raises.
             steps.callback(connection.backend.close)
             steps.callback(connection.writers.close)
             steps.callback(_close_all, publishers)
@@ -191,7 +191,7 @@ class Cluster:
                 topics = TopicAdmin(backend, may_create=self._may_create, on_changed=self._topic_changed)
                 subscriptions = SubscriptionAdmin(backend, topics, may_create=self._may_create)
                 repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
-                desk = open_desk(backend, subscriptions, may_create=self._may_create)
+                dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
                 delay_topics = DelayTopics(backend.admin, may_create=self._may_create)
@@ -202,7 +202,7 @@ class Cluster:
                     topics,
                     subscriptions,
                     repartitioner,
-                    desk,
+                    dead_letters,
                     writers,
                     watch,
                     delay_topics,
@@ -231,12 +231,12 @@ class Cluster:
 
 
 def _close_all(publishers: Sequence[TopicPublisher]) -> None:
-    """Closes all within one time limit: while we wait for one, the messages of the others are sent, too."""
+    """Closes the publishers within one time limit: while it waits for one, the messages of the others are sent too."""
     answered = any(each.answered for each in publishers)
     end = time.monotonic() + (_CLOSE_S if answered else _UNANSWERED_S)
 
     def close(publisher: TopicPublisher) -> None:
-        # A moment at least, after which the log says what is left.
+        # Each close gets at least a moment; then it logs which messages are left.
         publisher.close(max(end - time.monotonic(), 0.05))
 
     with contextlib.ExitStack() as steps:

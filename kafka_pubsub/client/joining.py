@@ -1,8 +1,8 @@
-"""Waiting for threads that should end, and saying which one doesn't and what it is doing.
+"""Waits for threads that should end, and logs which thread doesn't and where it hangs.
 
 Rules
-1. Closing always ends, even if a call to Kafka hangs: threads are daemons and can be left behind.
-2. The log names a thread that is left behind, with its stack: its reader has no debugger at hand.
+1. A close always ends, even if a call to Kafka hangs: threads are daemons and can be left behind.
+2. The log names a thread that is left behind, with its stack, because its reader has no debugger at hand.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["join"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that a thread gets in any case: to end takes it milliseconds.
+#: Seconds that every thread gets to end; a thread that isn't blocked needs milliseconds.
 _LEAST = 0.1
 
 
 def join(thread: threading.Thread | None, until: float | None, whose: str) -> None:
-    """Waits for a thread's end until that moment of the monotonic clock (None: however long it takes)."""
+    """Waits for a thread's end until the moment `until` of the monotonic clock (None: without a limit)."""
     if thread is None or thread is threading.current_thread():
         return
     thread.join(None if until is None else max(_LEAST, until - time.monotonic()))
@@ -31,7 +31,7 @@ def join(thread: threading.Thread | None, until: float | None, whose: str) -> No
 
 
 def _place(thread: threading.Thread) -> str:
-    """Describes where the thread stands, in a few words."""
+    """Describes the thread's innermost calls."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return "it has just ended"

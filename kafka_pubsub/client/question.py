@@ -1,4 +1,4 @@
-"""A call that another thread makes for the one that waits for its answer."""
+"""A call that one thread makes on behalf of another, which waits for the answer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kafka_pubsub.errors import FailedPrecondition
 
 __all__ = ["Question"]
 
-#: Seconds between two looks at whether the other thread is there.
+#: Seconds between two checks that the other thread is alive.
 _LOOK = 0.5
 
 Answer = TypeVar("Answer")
 
 
 class Question(Generic[Answer]):
-    """`run` is called once by the other thread; `wait` returns what the call returned, or raises what it raised."""
+    """A call and its answer: the other thread calls `run` once; `wait` returns the result or raises the error."""
 
     def __init__(self, call: Callable[[], Answer]) -> None:
         self._call = call
@@ -34,7 +34,7 @@ class Question(Generic[Answer]):
         self._done.set()
 
     def wait(self, alive: Callable[[], bool], timeout: float | None) -> Answer:
-        """The answer; `FailedPrecondition` after `timeout` seconds, or when the other thread isn't `alive`."""
+        """Returns the answer; raises `FailedPrecondition` after `timeout` seconds or without an `alive` thread."""
         while not self._done.wait(_LOOK if timeout is None else timeout):
             if timeout is not None or not alive():
                 raise FailedPrecondition("the stream has ended")

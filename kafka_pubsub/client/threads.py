@@ -1,8 +1,8 @@
-"""A queue with a thread of its own that works it off.
+"""A queue with a thread of its own that works off its items.
 
 Rules
 1. The thread starts with the first item. It is a daemon: the interpreter's exit doesn't wait for it.
-2. `close` puts None in line: what was put before is worked off. A thread that starts only then finds the None, too.
+2. `close` puts None: items that were put before are worked off. A thread that starts after `close` finds the None too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class ThreadedQueue(Generic[Item]):
-    """Items for `work`, which gets them until there is a None."""
+    """A queue of items for `work`, which gets items until it gets None."""
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self._work = work
@@ -28,21 +28,21 @@ class ThreadedQueue(Generic[Item]):
         self._thread: threading.Thread | None = None
 
     def put(self, item: Item) -> None:
-        """Any thread may call."""
+        """Adds an item; any thread may call this."""
         self._items.put(item)
         if self._thread is None:
             self._start()
 
     def get(self, timeout: float | None = None) -> Item | None:
-        """For `work`; `queue.Empty` after `timeout` seconds."""
+        """Returns the next item to `work`; raises `queue.Empty` after `timeout` seconds."""
         return self._items.get(timeout=timeout)
 
     def worked_elsewhere(self) -> bool:
-        """Whether it has a thread, and that isn't the caller's."""
+        """Returns whether the queue has a thread that isn't the caller's."""
         return self._thread is not None and self._thread is not threading.current_thread()
 
     def close(self, timeout: float) -> bool:
-        """Ends after what was put so far; False if that takes longer than `timeout` seconds."""
+        """Ends the thread after the items put so far; returns False if that takes longer than `timeout` seconds."""
         self._items.put(None)
         thread = self._thread
         if thread is not None and self.worked_elsewhere():

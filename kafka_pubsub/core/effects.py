@@ -1,4 +1,4 @@
-"""What the shell is to do. The core never acts itself."""
+"""What the core asks the client to do. The core never acts itself."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ __all__ = [
 
 
 class Deliver(NamedTuple):
-    """Hand these leases to lease runners, in this order; `inline`: the thread that asked for them takes them itself."""
+    """Give these leases to lease runners, in this order; `inline`: the thread that asked takes them itself."""
 
     leases: Sequence[Lease]
     inline: bool = False
 
 
 class Commit(NamedTuple):
-    """A position and an ack map of one log."""
+    """A position of one log and its metadata."""
 
     offset: int
     metadata: str
-    #: The leader epoch of what was read; None: it isn't known to hold at this position.
+    #: The leader epoch of what was read; None: it isn't known for this position.
     epoch: int | None = None
 
 
 class CommitBoth(NamedTuple):
-    """Store both partitions' positions and ack maps in one request; answer with `CommitAnswered`: both, or not.
+    """Store both partitions' positions and metadata in one request; answer with `CommitAnswered`: both, or not.
 
-    No second one before the answer.
+    No second commit follows before the answer.
     """
 
     offset: int
@@ -68,17 +68,17 @@ class MovedRecord(NamedTuple):
 
     record: Record
     headers: Sequence[Header]
-    #: To the dead-letter topic, by its partitioner; else to the retry topic, same partition number.
+    #: True: to the dead-letter topic, by its partitioner; else to the retry topic, same partition number.
     dead: bool = False
 
 
 class StoreMoves(NamedTuple):
     """Store these records and this commit in one transaction; answer with `MovesAnswered`.
 
-    No other commit of the partition before the answer. The shell may put several partitions' in one transaction. Of
-    dead letters: store the commit in the transaction in which they were written (`WriteDeadLetters`), and the parts
-    behind them. `parts` of a checkpoint are written behind the records, with the headers `said`; then what is
-    committed is `named(offset)`, with the offset of the first of them, and `commit` is only a forecast.
+    No other commit of the partition follows before the answer. The client may put several partitions' into one
+    transaction. For dead letters: store the commit in the transaction in which they were written (`WriteDeadLetters`),
+    and the parts behind them. `parts` of a checkpoint are written behind the records, with the headers `said`; then
+    `named(offset)` is committed, with the offset of the first part, and `commit` is only a forecast.
     """
 
     records: Sequence[MovedRecord]
@@ -89,34 +89,33 @@ class StoreMoves(NamedTuple):
 
 
 class WriteDeadLetters(NamedTuple):
-    """Write these dead letters in a transaction of their own, and leave that open; answer with `Written`.
+    """Write these dead letters in a transaction of their own, and leave it open; answer with `Written`.
 
     No position goes with them yet, so no commit of the partition waits for it. After `Written` a `StoreMoves` of the
-    same records completes the transaction. One that doesn't come within seconds is given up: the transaction is
-    aborted.
+    same records completes the transaction. If that doesn't come within seconds, the transaction is aborted.
     """
 
     records: Sequence[MovedRecord]
 
 
 class ReadBodies(NamedTuple):
-    """Read these offsets of the retry partition, lowest first; answer with one `Bodies`, though it may be partial."""
+    """Read these offsets of the retry partition, lowest first; answer with one `Bodies`, even if it is partial."""
 
     offsets: Sequence[int]
 
 
 class Trim(NamedTuple):
-    """Records below this offset of the retry partition aren't needed any more."""
+    """Delete the records below this offset of the retry partition: they aren't needed any more."""
 
     offset: int
 
 
 class Restart(NamedTuple):
-    """A transaction's outcome is unknown: end it, and begin a new ownership from what is committed then."""
+    """End a transaction with an unknown outcome, and begin a new ownership from what is committed then."""
 
 
 class News(Enum):
-    """What the user should be told."""
+    """News for the user."""
 
     OUTAGE = "most deliveries fail: slowing to a probe"
     RECOVERED = "deliveries succeed again: going on at full speed"
@@ -124,31 +123,31 @@ class News(Enum):
     PARKED = "attempts used up: parked until released"
     BROKEN = "unreadable retry record"
     GONE = "a retry record is gone: retention or another client has deleted it"
-    REFUSED = "can't be relocated, will be tried again"
+    REFUSED = "can't be moved to the retry topic, will be tried again"
     UNBURIED = "the dead-letter topic doesn't take it, will be tried again"
 
 
 class Announce(NamedTuple):
-    """Log it and count it."""
+    """Log and count this news."""
 
     news: News
     detail: str = ""
 
 
 class Stop(NamedTuple):
-    """Lease runners of these leases begin no further record; the ack of the current one still counts."""
+    """Stop these leases: their lease runners begin no further record; the ack of the current one still counts."""
 
     leases: Sequence[Lease]
 
 
 class Withdraw(NamedTuple):
-    """These leases are over: a later ack changes nothing (`StaleAck`)."""
+    """Treat these leases as over: a later ack changes nothing (`StaleAck`)."""
 
     leases: Sequence[Lease]
 
 
 class Durable(NamedTuple):
-    """The acks that these wait for are in the log (`Ask.waiter`)."""
+    """Report to these waiters (`Ask.waiter`) that their acks are in the log."""
 
     waiters: Sequence[object]
 
@@ -160,23 +159,23 @@ class Unstored(Enum):
     LATE = "late"
     #: The partition was given up before the ack was in any commit: the message is delivered again.
     GONE = "gone"
-    #: The partition was given up while a commit with the ack was without an answer.
+    #: The partition was given up while a commit with the ack was unanswered.
     UNKNOWN = "unknown"
-    #: No commit with the ack was accepted for a long time. It stays booked, and is tried on.
+    #: No commit with the ack was accepted for a long time. The ack stays noted, and later commits hold it.
     UNANSWERED = "unanswered"
 
 
 class Undone(NamedTuple):
-    """The acks that these wait for aren't known to be in the log."""
+    """Report to these waiters that their acks aren't known to be in the log."""
 
     waiters: Sequence[object]
     why: Unstored
 
 
 class Stale(NamedTuple):
-    """So many acks, nacks or extensions came too late and changed nothing."""
+    """Count so many acks, nacks or extensions that came too late and changed nothing."""
 
-    verdicts: int
+    outcomes: int
 
 
 Effect = (

@@ -1,4 +1,4 @@
-"""What can happen to a partition. One event is one batch: a fetch, a set of releases, never a single message."""
+"""The events of a partition. One event is one batch: a fetch, a set of lease reports, never a single message."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ __all__ = [
 class LeaseOutcome(IntEnum):
     """How a lease runner left the record at which it stopped."""
 
-    FINISHED = 0  #: it took every record of the lease, and all are acked
+    FINISHED = 0  #: every record of the lease was taken and acked
     NACKED = 1  #: nacked, or its callback raised
-    KEPT = 2  #: the callback returned without a word: leased until its deadline
-    UNTOUCHED = 3  #: the lease runner was told to stop before it began the record
+    KEPT = 2  #: the callback neither acked nor nacked: leased until its deadline
+    UNTOUCHED = 3  #: the lease runner was stopped before it began the record
 
 
 class Fetched(NamedTuple):
     """Records read from the log, in order of offset.
 
-    `inline`: the thread that read them can take them itself, at once; never said while an inline lease is open.
+    `inline`: the thread that read them can take them itself, at once; never True while an inline lease is open.
     `epoch`: the leader epoch of the last, if it is known.
     """
 
@@ -61,32 +61,32 @@ class Fetched(NamedTuple):
 
 
 class LeaseReport(NamedTuple):
-    """A lease runner lets go of a lease: its first `done` records are acked, `verdict` is about the next one."""
+    """A lease runner's last report: the first `done` records are acked, `outcome` is about the next one."""
 
     lease: Lease
     done: int
-    verdict: LeaseOutcome
+    outcome: LeaseOutcome
     delay: float | None = None
-    #: What the callback raised, or was dealing with when it nacked, "Class: text".
+    #: The error that the callback raised, or was handling when it nacked, as "Class: text".
     error: str = ""
 
 
 class LeasesReported(NamedTuple):
-    """Lease runners let go of leases."""
+    """Lease runners let go of their leases."""
 
     releases: Sequence[LeaseReport]
 
 
-#: A record that was nacked inline, after how many seconds it is to come again (None: by the backoff), and the error.
+#: A record that was nacked inline, the seconds after which it is redelivered (None: by the backoff), and the error.
 Nacked = tuple[Record, float | None, str]
 
 
 class Passed(NamedTuple):
-    """A lease runner is through with the first `reached` records of an inline lease, and will begin no other.
+    """A lease runner has taken the first `reached` records of an inline lease, and begins no other.
 
-    `left`: releases of leases of their own for those that were kept. `skipped`: records that it passed over because an
+    `left`: reports on leases of their own for those that were kept. `skipped`: records that it passed over because an
     earlier one of their key was left. `current`: the record after the first `reached` is with its callback. `nacked`:
-    what was nacked; no lease is made of it.
+    the records that were nacked; no lease is made of them.
     """
 
     lease: Lease
@@ -98,7 +98,7 @@ class Passed(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """A lease runner is on its way: `done` records are acked, the next has been with its callback since `started`."""
+    """A lease runner's progress: `done` records are acked, the next has been with its callback since `started`."""
 
     lease: Lease
     done: int
@@ -106,7 +106,7 @@ class Progress(NamedTuple):
 
 
 class Progressed(NamedTuple):
-    """Lease runners are on their way."""
+    """Lease runners have made progress."""
 
     steps: Sequence[Progress]
 
@@ -118,7 +118,7 @@ class Settled(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A record was acked under this lease, and `waiter` is to be told when that is durable, or that it isn't."""
+    """A record was acked under this lease, and `waiter` hears whether that has become durable."""
 
     lease: Lease
     record: Record
@@ -128,7 +128,7 @@ class Ask(NamedTuple):
 class Awaited(NamedTuple):
     """Records were acked, and the callers wait for that to be durable; the callbacks may still run.
 
-    Said before the release of the same lease, and before the inline run that it happened in is told of.
+    Comes before the report on the same lease, and before the report on the inline run in which it happened.
     """
 
     asks: Sequence[Ask]
@@ -143,10 +143,10 @@ class Extended(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """The shell can take up to `limit` leases of up to `run` records each.
+    """The client can take up to `limit` leases of up to `run` records each.
 
     `spread`: runs of more than one record only if a single key is ready. `inline`: the thread that asks can take an
-    inline lease of what is due itself, at once; never said while an inline lease is open.
+    inline lease of due messages itself, at once; never True while an inline lease is open.
     """
 
     limit: int
@@ -156,7 +156,7 @@ class Demand(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Callbacks of an earlier ownership, which held these keys back, have ended."""
+    """Callbacks of an earlier ownership, which blocked these keys, have ended."""
 
     keys: Sequence[bytes]
 
@@ -175,13 +175,13 @@ class Tick(NamedTuple):
 
 
 class CommitAnswered(NamedTuple):
-    """The log answered the commit in flight."""
+    """The log answered the commit that was unanswered."""
 
     accepted: bool
 
 
 class MovesAnswered(NamedTuple):
-    """The log answered the transaction in flight.
+    """The log answered the transaction that was unanswered.
 
     `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why. `checkpoint`:
     where the first part of its checkpoint was stored, if it had one.
@@ -195,7 +195,7 @@ class MovesAnswered(NamedTuple):
 class Written(NamedTuple):
     """The answer to `WriteDeadLetters`: the log has taken all of the dead letters, or the transaction was aborted.
 
-    `refused`: as in `MovesAnswered`; `reason`: why it was aborted, for a person.
+    `refused`: as in `MovesAnswered`; `reason`: why it was aborted, as text for the operator.
     """
 
     taken: bool
@@ -213,7 +213,7 @@ class RetryFetched(NamedTuple):
 class RetryCaughtUp(NamedTuple):
     """The retry partition was read up to the high watermark that it had after `committed()` had answered.
 
-    `position`: the reader's own; what it hasn't returned below that will never come.
+    `position`: the reader's own; records below it that the reader hasn't returned never come.
     """
 
     position: int
@@ -221,7 +221,7 @@ class RetryCaughtUp(NamedTuple):
 
 
 class ReadUpTo(NamedTuple):
-    """Both logs were read up to here: what wasn't received below will never come (markers, aborted records).
+    """Both logs were read up to here: records below that weren't received never come (markers, aborted records).
 
     The epochs are those of the last record or marker below, where they are known.
     """
@@ -233,24 +233,24 @@ class ReadUpTo(NamedTuple):
 
 
 class Bodies(NamedTuple):
-    """The answer to `ReadBodies`: `missing` offsets have no record; what is in neither is asked for again."""
+    """The answer to `ReadBodies`: `missing` offsets have no record; offsets in neither are asked for again."""
 
     records: Sequence[StoredRecord]
     missing: Sequence[int] = ()
 
 
 class Revoked(NamedTuple):
-    """The partition goes to another member, or comes back to us. `closing`: it doesn't come back."""
+    """The partition goes to another member, or comes back to this one. `closing`: it doesn't come back."""
 
     closing: bool = False
 
 
 class Returned(NamedTuple):
-    """It came back, and the log holds exactly what we wrote last."""
+    """The partition came back, and the log holds exactly what this process wrote last."""
 
 
 class Lost(NamedTuple):
-    """It isn't ours any more, or another member wrote to it since."""
+    """The partition is no longer this member's, or another member has written to it since."""
 
 
 Event = (

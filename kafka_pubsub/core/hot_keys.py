@@ -1,7 +1,7 @@
 """Notices when most messages of a topic have the same ordering key.
 
-Theory: messages of a key are handled one at a time, so such a topic is no faster than one worker, however many
-there are, and its owner should know. A sample of the messages (about one in 64) is counted with a few
+Theory: messages of a key are delivered one at a time, so such a topic is no faster than one worker, however many
+there are, and its operator should know. A sample of the messages (about one in 64) is counted with a few
 counters (Misra and Gries): a key without a counter takes a free one; if none is free, every counter goes down by one.
 So a counter is never too high, and at most samples / (counters + 1) too low: a key that is reported does have more
 than the share `MOST` of the samples, and one that has a tenth more than that is always reported.
@@ -32,10 +32,10 @@ COUNTERS = 9
 #: take turns one is above that half of the time by chance; 0.6 is four standard deviations away.
 MOST = 0.6
 
-#: The gap between samples goes from half of this to one and a half times this.
+#: The gap between samples ranges from half of this to one and a half times this.
 MEAN_GAP = 64
 
-#: Keys that were reported and are remembered; when as many are hot in turn, one more warning wouldn't help.
+#: Reported keys that are remembered; when so many have been hot, one more warning wouldn't help.
 REMEMBERED = 16
 
 
@@ -47,21 +47,21 @@ class HotKey(NamedTuple):
 
 
 class HotKeys:
-    """Watches the messages of one topic as they come by."""
+    """A detector of hot keys among the messages of one topic."""
 
     def __init__(self, window: int = WINDOW, mean_gap: int = MEAN_GAP) -> None:
         self._window = window
         self._mean_gap = mean_gap
-        # A linear congruential sequence: core has no randomness, and any irregular one will do.
+        # A linear congruential sequence: the core has no randomness, and any irregular sequence will do.
         self._sequence = 1
         self._skip = 0
         self._samples = 0
-        # Key -> samples seen, too low by at most samples / (COUNTERS + 1). Empty: no keyed message in the window.
+        # Key -> samples seen, too low by at most samples / (COUNTERS + 1).
         self._counts: dict[bytes, int] = {}
         self._reported: set[bytes] = set()
 
     def observe(self, records: Sequence[Record]) -> HotKey | None:
-        """Looks at some of the records; a hot key that wasn't reported before, if a window ended with one."""
+        """Samples the records; returns a hot key that wasn't reported before, if a window ended with one."""
         found = None
         index = self._skip
         while index < len(records):

@@ -1,4 +1,4 @@
-"""The promises of a partition that no part of it can see alone; each part checks its own."""
+"""The invariants of a partition that span several of its parts; each part checks its own."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _ALL = 1_000_000
 
 
 class Parts(Protocol):
-    """What a partition (`partition.Partition`) is made of."""
+    """The parts of a partition (`partition.Partition`)."""
 
     open: bool
     offsets: Offsets
     queues: KeyQueues
     leases: Leases
     acks: Durability
-    half: RetryPartition
+    retry_partition: RetryPartition
 
 
 def check(partition: Parts) -> None:
-    """Raises `InvariantViolated` if a promise is broken."""
+    """Raises `InvariantViolated` if an invariant is broken."""
     partition.offsets.check()
     partition.queues.check()
     partition.leases.check()
     partition.acks.check()
     _check_lease_runners(partition)
-    retries = partition.half.retries
+    retries = partition.retry_partition.retries
     _check_parts(retries)
     if partition.open:
         _check_retry_places(partition, retries)
         _check_parked(partition, retries)
-        moves = (*retries.moves.waiting, *retries.moves.flying)
+        moves = (*retries.moves.waiting, *retries.moves.unanswered)
         _check_places(
             partition.offsets.unfinished,
             [record.offset() for record in partition.queues.waiting()],
@@ -54,7 +54,7 @@ def check(partition: Parts) -> None:
 
 
 def _check_parts(retries: RetryState) -> None:
-    for part in (retries.books, retries.parking, retries.bodies, retries.outage):
+    for part in (retries.finished_runs, retries.parking, retries.bodies, retries.outage):
         part.check()
     retries.suspects.check()
     retries.main_suspects.check()
@@ -65,16 +65,18 @@ def _check_lease_runners(partition: Parts) -> None:
     for lease in partition.leases.active:
         if lease.key is not None and lease.key not in queues.blocked:
             raise InvariantViolated(f"I1: the key of {lease!r} isn't blocked")
-    walk = partition.leases.walk
-    if walk is None:
+    inline = partition.leases.inline_lease
+    if inline is None:
         return
-    if walk.keys:
-        if any(key is not None and key not in queues.blocked for key in walk.keys):
-            raise InvariantViolated(f"I1: a key of the inline {walk!r} isn't held")
+    if inline.keys:
+        if any(key is not None and key not in queues.blocked for key in inline.keys):
+            raise InvariantViolated(f"I1: a key of the inline {inline!r} isn't held")
         return
-    keys = {record.key() for record in walk.records} - {None}
-    if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(partition.half.retries.parking.lines):
-        raise InvariantViolated(f"I1: a key of the inline {walk!r} is in the queues, or parked")
+    keys = {record.key() for record in inline.records} - {None}
+    if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(
+        partition.retry_partition.retries.parking.lines
+    ):
+        raise InvariantViolated(f"I1: a key of the inline {inline!r} is in the queues, or parked")
 
 
 def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
@@ -84,13 +86,13 @@ def _check_places(unfinished: Iterable[int], *places: Iterable[int]) -> None:
 
 
 def _handed(partition: Parts) -> list[Record]:
-    """What lease runners have."""
+    """Returns the records that lease runners have."""
     return [record for lease in partition.leases.active for record in lease.records[lease.done :]]
 
 
 def _check_retry_places(partition: Parts, retries: RetryState) -> None:
-    moves = (*retries.moves.waiting, *retries.moves.flying)
-    unfinished = retries.books.lowest(_ALL)
+    moves = (*retries.moves.waiting, *retries.moves.unanswered)
+    unfinished = retries.finished_runs.lowest(_ALL)
     _check_places(
         unfinished,
         [entry.offset for key in retries.parking.lines for entry in retries.parking.lines.entries(key)],
@@ -99,15 +101,15 @@ def _check_retry_places(partition: Parts, retries: RetryState) -> None:
         retries.loose_wanted,
         [record.retry_offset for record in _handed(partition) if isinstance(record, RetryRecord)],
         [move.source for move in moves if move.source is not None],
-        retries.stranded.keys(),
-        retries.burials.waiting,
-        [burial.offset for burial in retries.burials.out],
+        retries.unreadable.keys(),
+        retries.dead_letters.waiting,
+        [pending.offset for pending in retries.dead_letters.out],
         retries.releasing,
     )
 
 
 def _check_parked(partition: Parts, retries: RetryState) -> None:
-    """What waits in main behind a parked key is noted."""
+    """Checks that records of main behind a parked key are noted as its backlog."""
     queues = partition.queues.queues
     for key in queues.keys() & retries.parking.lines.keys():
         noted = key in retries.parking.backlogged or not retries.caught_up

@@ -1,4 +1,4 @@
-"""Whether keys lie in the partitions that murmur2 puts them into, and what to do where they don't.
+"""Finds keys that lie in other partitions than murmur2 puts them into, and advises what to do about them.
 
 Theory: an ordering key keeps its order only while all its messages go into one partition. Other programs may choose by
 another rule (librdkafka's default is CRC32), and a topic that was given partitions has its older messages where the
@@ -22,7 +22,7 @@ __all__ = ["KeyPlaces", "MisplacedKey", "former_partitions", "judge", "remedy"]
 #: Misplaced keys that are kept as examples.
 _EXAMPLES = 5
 
-#: Misplaced keys from which on a smaller number of partitions that explains them all is believed.
+#: The number of misplaced keys from which on a smaller number of partitions that explains all of them is believed.
 _ENOUGH = 8
 
 
@@ -35,10 +35,10 @@ class MisplacedKey(NamedTuple):
 
 
 class KeyPlaces(NamedTuple):
-    """What a sample of a topic's records says about its keys.
+    """The result of a look at the keys of a sample of a topic's records.
 
     `keys`: different keys in the sample; `misplaced`: how many of them lie elsewhere than murmur2 puts them, with some
-    `examples`. `former_partitions`: the number of partitions that explains these; None: none does.
+    `examples`. `former_partitions`: the number of partitions that explains these; None: no number does.
     """
 
     partitions: int
@@ -61,7 +61,7 @@ class KeyPlaces(NamedTuple):
 
 
 def judge(partitions: int, records: Iterable[tuple[bytes, int]]) -> KeyPlaces:
-    """The keys and partitions of records of a topic with so many `partitions`."""
+    """Returns the places of these keys, each with the partition of its record, in a topic of so many `partitions`."""
     keys: set[bytes] = set()
     misplaced: dict[bytes, int] = {}
     for key, partition in records:
@@ -76,7 +76,7 @@ def judge(partitions: int, records: Iterable[tuple[bytes, int]]) -> KeyPlaces:
 
 
 def former_partitions(partitions: int, misplaced: Mapping[bytes, int]) -> int | None:
-    """The largest number below `partitions` by which all these keys lie where they belong; None: there is none."""
+    """Returns the largest number below `partitions` by which all these keys lie where they belong, or None."""
     if len(misplaced) < _ENOUGH:
         return None
     hashes = [(murmur2(key) & 0x7FFFFFFF, partition) for key, partition in misplaced.items()]
@@ -87,7 +87,7 @@ def former_partitions(partitions: int, misplaced: Mapping[bytes, int]) -> int | 
 
 
 def remedy(former: int | None) -> str:
-    """Why keys lie elsewhere, what that costs, and what to do about it."""
+    """Returns why keys lie elsewhere, what that costs, and what to do about it."""
     if former is not None:
         had = f"{former} partitions" if former > 1 else "1 partition"
         return (

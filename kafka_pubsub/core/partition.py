@@ -2,23 +2,24 @@
 
     handle(event, now) -> effects      one call for each batch
     wakeup_at() -> time or None        when to call again with a Tick; changes nothing
-    check()                            raises InvariantViolated if a promise is broken
+    check()                            raises InvariantViolated if an invariant is broken
 
-Theory. Records come in by offset and queue up by key (`key_queues`). When the shell can take work, keys that no lease
+Theory. Records come in by offset and queue up by key (`key_queues`). When the client can take work, keys that no lease
 runner has are leased: one lease runner for each, which takes the key's records one by one (`leases`,
-`lease_reports`). Finished records are booked (`offsets`) and committed as a position plus a map of what is finished
-above it (`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
+`lease_reports`). Finished records are noted (`offsets`) and committed as a position, with metadata that lists what is
+finished above it (`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
 
 Rules
-1. I1: a key is with one lease runner at a time, and comes back only when that lease runner's callback has ended.
-2. I2: what is committed is `offsets.committable`, never more; the map adds what is finished above it.
-3. I3: a received record is in one of: waiting, leased, parked, on its way there, finished.
-4. I4: a verdict counts only while its lease is active.
+1. I1: a key is with one lease runner at a time, and is free again only when that lease runner's callback has ended.
+2. I2: what is committed is `offsets.committable`, never more; the metadata lists what is finished above it.
+3. I3: a received record is in one of these places: waiting, leased, parked, moving, finished.
+4. I4: a lease report counts only while its lease is active.
 5. I5: whatever is finished can be committed, if need be with a checkpoint (`commits`).
-6. One commit in flight, plain or in a transaction. A partition that was revoked begins nothing, but keeps its books: it
-   may come back. One whose transaction's outcome is unknown is over: it starts again from what is committed.
-7. Nothing begins before the retry partition was read up to its high watermark, nor before the first commit has told
-   the log who works here: else a message that kills at once would leave no trace.
+6. One commit is unanswered at a time, plain or in a transaction. A revoked partition begins nothing, but keeps what it
+   knows as finished: it may come back. If a transaction's outcome is unknown, the partition is over and starts again
+   from what is committed.
+7. Nothing begins before the retry partition was read up to its high watermark, nor before the first commit has noted
+   this owner in the log: else a message that kills its process at once would leave no trace.
 """
 
 from __future__ import annotations
@@ -78,16 +79,18 @@ class Partition:
         self.offsets = Offsets(start.position, start.known, start.retry.main_read)
         self.queues = KeyQueues(ordered=rules.ordered)
         self.leases = Leases()
-        self.half = RetryPartition(
+        self.retry_partition = RetryPartition(
             start, rules, jitter, turn or TrialLock(), self.queues, self.offsets, self.leases
         )
-        self.commits = self.half.commits
-        self.places = RecordOutcomes(self.offsets, self.queues, self.leases, self.commits, self.half)
-        self.verdicts = LeaseReports(self.leases, rules, self.epoch, self.places)
-        self.acks = Durability(self.leases, self.verdicts, self.commits, prompt=rules.exactly_once)
+        self.commits = self.retry_partition.commits
+        self.places = RecordOutcomes(
+            self.offsets, self.queues, self.leases, self.commits, self.retry_partition
+        )
+        self.outcomes = LeaseReports(self.leases, rules, self.epoch, self.places)
+        self.acks = Durability(self.leases, self.outcomes, self.commits, prompt=rules.exactly_once)
         for key in start.held_back:
             self.queues.block(key)
-        #: False from revoke on: nothing is begun any more.
+        #: False from a revoke on: nothing is begun any more.
         self.open = True
         self._callbacks = self._table()
 
@@ -96,11 +99,11 @@ class Partition:
             Fetched: self._fetched,
             ReadUpTo: self.places.read_up_to,
             Passed: self._passed,
-            LeasesReported: self.verdicts.released,
-            Progressed: self.verdicts.progressed,
-            Settled: self.verdicts.settled,
+            LeasesReported: self.outcomes.released,
+            Progressed: self.outcomes.progressed,
+            Settled: self.outcomes.settled,
             Awaited: self.acks.awaited,
-            Extended: self.verdicts.extended,
+            Extended: self.outcomes.extended,
             Demand: self._demand,
             Ended: self._ended,
             Tick: self._tick,
@@ -108,50 +111,50 @@ class Partition:
             Revoked: self._revoked,
             Returned: self._returned,
             Lost: self._lost,
-            MovesAnswered: self._relocated,
-            RetryFetched: self.half.fetched,
-            RetryCaughtUp: self.half.caught_up,
-            Bodies: self.half.bodies,
-            Written: self.half.burying.written,
+            MovesAnswered: self._moves_answered,
+            RetryFetched: self.retry_partition.fetched,
+            RetryCaughtUp: self.retry_partition.caught_up,
+            Bodies: self.retry_partition.bodies,
+            Written: self.retry_partition.dead_lettering.written,
         }
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
-        """Decides what to do about one batch of what happened."""
+        """Decides what to do about one batch of events."""
         self.places.now = now
         effects = self._callbacks[type(event)](event, now)
         return self.acks.after(event, effects, now) if self.acks.busy else effects
 
     def wakeup_at(self) -> float | None:
-        """When something becomes due by itself."""
+        """Returns when something becomes due because time has passed."""
         times = [self.leases.next_deadline()]
         if self.open:
-            times += (self.commits.due_at(), *self.half.wakeup_at())
+            times += (self.commits.due_at(), *self.retry_partition.wakeup_at())
         return min((time for time in times if time is not None), default=None)
 
     @property
     def finished(self) -> int:
-        """Records finished so far."""
+        """The number of records finished so far."""
         return self.places.finished
 
     @property
     def buffered(self) -> int:
-        """Bytes that the received and unfinished records take."""
+        """The bytes that the received and unfinished records take."""
         return self.offsets.size + RECORD_OVERHEAD * len(self.offsets.unfinished)
 
     @property
     def deliverable(self) -> bool:
         """Whether a `Demand` might be answered with leases."""
-        if not self.open or not self.half.may_begin:
+        if not self.open or not self.retry_partition.may_begin:
             return False
-        return bool(self.queues.ready or self.queues.loose) or self.half.lending.ready
+        return bool(self.queues.ready or self.queues.loose) or self.retry_partition.lending.ready
 
-    # What comes in
+    # Incoming records
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
-        news = self.half.came(self.offsets.receive(event.records, event.epoch), now)
+        news = self.retry_partition.came(self.offsets.receive(event.records, event.epoch), now)
         lease = None
-        if event.inline and self.half.unhindered:
+        if event.inline and self.retry_partition.unhindered:
             lease, news = self._inline(news)
         self.places.line_up(news)
         if self.offsets.committable != before:
@@ -159,17 +162,17 @@ class Partition:
         return () if lease is None else (Deliver([lease]),)
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
-        """The news as one lease (`inline_lease`), if they may be taken at all, and those of them that have to queue."""
+        """Returns one lease of the new records (`inline_lease`), if any may be taken, and those that have to queue."""
         busy, parked = self.queues.queues, self.queues.parked
         free, queued = inline_lease.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
             return None, news
         lease = Lease(self.number, self.epoch, None, free, 1)
-        self.leases.open_walk(lease)
+        self.leases.open_inline_lease(lease)
         return lease, queued
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
-        """An inline lease has ended, or its current record goes on as a lease like any other."""
+        """Ends an inline lease, or lets its current record go on as a lease like any other."""
         lease, acked = event.lease, inline_lease.finished(event)
         if lease.state is LeaseState.OVER or lease.epoch != self.epoch:
             return (Stale(len(acked)),)
@@ -180,7 +183,7 @@ class Partition:
             kept.append(lease)
             rest = rest[1:]
         else:
-            self.leases.end_walk(lease, event.reached)
+            self.leases.end_inline_lease(lease, event.reached)
         for release in event.left:
             self.leases.open(release.lease)
         rest = [*event.skipped, *rest]
@@ -191,15 +194,15 @@ class Partition:
                 self._block(each.key)
             self.places.end_fresh(acked, event.nacked, rest)
         for release in event.left:
-            self.verdicts.release(release, now)
+            self.outcomes.release(release, now)
         return ()
 
-    # What goes out
+    # Outgoing leases
 
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:
             return ()
-        effects = self._due(now) if event.inline and event.limit and self.half.unhindered else []
+        effects = self._due(now) if event.inline and event.limit and self.retry_partition.unhindered else []
         event = event._replace(limit=event.limit - len(effects))
         leases: list[Lease] = []
         run = self._run(event)
@@ -213,40 +216,44 @@ class Partition:
         return effects
 
     def _due(self, now: float) -> list[Effect]:
-        """One inline lease of what is due (`inline_lease`)."""
-        records, keys = self.half.lending.gather(DUE, now)
+        """Returns one inline lease of due messages (`inline_lease`)."""
+        records, keys = self.retry_partition.lending.gather(DUE, now)
         if not records:
             return []
         lease = Lease(self.number, self.epoch, None, records, 1)
         lease.keys = keys
-        self.leases.open_walk(lease)
+        self.leases.open_inline_lease(lease)
         return [Deliver([lease], inline=True)]
 
     def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
-        """Hands out what is parked, and what must not start unnoted; returns how many leases are still wanted."""
-        half = self.half
-        limit = half.limit(event.limit, now)
+        """Leases what is parked, and what must not start unnoted; returns how many leases are still wanted."""
+        retry_partition = self.retry_partition
+        limit = retry_partition.limit(event.limit, now)
         taken = 0
-        for each in half.lending.take(half.parked(limit), self._run(event), now):
+        for each in retry_partition.lending.take(retry_partition.parked(limit), self._run(event), now):
             lease = self._lease(each.records)
             lease.entries = each.entries
             if each.entries is not None:
                 lease.attempt = each.entries[0].attempt + each.entries[0].crashes
             taken += 1
-            if half.admit(lease):
+            if retry_partition.admit(lease):
                 leases.append(lease)
-        suspects = half.retries.main_suspects
-        while taken < limit and half.careful(self.queues.oldest()) and suspects.takes(self.queues.oldest()):
-            half.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest()))))
+        suspects = retry_partition.retries.main_suspects
+        while (
+            taken < limit
+            and retry_partition.careful(self.queues.oldest())
+            and suspects.takes(self.queues.oldest())
+        ):
+            retry_partition.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest()))))
             taken += 1
         oldest = self.queues.oldest()
-        left = 0 if half.careful(oldest) else limit - taken
+        left = 0 if retry_partition.careful(oldest) else limit - taken
         if taken or (left and oldest is not None):
-            half.retries.outage.began(now)
+            retry_partition.retries.outage.began(now)
         return left
 
     def _run(self, event: Demand) -> int:
-        """How long a run may be: short where many keys wait, so that they go forward together."""
+        """Returns how long a run may be: short where many keys wait, so that they go forward together."""
         queues = self.queues
         if event.spread and queues.ready_count + len(queues.loose) > 1:
             return 1
@@ -271,50 +278,54 @@ class Partition:
         return ()
 
     def _tick(self, event: Tick, now: float) -> Sequence[Effect]:
-        effects = list(self.verdicts.expire(now))
+        effects = list(self.outcomes.expire(now))
         if self.open:
-            self.half.tick(event, now)
-            effects += self.half.send(now, closing=event.closing)
+            self.retry_partition.tick(event, now)
+            effects += self.retry_partition.send(now, closing=event.closing)
         return effects
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        return self.half.answered(accepted=event.accepted)
+        return self.retry_partition.answered(accepted=event.accepted)
 
-    def _relocated(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
+    def _moves_answered(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
         if self.commits.in_flight is None:
             return ()
         if event.ending is Ending.UNKNOWN:
             return [*self._lost(Lost(), now), Restart()]
-        effects = list(self.half.relocated(event, now))
-        if not self.open and event.ending is Ending.ABORTED and (last := self.half.plain_last_word()):
-            effects.append(last)  # it was the last word of a partition that is given up
+        effects = list(self.retry_partition.take_moves_answered(event, now))
+        if (
+            not self.open
+            and event.ending is Ending.ABORTED
+            and (last := self.retry_partition.plain_last_word())
+        ):
+            effects.append(last)  # it was the final commit of a revoked partition
         return effects
 
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
-        """The shell has seen every commit answered before it says so; this one is the last word."""
+        """Stops the partition with a final commit; the client has seen every other commit answered before."""
         self.open = False
-        walking = [lease for lease in self.leases.active if lease.state is LeaseState.WALKING]
-        for lease in self.half.unstarted():
-            walking.remove(lease)
+        running = [lease for lease in self.leases.active if lease.state is LeaseState.RUNNING]
+        for lease in self.retry_partition.unstarted():
+            running.remove(lease)
             self.places.give_back(lease, self.leases.close(lease))
             self.places.free(lease)
-        last = self.half.last_word(now, closing=event.closing)
-        return [Stop(walking)] if last is None else [Stop(walking), last]
+        last = self.retry_partition.last_word(now, closing=event.closing)
+        return [Stop(running)] if last is None else [Stop(running), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:
         self.open = True
         self.commits.dirty = True
-        self.half.returned()
+        self.retry_partition.returned()
         return ()
 
     def _lost(self, event: Lost, now: float) -> Sequence[Effect]:
         self.open = False
         for lease in (active := list(self.leases.active)):
             self.leases.close(lease)
-        self.half.close()
+        self.retry_partition.close()
         self.acks.lost()
         return (Withdraw(active),) if active else ()
 
     def check(self) -> None:
-        """Raises `InvariantViolated` if a promise is broken."""
+        """Raises `InvariantViolated` if an invariant is broken."""
         check(self)

@@ -1,11 +1,11 @@
-"""Which partition a keyed record belongs to: the same answer as the Java client's default partitioner.
+"""The partition of a keyed record: the same as the Java client's default partitioner chooses.
 
 Theory: an ordering key keeps its order only while every producer, ours or not, puts it into the same partition.
 Kafka's producers agree on 32-bit murmur2 with one fixed seed, made positive by clearing the sign bit.
 
 Rules
 1. The result depends on the key's bytes and the partition count alone; an empty key is a key.
-2. A record without a key has no place of its own: that choice is the writer's.
+2. The partition of a record without a key is the writer's choice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHIFT = 24
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 of the bytes, unsigned, with the seed that Kafka's clients share."""
+    """Returns the 32-bit murmur2 of the bytes, unsigned, with the seed that Kafka's clients share."""
     length = len(data)
     digest = _SEED ^ length
     whole = length & ~3
@@ -34,5 +34,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key among `partitions` (at least 1)."""
+    """Returns the partition of a key among `partitions` (at least 1)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,4 +1,4 @@
-"""A record as the log gave it, seen through three methods only, so that nothing is copied on the way."""
+"""A record as the log's client returns it, seen through three methods only, so that nothing is copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a partition's state machine is told once: its measures, the subscription's rules, where an ownership begins."""
+"""The settings of a partition's state machine: its limits, the subscription's rules, and where an ownership begins."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
     "Start",
 ]
 
-#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast callbacks.
-#: Fewer would cost round trips; more would spread the finished ones so far that the map fills.
+#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast callbacks. Fewer
+#: would cost round trips; more would spread the finished ones so far that the metadata fills.
 HANDED = 1024
 SHORTEST_RUN = 16
-#: Records of an inline lease of what is due, or some more: as many as are read at a time for one of what is fresh.
+#: Records of an inline lease of due messages, or some more: as many as are read at a time for a lease of new ones.
 DUE = 500
 
 #: Bytes that a buffered record costs beside its body: the objects that hold it.
@@ -38,18 +38,18 @@ RECORD_OVERHEAD = 500
 
 
 #: What may wait in memory behind a message that is parked, or with its callback for `SLOW` seconds. More is moved
-#: behind it: it would fill the buffers and the map, for the sake of one key.
+#: behind it: it would fill the buffers and the metadata, for the sake of one key.
 BACKLOG = 100
 BACKLOG_BYTES = 1024 * 1024
 SLOW = 1.0
 
 
-#: Where an end isn't known: no offset lies beyond.
+#: The end of a log where it isn't known: no offset lies beyond.
 EVERYTHING = 2**63 - 1
 
 
 class Rules(NamedTuple):
-    """What the subscription asks for. Durations are seconds."""
+    """The subscription's rules. Durations are seconds."""
 
     ordered: bool
     ack_deadline: float = 10.0
@@ -63,13 +63,13 @@ class Rules(NamedTuple):
 
 
 class RetryStart(NamedTuple):
-    """What an ownership is told of its retry partition.
+    """Where an ownership of a retry partition begins.
 
     `main_notes` and `notes`: what the last owner had started; `main_doubt` and `doubt`: whether that matters. `end` is
-    the retry partition's at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less the
-    core's clock, in seconds. `known`: all that is finished of the retry partition. `checkpoint`: the one that the last
-    commit named; `told` and `main_told` are the runs that it tells of the retry partition and of main. `read` and
-    `main_read`: behind the last record of each that was ever read.
+    the retry partition's end at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less
+    the core's clock, in seconds. `known`: all that is finished of the retry partition. `checkpoint`: the one that the
+    last commit named; `in_checkpoint` and `main_in_checkpoint`: the runs that it holds of the retry partition and of
+    main. `read` and `main_read`: the ends of what was ever read of each.
     """
 
     topic: str
@@ -86,12 +86,12 @@ class RetryStart(NamedTuple):
     main_exists: int = EVERYTHING
     retry_id: str = ""
     checkpoint: Named | None = None
-    told: Sequence[Run] = ()
-    main_told: Sequence[Run] = ()
+    in_checkpoint: Sequence[Run] = ()
+    main_in_checkpoint: Sequence[Run] = ()
     read: LogEnd = UNREAD
     main_read: LogEnd = UNREAD
-    #: Whether the positions are older than what was written since: the broker had forgotten the group's. Then main
-    #: isn't read before the retry partition is caught up.
+    #: Whether the positions are older than what was written since, because the broker had forgotten the group's
+    #: offsets. Then main isn't read before the retry partition is caught up.
     older: bool = False
 
 

@@ -2,9 +2,9 @@
 
 Rules
 1. The handle is made at the first call and shared by all threads (librdkafka's is thread-safe).
-2. A topic that `create_topic` returns can be written and read at once: all its partitions have leaders. One that
-   `delete_topic` has deleted is no longer there.
-3. A group's offsets are read `require_stable`: a position inside an open transaction is waited for, not guessed.
+2. When `create_topic` returns, the topic can be written and read: all its partitions have leaders. When
+   `delete_topic` returns, the topic is gone.
+3. A group's offsets are read `require_stable`: the request waits for a position inside an open transaction.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ _T = TypeVar("_T")
 #: The broker's default for a topic that sets nothing; only used if a broker doesn't report it.
 _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
-#: Seconds until every broker has heard of a new topic, and between two questions whether it has.
+#: Seconds until every broker knows a new topic, and between two requests that ask for it.
 _SPREADS, _POLL = 10.0, 0.1
 
-#: Seconds that a topic counts as new; and that other brokers are asked when one denies it (it may be deleted).
+#: Seconds for which a topic counts as new; and for which other brokers are asked when one doesn't know it.
 _NEW, _DOUBT = 30.0, 3.0
 
-#: "There is no such topic", or a broker that hasn't heard of it.
+#: The topic doesn't exist, or the broker doesn't know it yet.
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 
-#: Seconds that a change of settings is waited for; a broker hears of it within some 10 ms.
+#: Seconds for which a change of settings is awaited; a broker gets it within some 10 ms.
 _SHOW_DEADLINE = 2.0
 
-#: What the broker answers to commits from outside while the group has members.
+#: The broker's answers to commits from outside while the group has members.
 _HAS_MEMBERS = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,
@@ -98,7 +98,7 @@ class KafkaAdmin(Admin):
         self._client: AdminClient | None = None
         self._calls = 0
         self._closed = False
-        # When we have last made it, or heard that it is there.
+        # When this client last made the topic, or a broker confirmed that it exists.
         self._made: dict[str, float] = {}
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class KafkaAdmin(Admin):
     def create_topic(
         self, name: str, partitions: int, replication: int | None, config: Mapping[str, str]
     ) -> TopicInfo:
-        """Makes a topic and waits until it can be used; `replication=None` leaves it to the broker."""
+        """Makes a topic and waits until it can be used; `replication=None` takes the broker's default."""
         doing = f"create topic {name!r}"
         # -1 asks for the broker's default.replication.factor.
         wanted = NewTopic(
@@ -126,14 +126,14 @@ class KafkaAdmin(Admin):
         return self._ask_here(doing, lambda client, left: self._settled(client, name, left))
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and waits until the cluster has forgotten it."""
+        """Deletes a topic and waits until no broker lists it."""
         doing = f"delete topic {name!r}"
         self._made.pop(name, None)
         self._ask(doing, lambda client, left: client.delete_topics([name], request_timeout=left)[name])
         self._ask_here(doing, lambda client, left: self._forgotten(client, name, left))
 
     def topic(self, name: str) -> TopicInfo:
-        """The topic as it is now; `NotFound` if there is none."""
+        """Returns the topic as it is now; raises `NotFound` if there is none."""
         now = time.monotonic()
         until = now + _DOUBT if now < self._made.get(name, -_NEW) + _NEW else now
 
@@ -144,9 +144,9 @@ class KafkaAdmin(Admin):
                 if error_of(failure).code() not in _UNKNOWN:
                     raise
                 if time.monotonic() >= until:
-                    self._made.pop(name, None)  # it is gone; the next caller hears so at once
+                    self._made.pop(name, None)  # it is gone; the next caller gets that answer at once
                     raise
-                # Each look asks a broker at random; the one that doesn't know the topic may be cut off.
+                # Each request asks a broker at random; the one that doesn't know the topic may be cut off.
                 with contextlib.suppress(KafkaException):
                     client.list_topics(timeout=LOOK)
                 raise _not_yet("the new topic isn't known to every broker yet") from None
@@ -171,7 +171,7 @@ class KafkaAdmin(Admin):
             doing,
             lambda client, left: client.incremental_alter_configs([resource], request_timeout=left)[resource],
         )
-        # A value that the broker writes in another way never shows as we gave it; it was accepted all the same.
+        # A broker may write a value in another form; then it was accepted, and never reads as it was given.
         with contextlib.suppress(BrokerUnavailable):
             self._ask_here(
                 doing, lambda client, left: self._shown(client, name, config, left), deadline=_SHOW_DEADLINE
@@ -201,10 +201,10 @@ class KafkaAdmin(Admin):
         self._ask_here(f"trim topic {topic!r}", delete)
 
     def topic_names(self) -> Sequence[str]:
-        """All topics that this client may see, Kafka's own included."""
+        """Returns all topics that this client may see, Kafka's own included."""
 
         def names(client: AdminClient, left: float) -> list[str]:
-            # A short wait: this one call blocks in C, where Ctrl-C can't reach it. It is asked again.
+            # A short wait, and then the call again: it blocks in C, where Ctrl-C doesn't end it.
             return sorted(client.list_topics(timeout=min(left, 1.0)).topics)
 
         return self._ask_here("list topics", names)
@@ -212,7 +212,7 @@ class KafkaAdmin(Admin):
     # -- positions -------------------------------------------------------------------------------------------
 
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
-        """Where a committed reader would stand at the end of each partition now."""
+        """Returns for each partition the offset up to which a committed reader can read now."""
         doing = f"end of topic {topic!r}"
         until = time.monotonic() + _SPREADS
         while True:
@@ -221,18 +221,18 @@ class KafkaAdmin(Admin):
                 ends = self._offsets(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED, doing)
                 break
             except NotFound:
-                # The topic is there, so it is new, and the partition's broker hasn't heard of it yet.
+                # The topic exists, so it is new, and the partition's broker doesn't know it yet.
                 if time.monotonic() > until:
                     raise
                 time.sleep(_POLL)
         return {partition.partition: offset for partition, offset in ends.items()}
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The first offset still stored, and the next one to be written (open transactions included)."""
+        """Returns the first stored offset, and the next one to be written (open transactions included)."""
         return self.log_ranges([partition])[partition]
 
     def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The same of many, in two requests to each leader."""
+        """Returns the ranges of many partitions, with two requests to each leader."""
         doing = "ranges of topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
         level = IsolationLevel.READ_UNCOMMITTED
         first = self._offsets(partitions, OffsetSpec.earliest(), level, doing)
@@ -240,11 +240,11 @@ class KafkaAdmin(Admin):
         return {each: (first[each], end[each]) for each in partitions}
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The next offset to be written of each, open transactions included."""
+        """Returns the next offset to be written of each, open transactions included."""
         return {place: end.offset for place, end in self.log_ends(partitions).items()}
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
-        """The same, each with the last leader epoch of its log."""
+        """Returns the next offset to be written of each, with the last leader epoch of its log."""
         if not partitions:
             return {}
         doing = "ends of topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
@@ -253,14 +253,14 @@ class KafkaAdmin(Admin):
     def unstable_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Committed]:
-        """What the group has stored in them, open transactions left aside: a request that never waits for one."""
+        """Returns what the group has stored for partitions, without open transactions, so it never waits for one."""
         if not partitions:
             return {}
         found = self._stored(group, [KafkaPartition(*each) for each in partitions], stable=False)
         return {each: found.get(each, Committed(None, "")) for each in partitions}
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
-        """Commits for a group without members, in one request; `FailedPrecondition` if it has any."""
+        """Commits for a group in one request; raises `FailedPrecondition` if the group has members."""
         doing = f"set the position of group {group!r}"
         wanted = ConsumerGroupTopicPartitions(
             group, [kafka_partition(place, to) for place, to in positions.items()]
@@ -280,7 +280,7 @@ class KafkaAdmin(Admin):
             ) from None
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
-        """What the group has committed in the topic; empty if nothing, or if there is no such group."""
+        """Returns what the group has committed in the topic; empty if nothing, or if there is no such group."""
         try:
             count = self.topic(topic).partitions
         except NotFound:
@@ -296,7 +296,7 @@ class KafkaAdmin(Admin):
     # -- brokers ---------------------------------------------------------------------------------------------
 
     def metadata_limit(self) -> int | None:
-        """The least `offset.metadata.max.bytes` of the brokers that tell theirs; None: none of them does."""
+        """Returns the least `offset.metadata.max.bytes` of the brokers that show theirs; None: no broker does."""
 
         def least(client: AdminClient, left: float) -> int | None:
             def wait(answer: concurrent.futures.Future[_T]) -> _T:
@@ -309,7 +309,7 @@ class KafkaAdmin(Admin):
     # -- groups ----------------------------------------------------------------------------------------------
 
     def group_members(self, group: str) -> int:
-        """How many members the group has now; 0 if it doesn't exist."""
+        """Returns how many members the group has now; 0 if it doesn't exist."""
         try:
             found = self._ask(
                 f"members of group {group!r}",
@@ -320,14 +320,14 @@ class KafkaAdmin(Admin):
         return 0 if found.state == ConsumerGroupState.DEAD else len(found.members)
 
     def delete_group(self, group: str) -> None:
-        """Forgets the group's offsets; `NotFound` if there is none, `FailedPrecondition` if it has members."""
+        """Deletes a group's offsets; raises `NotFound` if there is no group, `FailedPrecondition` if it has members."""
         self._ask(
             f"delete group {group!r}",
             lambda client, left: client.delete_consumer_groups([group], request_timeout=left)[group],
         )
 
     def close(self) -> None:
-        """Ends the handle, with librdkafka's threads; a call that is running ends it when it returns."""
+        """Closes the handle, with librdkafka's threads; a call that is running closes it when it returns."""
         self._closed = True
         self._let_go(0)
 
@@ -362,7 +362,7 @@ class KafkaAdmin(Admin):
                     raise _Refused(error_of(failure).name()) from None
                 raise
             except ValueError as failure:
-                # The Python client's own checks of names and numbers.
+                # The errors of the Python client's own checks of names and numbers.
                 raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(failure))) from None
 
         client = self._connect()
@@ -379,7 +379,7 @@ class KafkaAdmin(Admin):
             self._let_go(1)
 
     def _let_go(self, calls: int) -> None:
-        # The collector may run a client's destructor on a thread of librdkafka's, which aborts the process.
+        # Python's collector may run a client's destructor on a thread of librdkafka, which aborts the process.
         with self._lock:
             self._calls -= calls
             if self._calls or not self._closed:
@@ -390,7 +390,7 @@ class KafkaAdmin(Admin):
 
     def _note(self, name: str) -> None:
         now = time.monotonic()
-        # A new one each time, of what is still new: other threads read it.
+        # Each time a new dict with the topics that are still new, because other threads read it.
         self._made = {each: at for each, at in self._made.items() if now < at + _NEW} | {name: now}
 
     def _layout(self, client: AdminClient, name: str, left: float) -> TopicDescription:
@@ -400,7 +400,7 @@ class KafkaAdmin(Admin):
 
     def _describe(self, client: AdminClient, name: str, left: float) -> TopicInfo:
         resource = ConfigResource(ResourceType.TOPIC, name)
-        # Both questions at once: they cost one round trip.
+        # Both requests at once: they cost one round trip.
         topic = client.describe_topics(TopicCollection([name]), request_timeout=left)[name]
         settings = client.describe_configs([resource], request_timeout=left)[resource]
         found: TopicDescription = self._wait(client, topic, left)
@@ -420,7 +420,7 @@ class KafkaAdmin(Admin):
         try:
             found = self._wait(client, asked, left)
         except KafkaException as failure:
-            # Seeing a topic and seeing its settings are two rights; without the second the defaults must do.
+            # Seeing a topic and seeing its settings are two rights; without the second the defaults are taken.
             if error_of(failure).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return {}
             raise
@@ -468,14 +468,14 @@ class KafkaAdmin(Admin):
             wanted = {KafkaPartition(*each): where for each in partitions}
             futures = client.list_offsets(wanted, isolation_level=level, request_timeout=left)
             try:
-                told = {
+                log_ends = {
                     TopicPartition(each.topic, each.partition): self._wait(client, future, left)
                     for each, future in futures.items()
                 }
-                if any(each.offset < 0 for each in told.values()):
-                    # Said without an error while a leader is away; taken for an end it would mean a truncated log.
-                    raise _not_yet("an offset wasn't told")
-                return {place: LogEnd(each.offset, each.leader_epoch) for place, each in told.items()}
+                if any(each.offset < 0 for each in log_ends.values()):
+                    # A broker gives this without an error while a leader is away; as an end it would mean a cut log.
+                    raise _not_yet("the broker didn't name an offset")
+                return {place: LogEnd(each.offset, each.leader_epoch) for place, each in log_ends.items()}
             except KafkaException as failure:
                 if error_of(failure).code() in STALE_LEADER:
                     # librdkafka would go on asking the leader that it remembers; this makes it look again.

@@ -3,7 +3,8 @@
 Rules
 1. The constructor checks everything that can be checked without a connection, and makes no thread and no socket;
    the first use of an adapter connects. So a backend that wasn't used yet may be carried through a fork.
-2. `close` closes what it made, in the order in which things depend on each other. Twice is once.
+2. `close` closes the adapters that it made, in the order in which they depend on each other. A second call does
+   nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _Other = TypeVar("_Other", KafkaTransactions, KafkaRecordFetch)
 class KafkaBackend(Backend):
     """A `Backend` over librdkafka.
 
-    `config` holds librdkafka's own settings (security, addresses, buffers); what our promises stand on can't be
-    set there. `create=False` never makes a topic, the catalog's included.
+    `config` holds librdkafka's own settings (security, addresses, buffers); settings on which our promises depend can't
+    be set there. `create=False` never makes a topic, the catalog's included.
     """
 
     def __init__(
@@ -55,28 +56,28 @@ class KafkaBackend(Backend):
         self._admin = KafkaAdmin(self.handles)
         self._catalog = KafkaCatalog(self.handles, self._admin, create=create)
         self._lock = threading.Lock()
-        # What was handed out; each stays until the backend closes. Closing one that its user closed does nothing.
+        # The adapters that were made. Closing one that its user has closed does nothing.
         self._readers: list[KafkaLogReader] = []
         self._writers: list[KafkaLogWriter] = []
         self._others: list[KafkaTransactions | KafkaRecordFetch] = []
 
     @property
     def address(self) -> str:
-        """The bootstrap addresses, for people."""
+        """The bootstrap addresses, as a text for people."""
         return self.handles.address
 
     @property
     def admin(self) -> KafkaAdmin:
-        """Topics and groups."""
+        """The requests about topics and groups."""
         return self._admin
 
     @property
     def catalog(self) -> KafkaCatalog:
-        """What topics and subscriptions there are."""
+        """The catalog of topics and subscriptions."""
         return self._catalog
 
     def writer(self, batching: Batching, max_batch_bytes: int) -> KafkaLogWriter:
-        """A new idempotent writer."""
+        """Returns a new idempotent writer."""
         from kafka_pubsub.kafka.writer import KafkaLogWriter
 
         writer = KafkaLogWriter(self.handles, batching, max_batch_bytes)
@@ -85,7 +86,7 @@ class KafkaBackend(Backend):
         return writer
 
     def reader(self, group: str, member: str) -> KafkaLogReader:
-        """A new, unsubscribed member of the group."""
+        """Returns a new member of the group, which isn't subscribed yet."""
         reader = KafkaLogReader(self.handles, self._admin, group, member, self._group_protocol)
         with self._lock:
             self._readers = [each for each in self._readers if not each.closed]
@@ -93,11 +94,11 @@ class KafkaBackend(Backend):
         return reader
 
     def transactions(self, transactional_id: str) -> KafkaTransactions:
-        """A transactional writer; nothing is sent before its first use."""
+        """Returns a transactional writer, which sends nothing before its first use."""
         return self._kept(KafkaTransactions(self.handles, transactional_id))
 
     def record_fetch(self) -> KafkaRecordFetch:
-        """A reader of single records."""
+        """Returns a reader of single records."""
         return self._kept(KafkaRecordFetch(self.handles, self._admin))
 
     def _kept(self, made: _Other) -> _Other:
@@ -107,7 +108,7 @@ class KafkaBackend(Backend):
         return made
 
     def close(self) -> None:
-        """Closes every adapter that it made. In a forked child it leaves all to the parent."""
+        """Closes every adapter that it made. In a forked child it closes none: they belong to the parent."""
         if self.handles.foreign:
             return
         with self._lock:

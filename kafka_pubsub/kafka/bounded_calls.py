@@ -1,7 +1,7 @@
-"""Requests to the cluster: time limits, retries, and why there was no answer.
+"""Requests to the cluster: time limits, retries, and the reason of a missing answer.
 
 Rules
-1. Every call has one overall deadline, retries included. After an error that passes by itself (`TRANSIENT`) it retries.
+1. Every call has one overall deadline, retries included. After a `TRANSIENT` error it is made again.
 2. Waiting happens in slices, so that Ctrl-C works and librdkafka's callbacks and log lines come through.
 3. A few of librdkafka's calls take no time limit and never return while a broker is frozen (an answered connection,
    no answers): `Bounded` runs them on a thread of their own and stops waiting.
@@ -33,13 +33,13 @@ __all__ = ["DEADLINE", "FIRST", "LOOK", "Bounded", "ask", "explain", "serving", 
 #: Seconds for one call. A broker that restarts is back in about 5; more would look like a hang to a person.
 DEADLINE = 15.0
 
-#: Seconds for the first answer of all: with a probe and what a slow machine adds, a wrong address is reported within 5.
+#: Seconds for the first answer of a cluster: with a probe, and on a slow machine, a wrong address is reported in 5.
 FIRST = 3.0
 
-#: Seconds between two looks at the callbacks while waiting: short enough for Ctrl-C.
+#: Seconds between two runs of librdkafka's callbacks while waiting: short enough for Ctrl-C.
 _SLICE = 0.1
 
-#: Seconds without an answer after which we look which brokers are up; and seconds for that look.
+#: Seconds without an answer after which the client is asked which brokers are up; and seconds for that.
 _SILENT, LOOK = 1.0, 0.5
 
 #: librdkafka's codes for a request without an answer.
@@ -56,7 +56,7 @@ def ask(
     trouble: Trouble,
     deadline: float = DEADLINE,
 ) -> _T:
-    """Calls with the seconds that are left, again after a transient error; raises our errors."""
+    """Makes a call with the seconds that are left, again after a transient error; raises our errors."""
     started = time.monotonic()
     end = started + deadline
 
@@ -89,7 +89,7 @@ def ask(
 
 
 def _may_answer(address: str, trouble: Trouble) -> bool:
-    """Whether a broker has answered before, or may be about to (rule 5)."""
+    """Returns whether a broker has answered before, or may be about to (rule 5)."""
     if trouble.reached or trouble.connects:
         return True
     if trouble.last is not None and "," not in address:
@@ -99,16 +99,16 @@ def _may_answer(address: str, trouble: Trouble) -> bool:
 
 
 def explain(failure: KafkaException, doing: str, address: str, trouble: Trouble) -> PubSubError:
-    """Returns the reason of a time-out or a lost connection, if we know it; else the error."""
+    """Returns the reason of a time-out or a lost connection, if librdkafka gave one; else the error."""
     code = error_of(failure).code()
-    told = trouble.last is not None or not trouble.reached
-    if told and (code in _SILENCE or code in CONNECTION):
+    known = trouble.last is not None or not trouble.reached
+    if known and (code in _SILENCE or code in CONNECTION):
         return unreachable(doing, address, trouble.last)
     return translate(failure, doing)
 
 
 def wait_for(future: concurrent.futures.Future[_T], seconds: float, serve: Callable[[float], object]) -> _T:
-    """The future's result; `serve(0)` runs librdkafka's callbacks meanwhile."""
+    """Waits for a future's result; `serve(0)` runs librdkafka's callbacks meanwhile."""
     end = time.monotonic() + seconds
     while True:
         left = end - time.monotonic()
@@ -121,12 +121,12 @@ def wait_for(future: concurrent.futures.Future[_T], seconds: float, serve: Calla
 
 
 def serving(client: AdminClient, address: str, trouble: Trouble) -> Callable[[float], object]:
-    """Runs the client's callbacks while an answer is waited for, and has it look around when none comes.
+    """Returns a function that runs the client's callbacks during a wait, and refreshes its metadata if no answer comes.
 
-    Raises when no broker has answered anything for `FIRST` seconds, nor ever before, and none is about to (rule 5).
+    It raises when no broker has answered within `FIRST` seconds, nor ever before, and none is about to (rule 5).
 
     Requests go to the broker that was the controller by the last metadata, and without topics of its own an admin
-    client never asks for newer ones: with that broker down they would wait until it is back (tried).
+    client never asks for newer ones: with that broker down they would wait until it is back.
     """
     began = looked = time.monotonic()
 
@@ -147,8 +147,8 @@ def serving(client: AdminClient, address: str, trouble: Trouble) -> Callable[[fl
 class Bounded:
     """Runs calls that may never return, one at a time.
 
-    A call that was given up goes on in its thread; the next waits for it, within its own limit. The threads are
-    daemons: a frozen broker can't keep the process from ending.
+    A call that was given up goes on in its thread; the next call waits for it, within its own limit. The threads are
+    daemons, so that the process can end while a broker is frozen.
     """
 
     def __init__(self, name: str) -> None:
@@ -162,7 +162,7 @@ class Bounded:
         return self._free.locked()
 
     def run(self, call: Callable[[], _T], seconds: float) -> _T:
-        """The call's result, or `_TIMED_OUT` after `seconds`."""
+        """Returns the call's result, or `_TIMED_OUT` after `seconds`."""
         end = time.monotonic() + seconds
         if not self._free.acquire(timeout=seconds):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the one before isn't answered yet"))

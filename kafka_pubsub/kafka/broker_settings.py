@@ -1,8 +1,8 @@
-"""What brokers are set to.
+"""Reads settings of the brokers.
 
 Rules
 1. Each broker is asked itself: such a setting is read from its own file. All are asked at once.
-2. What can't be seen is unknown: the right is missing, a hosted cluster doesn't show it, or a broker is away.
+2. A setting may stay unknown: the right is missing, a hosted cluster doesn't show it, or a broker is away.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Wait(Protocol):
     """Waits for an answer."""
 
     def __call__(self, answer: concurrent.futures.Future[_T], /) -> _T:
-        """The answer, or what went wrong."""
+        """Returns the answer, or raises its error."""
         ...
 
 
 def least_setting(client: AdminClient, name: str, wait: Wait) -> int | None:
-    """The least value of a numeric setting among the brokers that tell it; None: none does."""
+    """Returns the least value of a numeric setting among the brokers that show it; None: no broker does."""
     try:
         nodes = wait(client.describe_cluster(request_timeout=_PATIENCE)).nodes
     except KafkaException as failure:

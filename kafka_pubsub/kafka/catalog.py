@@ -40,11 +40,11 @@ class KafkaCatalog(Catalog):
         self._subscriptions = Kind("subscription", SubscriptionRecord, self._log)
 
     def topics(self) -> Mapping[str, TopicRecord]:
-        """All topics by name."""
+        """Returns all topics by name."""
         return self._topics.all()
 
     def subscriptions(self) -> Mapping[str, SubscriptionRecord]:
-        """All subscriptions by name."""
+        """Returns all subscriptions by name."""
         return self._subscriptions.all()
 
     def put_topic(self, record: TopicRecord, previous: TopicRecord | None) -> None:
@@ -64,7 +64,7 @@ class KafkaCatalog(Catalog):
         self._subscriptions.put(previous.name, None, previous)
 
     def close(self) -> None:
-        """Lets go of the clients; the next use would make new ones."""
+        """Closes the clients; the next use would make new ones."""
         self._log.close()
 
 
@@ -75,11 +75,11 @@ class Kind(Generic[_Record]):
         self._kind = kind
         self._model = model
         self._log = log
-        # Text -> what it says, for the texts seen at the last look: most don't change from look to look.
+        # Text -> the record that it encodes, for the texts of the last call: most stay the same from call to call.
         self._parsed: dict[tuple[str, bytes], _Record | FailedPrecondition] = {}
 
     def all(self) -> Mapping[str, _Record]:
-        """The readable records by name."""
+        """Returns the readable records by name."""
         prefix = f"{self._kind}:"
         found = {}
         parsed: dict[tuple[str, bytes], _Record | FailedPrecondition] = {}
@@ -99,7 +99,7 @@ class Kind(Generic[_Record]):
             nonlocal tries
             tries += 1
             stored = self._stored(key, values)
-            # At a second try our first may be in there: its answer was lost.
+            # At a second try the first one may be stored: its answer was lost.
             if stored == previous or (tries > 1 and stored == record):
                 return value
             raise FailedPrecondition(

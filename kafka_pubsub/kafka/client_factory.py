@@ -39,31 +39,31 @@ _LOGGER = logging.getLogger("kafka_pubsub.kafka")
 OnError = Callable[[KafkaError], None]
 _Handle = TypeVar("_Handle", Consumer, Producer, AdminClient)
 
-#: What every kind of client gets unless the user says otherwise.
+#: The default settings of every kind of client; the user's settings win.
 COMMON_DEFAULTS: Mapping[str, ConfigValue] = {
     # Brokers and load balancers drop idle connections; TCP's own probes find dead ones.
     "socket.keepalive.enable": True,
-    # Milliseconds. librdkafka's 30 s is how long a partition without leader could look healthy.
+    # Milliseconds. With librdkafka's 30 s a partition without a leader could look healthy for that long.
     "socket.connection.setup.timeout.ms": 10_000,
-    # Milliseconds. Back within a second of a broker's return, without hammering one that is down.
+    # Milliseconds. Back within a second of a broker's return, without asking a broker that is down too often.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
-    # Milliseconds. At the default of 100 every committed() and every transaction waits out one backoff.
+    # Milliseconds. At the default of 100 every committed() and every transaction waits for one backoff.
     "retry.backoff.ms": 1,
     "retry.backoff.max.ms": 250,
 }
 
-#: Milliseconds. At 1 a request that meets a cluster without a coordinator yet, the first of all, is never answered.
+#: Milliseconds. At 1 the first request of all, to a cluster without a coordinator yet, is never answered.
 _ADMIN_DEFAULTS: Mapping[str, ConfigValue] = {"retry.backoff.ms": 100}
 
-#: Seconds for closing a client that has nothing more to say: milliseconds, as a rule. librdkafka sets no limit to it,
+#: Seconds for closing a client that has sent all its data: milliseconds, as a rule. librdkafka sets no limit to it,
 #: aborts and flushes first, and waits for each of its threads.
 _CLOSE_S = 5.0
 
-#: The same where no broker has ever answered: a look for a host name may hold a thread for many seconds.
+#: The same where no broker has ever answered: resolving a host name may hold a thread for many seconds.
 _UNREACHED_CLOSE_S = 0.5
 
-#: Seconds in which a caller that discards a producer has returned and let go of it.
+#: Seconds after which a caller that discards a producer has surely dropped its reference.
 _LET_GO_S = 1.0
 
 _COMMON_RULES: Mapping[str, ConfigValue] = {"allow.auto.create.topics": False, "statistics.interval.ms": 0}
@@ -72,7 +72,7 @@ _COMMON_RULES: Mapping[str, ConfigValue] = {"allow.auto.create.topics": False, "
 class Trouble:
     """The last complaint about the connection, if there was one since `clear`.
 
-    `reached`: whether a broker has ever answered; the client that asks before all others begins with False.
+    `reached`: whether a broker has ever answered; the client that makes the first request begins with False.
     """
 
     def __init__(self, *, reached: bool = True) -> None:
@@ -83,7 +83,7 @@ class Trouble:
         self.since = 0.0
 
     def note(self, error: KafkaError) -> None:
-        """Keeps the first of a series' time and the most telling of its errors."""
+        """Keeps the time of the first error of a series, and the error that says most."""
         if self.last is None:
             self.since = time.monotonic()
         # "All brokers are down" says less than the reason that came before it.
@@ -91,7 +91,7 @@ class Trouble:
             self.last = error
 
     def clear(self) -> None:
-        """An answer came: whatever it was is over."""
+        """Forgets the error, because an answer came."""
         self.last, self.reached = None, True
 
 
@@ -106,22 +106,22 @@ class ClientFactory:
         self._closed = False
         #: False: no broker has ever answered, so closing has nothing to wait for.
         self.reached = True
-        # What was made and not closed yet. Empty: this process may still fork freely.
+        # The handles that were made and not closed yet. Empty: this process may still fork.
         self._open: list[Consumer | Producer | AdminClient] = []
         _ALL.add(self)
 
     @property
     def address(self) -> str:
-        """Where the cluster is, for error texts."""
+        """The cluster's address, for error texts."""
         return self.configuration.bootstrap
 
     @property
     def foreign(self) -> bool:
-        """Whether this process was forked from the one that made the handles, and so mustn't touch them."""
+        """Whether this process was forked from the one that made the handles, so that it must not use them."""
         return self._pid is not None and self._pid != os.getpid()
 
     def check(self) -> None:
-        """`FailedPrecondition` after `close`, or in a child forked after the first use."""
+        """Raises `FailedPrecondition` after `close`, or in a child forked after the first use."""
         if self.foreign:
             raise FailedPrecondition(
                 "this PubSub was used before fork(), and its connections don't exist in the child process; "
@@ -136,7 +136,7 @@ class ClientFactory:
         rules: Mapping[str, ConfigValue],
         on_error: OnError | None = None,
     ) -> Consumer:
-        """A new consumer."""
+        """Makes a consumer."""
         return self._make(Consumer, defaults, rules, on_error)
 
     def producer(
@@ -145,11 +145,11 @@ class ClientFactory:
         rules: Mapping[str, ConfigValue],
         on_error: OnError | None = None,
     ) -> Producer:
-        """A new producer."""
+        """Makes a producer."""
         return self._make(Producer, defaults, rules, on_error)
 
     def admin(self, on_error: OnError | None = None) -> AdminClient:
-        """A new admin client."""
+        """Makes an admin client."""
         return self._make(AdminClient, _ADMIN_DEFAULTS, {"client.id": "kafka_pubsub-admin"}, on_error)
 
     def _make(
@@ -193,16 +193,16 @@ class ClientFactory:
         self._forget(consumer)
 
     def close_producer(self, producer: Producer) -> None:
-        """Frees it; what wasn't flushed is lost."""
+        """Frees a producer; messages that weren't flushed are lost."""
         if self.foreign:
             return
         self._forget(producer)
-        # A producer that failed for good complains while closing, which is what we are doing about it.
+        # A producer that failed for good complains while closing; closing is the answer to its error.
         with contextlib.suppress(KafkaException):
             _end(producer.close, "a producer", self._close_s)
 
     def close_admin(self, client: AdminClient) -> None:
-        """Ends a client that no thread uses any more.
+        """Closes an admin client that no thread uses any more.
 
         (Its destructor may have to wait for the collector: the error of a failed call holds it.)
         """
@@ -212,7 +212,7 @@ class ClientFactory:
         _end(partial(client.__exit__, None, None, None), "an admin client", self._close_s)
 
     def release(self, handle: AdminClient | Producer) -> None:
-        """Leaves it to its destructor: for clients without a close, and for a producer with a failed transaction.
+        """Leaves a handle to its destructor: for clients without a close, and for a producer with a failed transaction.
 
         (Closing the latter would try to abort what can't be aborted, and warn about that.)
         """
@@ -224,7 +224,7 @@ class ClientFactory:
         threading.Thread(target=_hold, args=(producer,), name="kafka_pubsub-discard", daemon=True).start()
 
     def close(self) -> None:
-        """Closes what its makers left open."""
+        """Closes the handles that their makers left open."""
         if self.foreign:
             return
         self._closed = True
@@ -245,7 +245,7 @@ class ClientFactory:
             self._open = [known for known in self._open if known is not handle]
 
     def orphan(self) -> None:
-        """In a forked child: keeps the destructors of what was inherited from ever running."""
+        """Keeps the destructors of inherited handles from ever running; for a forked child."""
         self._lock = threading.Lock()
         for handle in self._open:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
@@ -275,15 +275,15 @@ def _end(close: Callable[[], object], what: str, seconds: float) -> None:
 
 
 def _hold(producer: Producer) -> None:
-    """Holds the last reference until the caller has surely dropped its own, and frees the handle here."""
+    """Holds the last reference until the caller has surely dropped its own, then frees the handle."""
     time.sleep(_LET_GO_S)
 
 
 def _ignore(error: KafkaError) -> None:
-    """Without any callback librdkafka prints to stderr; the same trouble reaches `logging` as a line."""
+    """Does nothing: without a callback librdkafka prints to stderr; the error reaches `logging` as a line."""
 
 
-# Every living Handles of this process, so that a fork can find them. Empty: nothing to do.
+# Every living `ClientFactory` of this process, so that a fork can find them. Empty: nothing to do.
 _ALL: weakref.WeakSet[ClientFactory] = weakref.WeakSet()
 
 

@@ -1,17 +1,17 @@
 """The commits of one reader: one at a time, in requests that the broker can store, on a thread that waits for answers.
 
-Theory. librdkafka's own asynchronous commit won't do (2.16, tried on a broker): it tells its answers inside reads only,
-and nothing is read while the fetcher waits for room, calls a callback or asks the broker something. And when one
-partition of a request is refused it calls all of them refused. So a thread waits for each answer. It begins with the
-first commit, serves those that follow, and ends when none came for a while, so that an idle reader has none.
+Theory. librdkafka's own asynchronous commit isn't used (2.16): it gives its answers inside reads only, and nothing is
+read while the fetcher waits for room, calls a callback or waits for the broker. And when one partition of a request is
+refused it reports all of them as refused. So a thread waits for each answer. It begins with the first commit, serves
+those that follow, and ends after a while without commits, so that an idle reader has no such thread.
 
 Rules
 1. A request becomes one batch in the broker's offsets topic; one that is too large fails as a whole, so a commit
    of many full maps is cut into several requests.
-2. What can't be stored at all (no offset, a NUL, half a surrogate pair) is refused for its partition alone.
-3. One commit at a time; another one is refused unsent. `settle` waits until the answer was told.
-4. When that takes too long the commit is given up: what librdkafka has in hand stays in flight, and nothing more of it
-   is sent, because that could happen under a newer membership.
+2. A commit that can't be stored at all (no offset, a NUL, half a surrogate pair) is refused for its partition alone.
+3. One commit at a time; another one is refused unsent. `settle` waits until `answered` has returned.
+4. When that takes too long the commit is given up: what librdkafka is sending stays unanswered, and the rest isn't
+   sent, because that could happen under a newer membership.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ __all__ = ["Commits", "requests"]
 
 _LOGGER = logging.getLogger("kafka_pubsub.reader")
 
-#: Seconds that a request is sent again after an answer that passes by itself; the next commit follows anyhow.
+#: Seconds for which a request is sent again after a transient answer; the next commit follows anyhow.
 _AGAIN = 2.0
 
-#: Seconds that a commit may take before it is given up. Against a broker that is down librdkafka itself gives up after
-#: the session's 6 s, against a frozen one after a minute.
+#: Seconds after which a commit is given up. Against a broker that is down librdkafka itself gives up after the
+#: session's 6 s, against a frozen one after a minute.
 _PATIENCE = 7.0
 
 #: Seconds without a commit after which the thread ends: a busy subscription commits six times a second.
@@ -55,7 +55,7 @@ _IDLE = 2.0
 #: Refusals of a request that may concern one partition of several.
 _OF_ONE_PARTITION = (InvalidArgument, NotFound, PermissionDenied)
 
-#: No answer, so that other requests would wait for one as long.
+#: No answer came, so that other requests would wait as long.
 _NO_ANSWER = (BrokerUnavailable, DeadlineExceeded)
 
 #: Bytes of metadata in one commit request. A request becomes one batch in the broker's offsets topic, which takes
@@ -67,7 +67,7 @@ _OVERHEAD = 600
 
 
 def _weight(metadata: str) -> int:
-    """Bytes in the broker's batch; `InvalidArgument` if the text can't be stored."""
+    """Returns the bytes in the broker's batch; raises `InvalidArgument` if the text can't be stored."""
     if "\0" in metadata:
         raise InvalidArgument("the text beside an offset can't hold a NUL character")
     try:
@@ -79,7 +79,7 @@ def _weight(metadata: str) -> int:
 def requests(
     positions: Mapping[TopicPartition, Committed], answers: dict[TopicPartition, PubSubError | None]
 ) -> Iterator[list[KafkaPartition]]:
-    """The positions in requests that the broker can store; what can't be stored at all goes to `answers`."""
+    """Yields the positions in requests that the broker can store; those that can't be stored go to `answers`."""
     request: list[KafkaPartition] = []
     weight = 0
     for partition, to in positions.items():
@@ -100,7 +100,7 @@ def requests(
 
 
 class _Commit:
-    """The commit in hand."""
+    """The commit that is being sent."""
 
     def __init__(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
         self.positions = positions
@@ -110,7 +110,7 @@ class _Commit:
 
 
 class Commits:
-    """Sends the commits of one reader: by `send`, librdkafka's synchronous commit, while `is_member` says yes."""
+    """Sends the commits of one reader: by `send`, librdkafka's synchronous commit, while `is_member` returns True."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Commits:
 
     @property
     def busy(self) -> bool:
-        """Whether a commit is in hand."""
+        """Whether a commit is unanswered."""
         return self._commit is not None
 
     def begin(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
@@ -149,7 +149,7 @@ class Commits:
             answered(dict.fromkeys(positions, refused))
 
     def settle(self) -> bool:
-        """Waits until the commit in hand was answered and its `answered` has returned; False: that takes too long."""
+        """Waits until the commit was answered and its `answered` has returned; False: that takes too long."""
         with self._changed:
             commit = self._commit
             if commit is None:
@@ -161,7 +161,7 @@ class Commits:
             return False
 
     def close(self) -> None:
-        """Ends the thread, as soon as it has nothing in hand."""
+        """Ends the thread, as soon as no commit is unanswered."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -172,7 +172,7 @@ class Commits:
         while (commit := self._next()) is not None:
             try:
                 answers = self._answers(commit)
-            except Exception as failure:  # a mistake of ours; not answered, the commit would stay in flight
+            except Exception as failure:  # a bug; without an answer the commit would stay unanswered for good
                 _LOGGER.exception("%s", self._doing)
                 answers = dict.fromkeys(commit.positions, PubSubError(f"{self._doing}: {failure!r}"))
             try:

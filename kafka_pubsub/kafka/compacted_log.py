@@ -11,12 +11,12 @@ Rules
    the next change (an `init_transactions` right after another writer's commit waits 500 ms inside librdkafka).
 2. If the answer to a commit is lost, the topic is read again: the change is there, or it isn't and is tried again.
 3. Reading costs one round trip when nothing is new: the consumer stays, paused (a fetch that waits at the broker
-   would hold up every other question on that connection).
-4. A change returns when it can be read: a commit is answered a few milliseconds before its marker lets readers by,
+   would hold up every other request on that connection).
+4. A change returns when it can be read: a commit is answered a few milliseconds before its marker lets readers pass,
    and until then its author, and every process that the author informs, would read the old state.
-5. A topic that has vanished or shrunk is looked at again before its values are dropped: a stream would take an
-   empty catalog for the deletion of its subscription.
-6. A removal is kept in the topic for a day at least; a reader that didn't look for longer reads from the start.
+5. A topic that has vanished or shrunk is read again before its values are dropped: for a stream an empty catalog
+   means that its subscription was deleted.
+6. A removal is kept in the topic for a day at least; a reader that hasn't read for longer reads from the start.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["CATALOG_TOPIC", "CatalogLog", "Decide"]
 
 CATALOG_TOPIC = "_kafka_pubsub.catalog"
 
-#: How the topic is made; an operator who makes it does the same.
+#: The settings with which the topic is made; an operator who makes it needs the same.
 CATALOG_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     # Milliseconds that a removal stays readable: a week, far above `_STALE_AFTER`.
@@ -56,7 +56,7 @@ CATALOG_SETTINGS: Mapping[str, str] = {
     "unclean.leader.election.enable": "false",
 }
 
-#: Looks at the latest values and decides what to write for the key: (the value or None for a removal), or raises.
+#: Takes the latest values and returns what to write for the key (the value, or None for a removal), or raises.
 Decide = Callable[[Mapping[str, bytes]], bytes | None]
 
 _READER_DEFAULTS: Mapping[str, ConfigValue] = {
@@ -65,7 +65,7 @@ _READER_DEFAULTS: Mapping[str, ConfigValue] = {
     "fetch.wait.max.ms": 10,
 }
 READER_RULES: Mapping[str, ConfigValue] = {
-    # Needed by librdkafka, never joined: partitions are assigned by hand.
+    # librdkafka needs a group; it is never joined, because partitions are assigned by hand.
     "group.id": "_kafka_pubsub.catalog-readers",
     "client.id": "kafka_pubsub-catalog",
     "isolation.level": "read_committed",
@@ -78,40 +78,40 @@ WRITER_RULES: Mapping[str, ConfigValue] = {
     "client.id": "kafka_pubsub-catalog",
     "enable.idempotence": True,
     "acks": "all",
-    # Milliseconds after which the broker ends what a killed writer left open; readers wait that long.
+    # Milliseconds after which the broker ends the transaction of a killed writer; readers wait that long.
     "transaction.timeout.ms": 10_000,
     "linger.ms": 0,
 }
 
-#: What a reader is told and goes on after: where the log ends, and that it may not join the group, which it never does.
+#: Events after which a reader goes on: the end of the log, and a refusal to join the group, which it never does.
 _NO_FAILURE = frozenset({KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 #: Seconds for one change, fencing and all tries included: 20 writers at once need about 10.
 _CHANGE_DEADLINE = 30.0
 
-#: Seconds after which a reader that didn't look starts again from the beginning; half a day, the default of
+#: Seconds without reading after which a reader starts again from the beginning; half a day, the default of
 #: delete.retention.ms being one.
 _STALE_AFTER = 12 * 3600.0
 
-#: Seconds that the topic must be missing, or shorter than it was, before we believe it. A broker that has just
-#: started denies every topic for a moment, and shows the end that it had noted seconds before it died.
+#: Seconds for which the topic must be missing, or shorter than it was, before that counts. A broker that has just
+#: started knows no topic for a moment, and shows the end that it had stored seconds before it died.
 _GONE_AFTER = 10.0
 
-#: Seconds between two looks whether it is there again.
+#: Seconds between two requests whether it is there again.
 _LOOK_AGAIN = 0.2
 
-#: Seconds that an idle producer is kept.
+#: Seconds for which an idle producer is kept.
 _KEEP_PRODUCER = 10.0
 
-#: Seconds that closing waits for a read or a change that has begun.
+#: Seconds for which closing waits for a read or a change that has begun.
 _CLOSE_WAIT = 1.0
 
-#: Seconds between two looks for Ctrl-C while reading.
+#: Seconds between two checks for Ctrl-C while reading.
 _SLICE = 0.1
 
 
 class _Lost(Exception):
-    """Another writer came in between, or the answer was lost: read again and decide anew."""
+    """Another writer came first, or the answer was lost: the change is decided anew."""
 
     def __init__(self, cause: PubSubError) -> None:
         super().__init__(cause.message)
@@ -119,7 +119,7 @@ class _Lost(Exception):
 
 
 class CatalogLog:
-    """Keys and values of the catalog's topic."""
+    """The keys and values of the catalog's topic."""
 
     def __init__(
         self, handles: ClientFactory, admin: KafkaAdmin, *, create: bool, topic: str = CATALOG_TOPIC
@@ -135,7 +135,7 @@ class CatalogLog:
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
         self._used = 0.0
-        # What was read so far, up to `_next`. Empty: nothing stored, or not read yet.
+        # The values that were read so far, up to `_next`. Empty: nothing stored, or not read yet.
         self._values: dict[str, bytes] = {}
         self._next = 0
         self._read_at = 0.0
@@ -143,11 +143,11 @@ class CatalogLog:
         self._topic_id = ""
         # `close` is running, or has given up waiting for a thread that reads or writes.
         self._closing = False
-        # Since when it ends before `_next`; None: it doesn't.
+        # Since when the topic ends before `_next`; None: it doesn't.
         self._shrunk_at: float | None = None
 
     def values(self) -> Mapping[str, bytes]:
-        """The latest value of each key; empty while there is no catalog."""
+        """Returns the latest value of each key; empty while there is no catalog."""
         self._handles.check()
         with self._lock:
             self._let_go_of_idle_producer()
@@ -201,10 +201,10 @@ class CatalogLog:
         except KafkaException as failure:
             self._drop_producer(failed=True)
             error = error_of(failure)
-            told = explain(failure, doing, self._handles.address, self._trouble)
+            explained = explain(failure, doing, self._handles.address, self._trouble)
             if error.code() in FENCED | TRANSIENT or error.retriable() or error.txn_requires_abort():
-                raise _Lost(told) from None
-            raise told from None
+                raise _Lost(explained) from None
+            raise explained from None
 
     def _begin_writing(self) -> Producer:
         if self._producer is None:
@@ -296,7 +296,7 @@ class CatalogLog:
         self._read_at = now
 
     def _found_again(self) -> bool:
-        """Tells whether the topic was only denied for a moment and can be read again; if not, it has been deleted."""
+        """Returns whether the topic was missing for a moment only and can be read again; if not, it was deleted."""
         until = time.monotonic() + _GONE_AFTER
         while time.monotonic() < until:
             time.sleep(_LOOK_AGAIN)
@@ -354,7 +354,7 @@ class CatalogLog:
             consumer.pause([partition])
 
     def _end_of(self, consumer: Consumer, partition: KafkaPartition, left: float) -> int:
-        """Under read_committed this is the last stable offset: nothing committed lies behind it."""
+        """Returns the last stable offset (the end under read_committed): no committed record lies behind it."""
         try:
             return consumer.get_watermark_offsets(partition, timeout=left)[1]
         except KafkaException as failure:
@@ -365,7 +365,7 @@ class CatalogLog:
             raise
 
     def _made_anew(self) -> bool:
-        """The topic ends before what was read of it: another one, or the same on a broker that has just started."""
+        """Returns whether a topic that ends before `_next` is another one: a broker that just started shows less."""
         if self._admin.topic(self._topic).topic_id != self._topic_id:
             return True
         now = time.monotonic()
@@ -381,7 +381,7 @@ class CatalogLog:
             if offset is None:
                 continue
             if error is not None:
-                # The end; what lies between the last record and it are the markers of transactions.
+                # The end; between the last record and it lie only markers of transactions.
                 self._next = max(self._next, offset)
                 continue
             self._next = offset + 1
@@ -410,7 +410,7 @@ def _settings_text() -> str:
 
 
 def unreadable(key: str, why: str) -> FailedPrecondition:
-    """A record that this version can't read."""
+    """Returns the error for a record that this version can't read."""
     return FailedPrecondition(
         f"the catalog's record {key!r} can't be read ({why}): it was written by a newer version or damaged; "
         "upgrade kafka_pubsub, or repair the record"

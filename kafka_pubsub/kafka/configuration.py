@@ -27,7 +27,7 @@ _READS = "subscriptions stand on it"
 _WRITES = "publishing without gaps or repeats stands on it"
 _OURS = "kafka_pubsub sets it"
 
-#: Settings that our promises stand on -> why they can't be set.
+#: Settings on which our promises depend -> why they can't be set.
 RULES: Mapping[str, str] = MappingProxyType(
     {
         "isolation.level": _READS,
@@ -81,7 +81,7 @@ class Configuration:
     def merged(
         self, defaults: Mapping[str, ConfigValue], rules: Mapping[str, ConfigValue]
     ) -> dict[str, ConfigValue]:
-        """The settings of one client."""
+        """Returns the settings of one client."""
         return {
             name: _plain(value)
             for name, value in {

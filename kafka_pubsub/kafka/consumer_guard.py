@@ -1,13 +1,13 @@
-"""A gate in front of a consumer that several threads call.
+"""A guard in front of a consumer that several threads call.
 
-It answers two limits of confluent-kafka (2.16):
+It is needed because of two limits of confluent-kafka (2.16):
 
 - Freeing a consumer while another thread is inside a call crashes the process. So the thread that frees it closes
-  the gate first, which waits for the calls inside.
+  the guard first, which waits for the calls inside.
 - Since 2.16 the client lets one thread at a time into a consumer: a commit waits until a `consume` of another thread
   returns, and for ever if that one is inside a rebalance callback that waits for the commit. librdkafka itself is
   thread-safe here. The client's asyncio variant passes its own barrier by a context variable that names the caller;
-  all calls through one gate set the same name. Where that variable doesn't exist there is no barrier.
+  all calls through one guard set the same name. Where that variable doesn't exist there is no barrier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CALLER: ContextVar[int] = getattr(cimpl, "_reentry_identity_var", ContextVar("n
 
 
 class ConsumerGuard:
-    """Lets calls in until it is closed; closing waits for those that are in."""
+    """Lets calls in until it is closed; closing waits for the calls inside."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -37,7 +37,7 @@ class ConsumerGuard:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """A call; `FailedPrecondition` once closed."""
+        """Lets a call in; raises `FailedPrecondition` once closed."""
         with self._changed:
             self.check()
             self._inside += 1
@@ -51,7 +51,7 @@ class ConsumerGuard:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Lets a call in without counting it, for the thread that closes the gate."""
+        """Lets a call in without counting it, for the thread that closes the guard."""
         # Any number will do that isn't 0 and that this consumer's callers share.
         token = _CALLER.set(id(self))
         try:
@@ -60,12 +60,12 @@ class ConsumerGuard:
             _CALLER.reset(token)
 
     def check(self) -> None:
-        """`FailedPrecondition` once closed."""
+        """Raises `FailedPrecondition` once closed."""
         if self.closed:
             raise FailedPrecondition("the stream's reader is closed; pull again for a new one")
 
     def close(self) -> None:
-        """No call gets in any more, and none is in any more."""
+        """Lets no further call in, and waits until the last one has left."""
         with self._changed:
             self.closed = True
             self._changed.wait_for(lambda: self._inside == 0)

@@ -1,4 +1,4 @@
-"""Where records and partitions are, in our words and in librdkafka's."""
+"""Converts partitions, offsets and commits between this package's types and librdkafka's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["committed_of", "kafka_partition", "name_of", "plain", "say_nothing",
 
 
 def kafka_partition(partition: TopicPartition, to: ReadFrom | Committed) -> KafkaPartition:
-    """A partition with an offset, and what goes with it, in librdkafka's words."""
+    """Returns librdkafka's partition with an offset, and with the metadata and epoch of a commit."""
     if isinstance(to, Committed):
         stored = to
     else:
@@ -25,13 +25,13 @@ def kafka_partition(partition: TopicPartition, to: ReadFrom | Committed) -> Kafk
 
 
 def committed_of(partition: KafkaPartition) -> Committed:
-    """What is stored of a partition, as librdkafka tells it."""
+    """Returns the commit of a partition that librdkafka has read."""
     offset = None if partition.offset == OFFSET_INVALID else partition.offset
     return Committed(offset, partition.metadata or "", partition.leader_epoch)
 
 
 def say_nothing(records: Sequence[Message], ends: dict[TopicPartition, int | None]) -> bool:
-    """Whether there are none, or only ends of logs, which are noted in `ends`: no caller waits for those."""
+    """Returns whether there are no records, or only ends of logs, which go to `ends`: no caller waits for these."""
     for record in records:
         error, where = record.error(), where_of(record)
         if error is None or error.code() != KafkaError._PARTITION_EOF:
@@ -42,16 +42,16 @@ def say_nothing(records: Sequence[Message], ends: dict[TopicPartition, int | Non
 
 
 def plain(partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
-    """Partitions in our words."""
+    """Returns partitions without offsets, in this package's type."""
     return [TopicPartition(each.topic, each.partition) for each in partitions]
 
 
 def where_of(record: Message) -> TopicPartition | None:
-    """The record's partition; None: it is an error that concerns none."""
+    """Returns the record's partition; None: it is an error that concerns no partition."""
     topic, partition = record.topic(), record.partition()
     return None if topic is None or partition is None or partition < 0 else TopicPartition(topic, partition)
 
 
 def name_of(partition: TopicPartition) -> str:
-    """For a person."""
+    """Returns the partition as a text for people."""
     return f"{partition.topic}[{partition.partition}]"

@@ -1,9 +1,9 @@
-"""librdkafka's and the broker's errors in our words.
+"""Translates the errors of librdkafka and of brokers into this package's errors.
 
 Rules
 1. A text says what the client was doing, what happened and what you can do about it. The name of Kafka's error code
    stands at the end, in brackets, so that you can search for it.
-2. The class tells the caller what can help: `BrokerUnavailable` and `DeadlineExceeded` pass by themselves (those
+2. The class says what can help: `BrokerUnavailable` and `DeadlineExceeded` pass by themselves (those
    in `TRANSIENT` within a second or so); the others need a change to the program, its config or the cluster.
 3. A code that isn't in the table is a `PubSubError`, never an exception of librdkafka's.
 """
@@ -28,7 +28,7 @@ from kafka_pubsub.errors import (
     ResourceExhausted,
 )
 
-#: What librdkafka puts around the reason: its own name for the broker, and how long it had taken.
+#: The text that librdkafka puts around the reason: its own name for the broker, and the time that it took.
 _NOISE = re.compile(
     r"^\S+/\S+: |Connect to (ipv[46]#)?\S+ failed: "
     r"| \(after \d+ms in state [A-Z_]+(, \d+ identical error\(s\) suppressed)?\)"
@@ -57,7 +57,7 @@ class _Meaning(NamedTuple):
 #: Errors about reaching a broker at all; librdkafka goes on trying by itself.
 CONNECTION = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE})
 
-#: Answers of a cluster that is about to be right: an election, a coordinator that moves or loads its state.
+#: Answers that pass by themselves: an election, a coordinator that moves or loads its state.
 TRANSIENT = frozenset(
     {
         KafkaError.BROKER_NOT_AVAILABLE,
@@ -77,7 +77,7 @@ TRANSIENT = frozenset(
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
-        # A broker that left the cluster's list while it was asked.
+        # The broker left the cluster's list during the request.
         KafkaError._DESTROY_BROKER,
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
@@ -86,7 +86,7 @@ TRANSIENT = frozenset(
 )
 
 #: Answers of a broker that isn't the partition's leader any more, or not yet. librdkafka remembers leaders, and some of
-#: its requests go to the remembered one until the metadata is asked for again.
+#: its requests go to the remembered one until the metadata is refreshed.
 STALE_LEADER = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
@@ -117,7 +117,7 @@ PARTITION_FATAL = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._UNKNOWN_PARTITION}
 )
 
-#: The group or the transaction coordinator no longer knows this client: another took its place.
+#: The group's or the transaction's coordinator no longer accepts this client: another one took its place.
 FENCED = frozenset(
     {
         KafkaError.FENCED_INSTANCE_ID,
@@ -257,7 +257,7 @@ _MEANINGS: Mapping[int, _Meaning] = {
     KafkaError.INVALID_MSG: _Meaning(PubSubError, _DAMAGED),
 }
 
-#: Codes whose own text names the culprit (a setting, a policy's reason), so it is quoted.
+#: Codes whose own text names the cause (a setting, a policy's reason), so it is quoted.
 _QUOTED = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -277,7 +277,7 @@ _QUOTED = frozenset(
 
 
 def error_of(failure: KafkaError | KafkaException) -> KafkaError:
-    """The `KafkaError` inside an exception of librdkafka's."""
+    """Returns the `KafkaError` inside an exception of librdkafka."""
     if isinstance(failure, KafkaError):
         return failure
     inner = failure.args[0] if failure.args else None
@@ -285,7 +285,7 @@ def error_of(failure: KafkaError | KafkaException) -> KafkaError:
 
 
 def is_transient(failure: BaseException) -> bool:
-    """Whether the same call is likely to work in a moment."""
+    """Returns whether the same call is likely to work in a moment."""
     if not isinstance(failure, KafkaException):
         return False
     error = error_of(failure)
@@ -309,22 +309,22 @@ def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
 
 
 def denied_topic(error: PermissionDenied, partitions: int, config: Mapping[str, str]) -> PermissionDenied:
-    """A topic that this client may not make; says how an operator makes it."""
+    """Returns the error for a topic that this client may not make; it says how an operator makes the topic."""
     counted = "1 partition" if partitions == 1 else f"{partitions} partitions"
     settings = "".join(f", {name}={value}" for name, value in config.items())
     return PermissionDenied(f"{error.message}, or have the topic made with {counted}{settings}")
 
 
 def unreachable(doing: str, address: str, trouble: KafkaError | None) -> PubSubError:
-    """No answer came; `trouble` is what librdkafka complained about, None: of nothing."""
+    """Returns the error for a missing answer; `trouble` is librdkafka's last complaint, None: there was none."""
     if trouble is None or trouble.code() in CONNECTION or trouble.code() == KafkaError._BAD_MSG:
         return BrokerUnavailable(f"no broker answers at {address} ({_reason(trouble)}): {_LOOK}")
     return translate(trouble, f"{doing} at {address}")
 
 
 def _reason(trouble: KafkaError | None) -> str:
-    """Says why no broker could be reached, in a few words."""
-    # "1/1 brokers are down" names no reason, so none was known: something takes connections and says nothing.
+    """Returns why no broker could be reached, in a few words."""
+    # "1/1 brokers are down" names no reason, so none is known: something takes connections and doesn't answer.
     if trouble is None or trouble.code() == KafkaError._ALL_BROKERS_DOWN:
         return "no answer"
     said = _NOISE.sub("", trouble.str()).strip()

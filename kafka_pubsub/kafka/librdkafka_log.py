@@ -5,11 +5,11 @@ Rules
    once in `REPEAT_AFTER` seconds with a count; the repeats go to DEBUG.
 2. A connection that breaks is a warning, not an error: librdkafka connects again by itself, and a call that fails
    because of it reports that to its caller.
-3. A refused transaction or a fenced producer is a warning too (librdkafka says CRITICAL): mostly we fenced it
-   ourselves, and the transaction's outcome says what it means.
+3. A refused transaction or a fenced producer is a warning too (librdkafka says CRITICAL): mostly this client has
+   fenced it, and the transaction's outcome reports what it means.
 4. A coordinator that is just being found or loaded, as on any fresh broker, is asked again: that is information.
-5. librdkafka complains when a setting belongs to another kind of client, or is experimental. We hand the user's
-   settings to all kinds on purpose, and tried the one experimental one that we use, so that goes to DEBUG.
+5. librdkafka complains when a setting belongs to another kind of client, or is experimental. The user's
+   settings go to all kinds on purpose, and the one experimental setting in use was tried, so this goes to DEBUG.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _NUMBERS = re.compile(r"\d+")
 _ON_PURPOSE = re.compile(
     r"is a (producer|consumer) property and will be ignored|enable\.gapless\.guarantee is experimental"
 )
-#: Whatever stands behind these lines is reported by the call, the delivery or the transaction that it hurts.
+#: The call, the delivery or the transaction that suffers from these reports it itself.
 _TOLD_BY_A_CALL = frozenset({"FAIL", "ERROR", "FATAL", "TXNERR", "ADDPARTS", "ADDOFFSETS"})
 
 
 class LibrdkafkaLog:
-    """Stands where librdkafka's Python client wants a logger: it calls `log` only."""
+    """Takes the place of a logger in librdkafka's Python client, which calls `log` only."""
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger(LOGGER_NAME)
         self._lock = threading.Lock()
-        # Line without its numbers -> when it was last shown, and how often it was swallowed since.
+        # Line without its numbers -> when it was last shown, and how often it was suppressed since.
         # Empty: nothing logged yet.
         self._shown: dict[str, tuple[float, int]] = {}
 
     def log(self, level: int, pattern: str, facility: str, client: str, text: str) -> None:
-        """One line of librdkafka's."""
+        """Logs one line of librdkafka."""
         level = self._level(level, facility, text)
         if level <= logging.DEBUG:
             self._logger.log(level, pattern, facility, client, text)
@@ -72,7 +72,7 @@ class LibrdkafkaLog:
         return level
 
     def _admit(self, line: str, now: float) -> int | None:
-        """None for a repeat; else how many repeats were swallowed before this line."""
+        """Returns None for a repeat; else how many repeats were suppressed before this line."""
         with self._lock:
             last, swallowed = self._shown.get(line, (None, 0))
             if last is not None and now - last < REPEAT_AFTER:

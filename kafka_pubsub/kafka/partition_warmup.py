@@ -1,16 +1,16 @@
-"""Sees to it that a partition has acknowledged something of a producer before keyed messages may be pipelined to it.
+"""Makes sure that a partition has acknowledged a producer's message before keyed messages are pipelined to it.
 
 Theory (tried on Kafka 4.3): a broker checks a producer's sequence numbers only once it knows the producer. Of the
-first batches that a new producer pipelines to a partition the first may be refused and the second stored, whatever
-librdkafka is told: a gap. Once one batch is acknowledged, everything behind a refused one is refused as well.
+first batches that a new producer pipelines to a partition the first may be refused and the second stored, with every
+setting of librdkafka: a gap. Once one batch is acknowledged, everything behind a refused one is refused as well.
 
 Rules
-1. Of a partition that hasn't acknowledged anything yet one keyed message is on its way, alone; the others wait here,
-   in the order of their appends. Its report sends or fails them; only then is anything opened (`open`, `all_open`),
-   because what is open takes no lock and would overtake them.
-2. The number of partitions is asked for after the topic's first acknowledged message; until then the whole topic
+1. To a partition that hasn't acknowledged anything yet only one keyed message is sent; the others wait here, in the
+   order of their appends. Its report sends or fails them; only then are keys opened (`open`, `all_open`), because
+   messages of open keys take no lock and would overtake them.
+2. The number of partitions is requested after the topic's first acknowledged message; until then the whole topic
    counts as one partition.
-3. A broker forgets a producer that it hasn't heard from for a day (`producer.id.expiration.ms`), so after
+3. A broker forgets a producer that has sent nothing for a day (`producer.id.expiration.ms`), so after
    `PRIMED_FOR_S` everything begins anew; that costs a partition one round trip.
 4. A message without a key has no order to lose and isn't held.
 """
@@ -29,7 +29,7 @@ __all__ = ["NOT_SENT", "PRIMED_FOR_S", "Held", "PartitionWarmup", "Report"]
 #: Seconds; a twenty-fourth of the time after which a stock broker forgets a producer.
 PRIMED_FOR_S = 3600.0
 
-# Keys whose partition we looked up. Beyond that they are looked up again: about 3 us each, and bounded memory.
+# Keys whose partition is remembered. Beyond that they are computed again: about 3 us each, and bounded memory.
 _KNOWN_KEYS = 100_000
 
 # Stands for the whole topic while its number of partitions is unknown.
@@ -37,7 +37,7 @@ _WHOLE_TOPIC = -1
 
 Report = Callable[[object, StoredRecord], None]
 
-#: The error of those that waited behind a failed message.
+#: The error of messages that waited behind a failed message.
 NOT_SENT = "a message before this one failed, so this one wasn't sent; it isn't in the topic"
 
 
@@ -58,15 +58,15 @@ class Held:
         self.report = report
 
     def topic(self) -> str:
-        """Where it was to go."""
+        """The topic that it was for."""
         return self._topic
 
     def partition(self) -> int | None:
-        """None: it isn't stored."""
+        """None, because it isn't stored."""
         return None
 
     def offset(self) -> int | None:
-        """None: it isn't stored."""
+        """None, because it isn't stored."""
         return None
 
     def key(self) -> bytes:
@@ -82,18 +82,18 @@ class Held:
         return None if self._headers is None else list(self._headers)
 
     def timestamp(self) -> tuple[int, int]:
-        """Not available: it isn't stored."""
+        """Not available, because it isn't stored."""
         return (0, 0)
 
     def leader_epoch(self) -> None:
-        """None: it isn't stored."""
+        """None, because it isn't stored."""
 
     def __len__(self) -> int:
         return len(self._value or b"")
 
 
 class _Topic:
-    """What is known of a topic's partitions."""
+    """The state of a topic's partitions."""
 
     __slots__ = ("known", "partitions", "primed", "waiting")
 
@@ -101,7 +101,7 @@ class _Topic:
         self.partitions: int | None = None
         self.primed: set[int] = set()
         self.known: set[bytes] = set()
-        # Partition -> what waits behind its first message. An entry exists while that one is on its way.
+        # Partition -> the messages behind its first one. An entry exists while the first one is unanswered.
         self.waiting: dict[int, deque[Held]] = {}
 
     def place(self, key: bytes) -> int:
@@ -115,8 +115,8 @@ class PartitionWarmup:
     """The partitions that one producer may pipeline keyed messages to.
 
     `open` is for the writer's fast path: for each topic the keys that may go straight to the producer, or None
-    when all may. `send` is the producer; `count` asks for a topic's number of partitions, None if it can't tell;
-    `all_open` is told when all partitions of a topic become open, and when that ends.
+    when all may. `send` is the producer; `count` returns a topic's number of partitions, or None if that isn't known;
+    `all_open` is called when all partitions of a topic become open, and when that ends.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class PartitionWarmup:
 
     @property
     def held(self) -> int:
-        """How many messages wait here."""
+        """The number of messages that wait here."""
         with self._lock:
             return sum(len(queue) for topic in self._topics.values() for queue in topic.waiting.values())
 
     def admit(self, message: Held) -> None:
-        """Sends the message or keeps it back. What `send` raises comes through, and nothing is kept then."""
+        """Sends the message or keeps it back. If `send` raises, the error goes to the caller and nothing is kept."""
         with self._lock:
             self._admit(message)
 
@@ -167,7 +167,7 @@ class PartitionWarmup:
         return topic
 
     def _first(self, message: Held, place: int, error: object, record: StoredRecord) -> None:
-        # The report first: it pauses the key, if it must, before the fate of those behind is decided.
+        # The report first: it pauses the key, if it must, before the messages behind it are sent or failed.
         message.report(error, record)
         if error is None and place == _WHOLE_TOPIC:
             # A request can't be made inside a report: the Python client aborts the process.
@@ -176,7 +176,7 @@ class PartitionWarmup:
             self._release(message.topic(), place, error is None, record.partition(), None)
 
     def learn(self) -> None:
-        """Asks for the partitions of new topics; to be called after reports have run."""
+        """Requests the partitions of new topics; call it after reports have run."""
         while self._to_learn:
             name, acknowledged = self._to_learn.popleft()
             self._release(name, _WHOLE_TOPIC, True, acknowledged, self._count(name))
@@ -184,7 +184,7 @@ class PartitionWarmup:
     def _release(
         self, name: str, place: int, stored: bool, acknowledged: int | None, partitions: int | None
     ) -> None:
-        """The first message of a place was reported: sends or fails those behind it."""
+        """Sends or fails the messages behind a partition's first one, which was reported."""
         failed: list[Held] = []
         with self._lock:
             topic = self._topics[name]
@@ -209,7 +209,7 @@ class PartitionWarmup:
             topic.primed.add(acknowledged)
 
     def _follow(self, topic: _Topic, message: Held) -> bool:
-        """Whether it could be sent or kept; if not, those behind it can't either."""
+        """Sends or keeps a message; False: it can't, and neither can those behind it."""
         try:
             if topic.place(message.key()) in topic.primed:
                 self._send(message, message.report)  # and its key stays unknown: more of it may follow
@@ -220,7 +220,7 @@ class PartitionWarmup:
         return True
 
     def expire(self) -> None:
-        """Begins anew with every topic of which nothing waits."""
+        """Begins anew with every topic that has no waiting message."""
         with self._lock:
             for name, topic in self._topics.items():
                 if not topic.waiting:
@@ -230,14 +230,14 @@ class PartitionWarmup:
                     self._all_open(name, False)
 
     def forget(self, name: str) -> None:
-        """Begins anew with a topic whose partitions have changed; nothing of it may be waiting."""
+        """Begins anew with a topic whose partitions have changed; no message of it may be waiting."""
         with self._lock:
             if self._topics.pop(name, None) is not None:
                 self.open.pop(name, None)
                 self._all_open(name, False)
 
     def fail_all(self) -> None:
-        """Reports everything that waits here as not sent."""
+        """Reports all messages that wait here as not sent."""
         with self._lock:
             queues = [queue for topic in self._topics.values() for queue in topic.waiting.values()]
             lost = [message for queue in queues for message in queue]

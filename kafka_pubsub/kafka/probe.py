@@ -1,8 +1,8 @@
-"""Tells an address where nothing is from a broker that takes its time.
+"""Distinguishes an address without a broker from a broker that is slow.
 
 Theory. librdkafka reports a connection that was refused, and nothing at all while it connects, greets or logs in. So
-an address that swallows packets looks like a broker at the other end of the world. A plain TCP connection tells them
-apart: it takes one round trip, and the operating system of a busy machine answers for the broker.
+an address that drops packets looks like a broker that is far away. A plain TCP connection distinguishes them: it takes
+one round trip, and the operating system of a busy machine answers for the broker.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PORT = 9092
 
 
 def takes_connections(addresses: str) -> bool:
-    """Whether anything takes TCP connections at one of these addresses (`host:port`, several with commas)."""
+    """Returns whether one of these addresses (`host:port`, several with commas) takes TCP connections."""
     answers: SimpleQueue[bool] = SimpleQueue()
     places = addresses.split(",")
-    for place in places:  # daemons: a look for a host name may take long, and can't be stopped
+    for place in places:  # daemons: resolving a host name may take long, and can't be stopped
         threading.Thread(target=_try, args=(place, answers), name="kafka_pubsub-probe", daemon=True).start()
     end = time.monotonic() + _SECONDS
     with contextlib.suppress(Empty):

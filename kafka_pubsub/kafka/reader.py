@@ -1,24 +1,24 @@
 """A member of a consumer group that reads committed records.
 
-Theory: librdkafka keeps a queue of fetched records and of events (rebalance, errors); `read` drains it and runs our
-listener for the events. Three things about that queue are not obvious:
+Theory: librdkafka keeps a queue of fetched records and of events (rebalance, errors); `read` drains it and runs the
+listener for the events. Three properties of that queue are not obvious:
 
-- A read takes several calls, and a rebalance may come in the middle: then records of an assignment that is over are
-  already in hand. Handing them out after the listener was told would leave a hole in the next assignment. So a read
-  in which the assignment changed hands out nothing of the partitions concerned, and those that came start again at
-  the offset that the listener gave. (Inside one call librdkafka 2.16 sees to it itself; we don't rely on that.)
-- An exception inside a callback makes librdkafka's client throw away the batch. Ours never raise: what the listener
-  raised is kept, the group is answered (with nothing), and `read` raises it.
+- A read takes several calls, and a rebalance may come in the middle: then the read has records of an assignment that
+  is over. Returning them after the listener was called would leave a hole in the next assignment. So a read in which
+  the assignment changed returns no records of the partitions concerned, and partitions that came start again at the
+  offset that the listener gave. (Inside one call librdkafka 2.16 does that itself; this module doesn't rely on it.)
+- An exception inside a callback makes librdkafka's client drop the batch. So the callbacks never raise: an exception
+  of the listener is kept, the group gets its answer (with no partitions), and `read` raises the exception.
 - Under the protocol `consumer` librdkafka assigns in steps (incremental), under classic `range` as a whole (eager).
 
 Rules
 1. One thread reads (`read`, `seek`, `pause`, `resume`); `commit`, `committed` and `log_range` may come from others,
-   also while a listener's method runs. After `close` they are `FailedPrecondition`; a close waits for those running.
-   What the group gives us while we leave it is declined, and the listener isn't told.
+   also while a listener's method runs. After `close` they raise `FailedPrecondition`; a close waits for running calls.
+   Partitions that the group assigns during a close are declined, and the listener isn't called.
 2. `failed(partition, error, fatal)`: fatal means that waiting won't help: that partition (or, without one, this
-   reader) won't read on. The same trouble is told once a second, not 20 times.
+   reader) won't read on. The same error is reported once a second, not 20 times.
 3. A commit's answer is by partition. `BrokerUnavailable` and `DeadlineExceeded`: unknown or not now, commit again.
-   `FailedPrecondition`: the group gave our place away, the commit wasn't stored.
+   `FailedPrecondition`: the group has ended this membership, and the commit wasn't stored.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ _LOGGER = logging.getLogger("kafka_pubsub.reader")
 
 _T = TypeVar("_T")
 
-#: Seconds. `committed()` is asked at every assignment, inside a rebalance, which the group waits for.
+#: Seconds. `committed()` runs at every assignment, inside a rebalance, and the group waits for it.
 _COMMITTED_DEADLINE = 30.0
 
 #: Seconds for a close: it takes milliseconds if the broker answers; the rest is time for a broker to come back.
 _CLOSE_DEADLINE = 15.0
 
-#: Seconds that `close` gives the group to take our partitions back before it leaves without; and between two looks.
+#: Seconds for which `close` waits until the group has revoked the partitions; and between two checks.
 _REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.05
 
-#: Seconds between two looks for a newer epoch: a transaction that was refused for an old one is sent again soon.
+#: Seconds between two checks for a newer epoch: a transaction that was refused for an old one is sent again soon.
 _EPOCH_EVERY = 0.5
 
-#: Seconds between two reports of the same trouble.
+#: Seconds between two reports of the same error.
 _REPORT_EVERY = 1.0
 
 
@@ -103,26 +103,26 @@ class KafkaLogReader(LogReader):
             handles.address,
             self._trouble,
         )
-        # Whether we leave the group for good: what it gives us then is declined.
+        # Whether this reader leaves the group for good: partitions that it gets then are declined.
         self._leaving = False
         # Held by `read`, so that a `close` from another thread waits for it to return.
         self._reading = threading.Lock()
-        # Whether no broker at all could be reached when last heard of.
+        # Whether no broker could be reached, by the last report.
         self._down = False
         self._listener: RebalanceListener | None = None
-        # What is ours now, with where it started; None: assigned, and left out by the listener. Empty: nothing.
+        # The assigned partitions, with their start; None: the listener left it out. Empty: none are assigned.
         self._assigned: dict[TopicPartition, ReadFrom | None] = {}
-        # Whether the group counts us as a member, as far as we were told.
+        # Whether this reader is a member of the group, by the last callback.
         self._joined = False
-        # Our place in the group, as of the last assignment or rise of the epoch; None: none, or it was taken from us.
+        # The membership, as of the last assignment or rise of the epoch; None: there is none, or it was ended.
         self._membership: Membership | None = None
-        # When to look for a newer epoch (monotonic seconds).
+        # When to check for a newer epoch (monotonic seconds).
         self._epoch_at = 0.0
-        # What came or went during the read that is running. Empty in between.
+        # The partitions that came or went during the running read. Empty in between.
         self._moved: set[TopicPartition] = set()
-        # What a listener raised, until `read` raises it.
+        # The exception of a listener, until `read` raises it.
         self._raised: BaseException | None = None
-        # Where the log ended when its end was last told.
+        # Where the log ended when its end was last reported.
         self._ends: dict[TopicPartition, int | None] = {}
         self._throttle = Throttle(_REPORT_EVERY)
 
@@ -140,7 +140,7 @@ class KafkaLogReader(LogReader):
             )
 
     def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
-        """Up to `max_records`, waiting up to `timeout` seconds for the first."""
+        """Returns up to `max_records`, and waits up to `timeout` seconds for the first."""
         self._handles.check()
         with self._reading, self._calls.one():
             if self._incremental and self._membership is not None:
@@ -165,7 +165,7 @@ class KafkaLogReader(LogReader):
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> Mapping[TopicPartition, Committed]:
-        """All of them in one request; waits while a transaction with their offsets is open."""
+        """Returns the stored positions, in one request; waits while a transaction with their offsets is open."""
         wanted = [KafkaPartition(*each) for each in partitions]
 
         def answers(left: float) -> Mapping[TopicPartition, Committed]:
@@ -190,7 +190,7 @@ class KafkaLogReader(LogReader):
         return self._admin.unstable_offsets(self._group, partitions)
 
     def membership(self) -> Membership | None:
-        """Our place in the group as of the last assignment or rise of the epoch."""
+        """Returns the membership as of the last assignment or rise of the epoch."""
         return self._membership
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
@@ -200,7 +200,7 @@ class KafkaLogReader(LogReader):
         self._commits.begin(positions, answered)
 
     def unanswered(self) -> bool:
-        """Whether a commit is in hand."""
+        """Returns whether a commit is unanswered."""
         return self._commits.busy
 
     def settle(self) -> bool:
@@ -208,31 +208,31 @@ class KafkaLogReader(LogReader):
         return self._commits.settle()
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The first offset still stored, and the next one to be written."""
+        """Returns the first stored offset, and the next one to be written."""
         return self._admin.log_range(partition)
 
     def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The same of many, in two requests to each leader."""
+        """Returns the ranges of many partitions, with two requests to each leader."""
         return self._admin.log_ranges(partitions)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The next offset to be written of each, open transactions included."""
+        """Returns the next offset to be written of each, open transactions included."""
         return self._admin.high_watermarks(partitions)
 
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
-        """Everything below them was read or never can be; they pass markers once librdkafka says "end"."""
+        """Returns positions below which every record was read; they pass markers once librdkafka reports the end."""
         with self._calls.one():
             mine = [each for each in partitions if self._assigned.get(each) is not None]
             return self._positions(mine)
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
-        """Returns those whose end librdkafka reported at the present position."""
+        """Returns the partitions whose end librdkafka reported at the present position."""
         return {
             place for place, at in self.positions(partitions).items() if at.offset == self._ends.get(place)
         }
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
-        """The next record read of the partition is the first from there on."""
+        """Sets the offset from which the partition's next record is read."""
         with self._calls.one():
             try:
                 self._consumer.seek(kafka_partition(partition, to))
@@ -241,24 +241,24 @@ class KafkaLogReader(LogReader):
             self._assigned[partition] = to
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stops reading these partitions; ignores those that aren't ours any more."""
+        """Stops reading these partitions; ignores those that aren't assigned any more."""
         with self._calls.one():
             self._switch(self._consumer.pause, partitions, "pause")
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Resumes reading; ignores partitions that aren't ours any more or were assigned without a position."""
+        """Resumes reading; ignores partitions that aren't assigned any more, or were assigned without a position."""
         mine = [each for each in partitions if self._assigned.get(each) is not None]
         with self._calls.one():
             self._switch(self._consumer.resume, mine, "resume")
             # A fetcher that found nothing to fetch sleeps for up to a second, and resuming doesn't wake it; a seek
-            # to where we are does (tried: 700 ms and 3 ms).
+            # to the present position does (700 ms and 3 ms).
             for where, position in self._positions(mine).items():
                 # librdkafka knows no position from a seek to the next record; another resume may come before that.
                 self._assigned[where] = position
                 self._start_again(where, position)
 
     def close(self) -> None:
-        """Gives the partitions back (`revoked`), waits for running commits, leaves the group."""
+        """Gives up the partitions (`revoked`), waits for running commits, and leaves the group."""
         if self._calls.closed:
             return
         try:
@@ -296,7 +296,7 @@ class KafkaLogReader(LogReader):
                 self._handles.leave_group(self._consumer)
 
     def _wait(self, max_records: int, timeout: float) -> list[Message]:
-        """Waiting for many would wait for all of them: waits for one, then takes what came with it."""
+        """Waits for one record, then takes those that came with it: a wait for many would wait for all of them."""
         end = time.monotonic() + timeout
         records = self._consumer.consume(1, timeout)
         while records and say_nothing(records, self._ends) and (left := end - time.monotonic()) > 0:
@@ -314,11 +314,11 @@ class KafkaLogReader(LogReader):
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         if self._leaving:
-            # A rebalance ended just now. Not answered, the client would take what is offered.
+            # A rebalance ended just now. Without an answer the client would take the partitions.
             self._answer(consumer, [])
             return
         self._joined = True
-        # Asked for later it could be a newer one, under which the broker lets us commit what is another's by then.
+        # Later it could be a newer one, under which the broker would accept commits of another member's partitions.
         self._membership = membership_of(consumer, self._group)
         mine = plain(partitions)
         starts = self._tell(lambda listener: listener.assigned(mine)) or {}
@@ -352,7 +352,7 @@ class KafkaLogReader(LogReader):
         self._tell(lambda listener: listener.lost(mine))
 
     def _held(self, partitions: Sequence[KafkaPartition]) -> list[TopicPartition]:
-        """Those of them that the listener knows of: the others were declined."""
+        """Returns the partitions that the listener knows of: the others were declined."""
         return [each for each in plain(partitions) if each in self._assigned]
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
@@ -376,13 +376,13 @@ class KafkaLogReader(LogReader):
             raise raised
 
     def _without_moved(self, records: list[Message]) -> list[Message]:
-        """Drops what a change of assignment made doubtful, and has it fetched again if it is still ours."""
+        """Drops records of partitions that came or went, and has them fetched again if they are still assigned."""
         moved, self._moved = self._moved, set()
         kept, again = [], set()
         for record in records:
             where = where_of(record)
             start = None if where is None else self._assigned.get(where)
-            # An error is told once only. If it is of the assignment that is over, it is told for nothing.
+            # An error comes once only. If it is of the assignment that is over, reporting it does no harm.
             if where is None or where not in moved or (start is not None and record.error() is not None):
                 kept.append(record)
             elif start is not None:
@@ -392,7 +392,7 @@ class KafkaLogReader(LogReader):
         return kept
 
     def _positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
-        """Where the next record of each will come from."""
+        """Returns the position of each partition's next record."""
         if not partitions:
             return {}
         found = self._consumer.position([KafkaPartition(*each) for each in partitions])
@@ -424,12 +424,12 @@ class KafkaLogReader(LogReader):
             self._report(None, code, translate(error, f"group {self._group!r}"), fatal=False)
             return
         self._trouble.note(error)
-        # One broker of several hanging up is everyday life; only with none left is it worth telling.
+        # One broker of several may close a connection at any time; only with none left is it reported.
         self._down = self._down or code == KafkaError._ALL_BROKERS_DOWN
         if self._down or code == KafkaError._RESOLVE:
             last = self._trouble.last or error
-            told = unreachable(f"group {self._group!r}", self._handles.address, last)
-            self._report(None, KafkaError._ALL_BROKERS_DOWN, told, fatal=False)
+            cause = unreachable(f"group {self._group!r}", self._handles.address, last)
+            self._report(None, KafkaError._ALL_BROKERS_DOWN, cause, fatal=False)
 
     def _report_records(self, records: Sequence[Message]) -> None:
         for record in records:
@@ -438,9 +438,9 @@ class KafkaLogReader(LogReader):
                 continue
             where = where_of(record)
             if say_nothing([record], self._ends):
-                continue  # an end is no trouble
+                continue  # an end is no error
             if where not in self._assigned:
-                # What concerns a whole topic comes with the number of a partition that means nothing.
+                # An error of a whole topic comes with a partition's number that means nothing.
                 where = None
             doing = f"group {self._group!r}" if where is None else f"read of {name_of(where)}"
             if where is None and record.topic():
@@ -482,7 +482,7 @@ class KafkaLogReader(LogReader):
     def _give_back(self) -> None:
         if not self._assigned:
             return
-        # Pausing drops what was prefetched, so that the event we wait for is next in the queue.
+        # Pausing drops prefetched records, so that the awaited event is next in the queue.
         self._consumer.pause([KafkaPartition(*each) for each in self._assigned])
         self._consumer.unsubscribe()
         end = time.monotonic() + _REVOKE_DEADLINE

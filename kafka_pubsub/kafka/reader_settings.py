@@ -15,10 +15,10 @@ _DEFAULTS: Mapping[str, ConfigValue] = {
     "fetch.queue.backoff.ms": 5,
     # Kilobytes of prefetched records in this process, all partitions together; on top of FlowControl.max_bytes.
     "queued.max.messages.kbytes": 16_384,
-    # Records a partition that librdkafka tries to have ready; the bound in kilobytes above is what limits.
+    # Records a partition that librdkafka tries to have ready; the limit in kilobytes above is the effective one.
     "queued.min.messages": 10_000,
     # Milliseconds. A partition that is assigned or resumed joins the next fetch, so an idle fetch must end soon; but
-    # each costs both sides something, and they are most of what an idle subscription costs.
+    # each fetch costs processor time here and at the broker, and is most of the cost of an idle subscription.
     "fetch.wait.max.ms": 500,
     # Bytes of one answer: it is held beside the queue, so it counts twice.
     "fetch.max.bytes": 16 * 1024 * 1024,
@@ -36,7 +36,7 @@ _RULES: Mapping[str, ConfigValue] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
-    # The end of a log is told when an idle fetch comes back empty; only so does the position pass markers.
+    # librdkafka reports the end of a log when an idle fetch returns nothing; only then does the position pass markers.
     "enable.partition.eof": True,
 }
 
@@ -44,7 +44,7 @@ _RULES: Mapping[str, ConfigValue] = {
 def reader_settings(
     group: str, member: str, group_protocol: str
 ) -> tuple[Mapping[str, ConfigValue], Mapping[str, ConfigValue]]:
-    """Defaults and rules of one member."""
+    """Returns the defaults and the fixed settings of one member."""
     rules = {**_RULES, "group.id": group, "client.id": member, "group.protocol": group_protocol}
     if group_protocol == "consumer":
         return _DEFAULTS, {**rules, "group.remote.assignor": "range"}

@@ -1,14 +1,14 @@
 """Reads single records again, by a consumer that belongs to no group.
 
 Theory: all partitions that were ever asked for stay assigned and paused. For a fetch some are resumed, a seek of each
-says where, and what comes is looked through. A seek costs 2 to 4 ms, an assignment 20 to 100 (tried), so offsets near
-each other are read in one go and only far ones are sought.
+sets the offset, and the records that come are searched. A seek costs 2 to 4 ms, an assignment 20 to 100, so offsets
+near each other are read in one go and only far ones are sought.
 
 Rules
-1. What lies between two offsets in the log's own order was looked at: an offset that was passed and not seen has no
-   record. The end of what a committed reader may see counts as seen; beyond it nothing is said.
+1. Records come in the log's order, so an offset that was passed and not seen has no record. The last stable offset
+   counts as seen; beyond it nothing is known.
 2. A position that is no longer stored is answered with the log's first offset (`earliest`). One beyond the log's end
-   would be, too: a record below what was sought, with nothing cut off, ends the fetch.
+   would be, too: a record below the offset that was sought, where the log lost no tail, ends the fetch.
 3. Between two fetches nothing is fetched: memory holds no more than one answer.
 """
 
@@ -40,7 +40,7 @@ _DEFAULTS: Mapping[str, ConfigValue] = {
     "fetch.queue.backoff.ms": 5,
     # Kilobytes of records that librdkafka reads ahead, on top of what a caller asks for.
     "queued.max.messages.kbytes": 4_096,
-    # Milliseconds. We only wait at the end of a log, and want to know that we are there.
+    # Milliseconds. Waits occur only at the end of a log, which should be reported soon.
     "fetch.wait.max.ms": 10,
     # Bytes of one answer; a few hundred neighbours of the record that was sought, usually not wanted.
     "fetch.message.max.bytes": 256 * 1024,
@@ -49,7 +49,7 @@ _DEFAULTS: Mapping[str, ConfigValue] = {
 }
 
 _RULES: Mapping[str, ConfigValue] = {
-    # Needed by librdkafka, never joined: partitions are assigned by hand.
+    # librdkafka needs a group; it is never joined, because partitions are assigned by hand.
     "group.id": "_kafka_pubsub.record-fetch",
     "client.id": "kafka_pubsub-record-fetch",
     "isolation.level": "read_committed",
@@ -68,12 +68,12 @@ _BATCH = 500
 #: Seconds without any answer after which the topic may be gone.
 _SILENCE = 1.0
 
-#: Seconds between two looks for Ctrl-C while waiting.
+#: Seconds between two checks for Ctrl-C while waiting.
 _SLICE = 0.1
 
 
 class KafkaRecordFetch(RecordFetch):
-    """A `RecordFetch`."""
+    """A `RecordFetch` over librdkafka."""
 
     def __init__(self, handles: ClientFactory, admin: KafkaAdmin) -> None:
         self._handles = handles
@@ -94,13 +94,13 @@ class KafkaRecordFetch(RecordFetch):
     def fetch(
         self, partition: TopicPartition, offsets: Sequence[int], max_bytes: int, timeout: float
     ) -> Fetched:
-        """The records at the offsets; see the port."""
+        """Returns the records at the offsets; see the port."""
         return self.fetch_all({partition: offsets}, max_bytes, timeout)[partition]
 
     def fetch_all(
         self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
     ) -> Mapping[TopicPartition, Fetched]:
-        """The same of many partitions at once."""
+        """Returns the records of many partitions at once."""
         searches = {place: _Search(offsets, max_bytes) for place, offsets in wanted.items()}
         with self._lock:
             consumer = self._ready()
@@ -117,12 +117,12 @@ class KafkaRecordFetch(RecordFetch):
     def lost_tails(
         self, read: Mapping[TopicPartition, LogEnd], timeout: float
     ) -> Mapping[TopicPartition, int]:
-        """The logs that lost something of what was read, and from where on."""
+        """Returns the logs that lost records that were read, each with the first lost offset."""
         self._handles.check()
         return find_lost_tails(self._handles, self._admin.log_ends(list(read)), read, timeout)
 
     def close(self) -> None:
-        """Lets go of the consumer."""
+        """Closes the consumer."""
         with self._lock:
             self._closed = True
             self._drop()
@@ -143,7 +143,7 @@ class KafkaRecordFetch(RecordFetch):
             self._handles.close_consumer(consumer)
 
     def _run(self, consumer: Consumer, searches: Mapping[TopicPartition, _Search], end: float) -> None:
-        """In each partition from the lowest wanted offset on, as long as the next one is near."""
+        """Reads each partition from its lowest wanted offset on, as long as the next one is near."""
         for search in searches.values():
             search.begin()
         places = {place: KafkaPartition(*place, search.start) for place, search in searches.items()}
@@ -180,7 +180,7 @@ def _unfinished(searches: Mapping[TopicPartition, _Search]) -> dict[TopicPartiti
 
 
 def _check_there(consumer: Consumer, places: Iterable[TopicPartition], seconds: float) -> None:
-    """`UNKNOWN_TOPIC_OR_PART` if one doesn't exist, which a partition that was assigned by hand never says."""
+    """Raises `UNKNOWN_TOPIC_OR_PART` if one doesn't exist, because a manual assignment never reports that."""
     for name in {place.topic for place in places}:
         topic = consumer.list_topics(name, max(seconds, _SLICE)).topics.get(name)
         numbers = {place.partition for place in places if place.topic == name}
@@ -195,7 +195,7 @@ def _look(record: Message, searches: Mapping[TopicPartition, _Search]) -> None:
     topic, partition = record.topic(), record.partition()
     search = searches.get(TopicPartition(topic or "", -1 if partition is None else partition))
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        # What concerns the whole topic comes with the number of a partition that means nothing.
+        # An error of the whole topic comes with a partition's number that means nothing.
         if error.code() not in TRANSIENT and any(place.topic == topic for place in searches):
             raise KafkaException(error)
     elif search is None:
@@ -208,7 +208,7 @@ def _look(record: Message, searches: Mapping[TopicPartition, _Search]) -> None:
 
 
 class _Search:
-    """What is wanted, what was found, and whether reading on is worth it."""
+    """The wanted and the found offsets of one partition, and whether reading on is worth it."""
 
     def __init__(self, offsets: Sequence[int], max_bytes: int) -> None:
         self._wanted = sorted(set(offsets))
@@ -218,22 +218,22 @@ class _Search:
         self._records: list[StoredRecord] = []
         self._missing: list[int] = []
         self.start = 0
-        #: Whether the run that was begun goes on.
+        #: Whether the present run of reads goes on.
         self.running = False
-        #: Whether nothing more can be found, or may be.
+        #: Whether the search is over.
         self.over = not self._wanted
 
     def begin(self) -> None:
-        """A run from the lowest wanted offset."""
+        """Begins a run of reads at the lowest wanted offset."""
         self.start = self._wanted[self._next]
         self.running = True
 
     def see(self, record: StoredRecord, offset: int) -> None:
-        """A record came."""
+        """Takes a record that was read."""
         if not self.running:
             return
         if offset < self.start:
-            # See rule 2: what was sought isn't there yet.
+            # See rule 2: the wanted record isn't stored yet.
             self._stop()
             return
         self._pass(offset)
@@ -243,13 +243,13 @@ class _Search:
             self.running = False
 
     def reach_end(self, offset: int) -> None:
-        """All below the offset were shown; what is above isn't visible yet."""
+        """Takes the last stable offset: all records below it were read, and none above is visible yet."""
         if self.running:
             self._pass(offset)
             self._stop()
 
     def found(self) -> Fetched:
-        """The answer as it stands."""
+        """Returns the answer so far."""
         return Fetched(tuple(self._records), tuple(self._missing))
 
     def _take(self, record: StoredRecord) -> None:
@@ -260,7 +260,7 @@ class _Search:
             self._stop()
 
     def _pass(self, offset: int) -> None:
-        """Whatever was wanted below it has no record."""
+        """Notes that wanted offsets below this one have no record."""
         upto = bisect.bisect_left(self._wanted, offset, lo=self._next)
         self._missing += self._wanted[self._next : upto]
         self._next = upto

@@ -1,7 +1,7 @@
-"""What a group has stored, asked from outside of it.
+"""Reads the offsets that a group has stored, from outside of the group.
 
-Theory. The question comes from a consumer that joins nothing: an answer "not the coordinator" kills the process when it
-meets an admin client (librdkafka 2.16: its callback of such answers wants a group).
+Theory. A consumer that joins no group makes the request: with an admin client the answer "not the coordinator" ends
+the process (librdkafka 2.16: its callback for such answers needs a group).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["stored_offsets"]
 def stored_offsets(
     handles: ClientFactory, deadline: float, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
 ) -> Mapping[TopicPartition, Committed]:
-    """The positions that are stored; `stable`: those of open transactions are waited for, not passed over."""
+    """Returns the stored positions; with `stable` it waits for those in open transactions."""
     trouble = Trouble()
     rules: dict[str, ConfigValue] = {
         "group.id": group,

@@ -1,12 +1,12 @@
-"""Finds logs that have lost their last records: those that only a leader had which is gone, or a disk that failed.
+"""Finds logs that have lost their last records, with the only leader or the disk that had them.
 
-Theory. A record has the epoch of the leader that took it. An offset with the epoch of the record before it says which
-log was read: the leader tells a consumer that begins there whether its own log is that one (KIP-320).
+Theory. A record has the epoch of the leader that took it. An offset with the epoch of the record before it identifies
+the log that was read: the leader reports to a consumer that begins there whether its own log is that one (KIP-320).
 
 Rules
-1. An offset below the log's start isn't looked at: retention deletes from there, and tells nothing.
-2. Without an epoch only the end of the log tells something: one that has grown again seems to be whole.
-3. While a log is led by the leader that was read, it loses nothing: one request tells that of all logs.
+1. An offset below the log's start isn't checked: retention deletes there, so it proves nothing.
+2. Without an epoch only the end of the log can show a loss: a log that has grown again seems to be whole.
+3. While the leader that was read leads a log, the log loses nothing: one request shows that for all logs.
 4. Where a log has lost something, trying ever lower offsets finds the first one that is lost.
 """
 
@@ -28,17 +28,17 @@ from kafka_pubsub.model import LogEnd, TopicPartition
 __all__ = ["find_lost_tails"]
 
 _DEFAULTS: Mapping[str, ConfigValue] = {
-    # Milliseconds. At the end of a log the answer is that it ends there.
+    # Milliseconds. At the end of a log the only answer is that end.
     "fetch.wait.max.ms": 10,
-    # Bytes. What comes isn't looked at.
+    # Bytes. The records that come aren't used.
     "fetch.message.max.bytes": 1024,
 }
 
 _RULES: Mapping[str, ConfigValue] = {
-    # Needed by librdkafka, never joined: partitions are assigned by hand.
+    # librdkafka needs a group; it is never joined, because partitions are assigned by hand.
     "group.id": "_kafka_pubsub.log-ends",
     "client.id": "kafka_pubsub-log-ends",
-    # What a cut has left of a transaction stays open: a reader of committed records would wait before it.
+    # A transaction that lost its end stays open: a reader of committed records would wait before it.
     "isolation.level": "read_uncommitted",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -46,11 +46,11 @@ _RULES: Mapping[str, ConfigValue] = {
     "enable.partition.eof": True,
 }
 
-#: What is told of partitions that have answered already, what passes by itself, and that the group, which is
-#: never joined, may not be joined.
+#: Events to ignore: those of partitions that have answered already, transient errors, and a refusal to join the
+#: group, which is never joined.
 _PASSING = TRANSIENT | PARTITION_FATAL | {KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
-#: Seconds between two looks for Ctrl-C while waiting.
+#: Seconds between two checks for Ctrl-C while waiting.
 _SLICE = 0.1
 
 
@@ -60,7 +60,7 @@ def find_lost_tails(
     read: Mapping[TopicPartition, LogEnd],
     timeout: float,
 ) -> Mapping[TopicPartition, int]:
-    """Of the logs that were read so far, those that have lost some of it, and the first offset that is lost.
+    """Returns the logs that have lost records that were read, each with the first lost offset.
 
     `ends`: where the logs end now.
     """
@@ -77,7 +77,7 @@ def find_lost_tails(
 def _asked(
     handles: ClientFactory, read: Mapping[TopicPartition, LogEnd], timeout: float
 ) -> Mapping[TopicPartition, int]:
-    """What the leaders say of these."""
+    """Returns what the leaders report for these logs."""
     trouble = Trouble()
     consumer = handles.consumer(_DEFAULTS, _RULES, trouble.note)
     try:
@@ -95,10 +95,10 @@ class _Search:
         self._end = end
 
     def find(self, read: Mapping[TopicPartition, LogEnd]) -> Mapping[TopicPartition, int]:
-        """All partitions go down together, so the number of requests doesn't grow with theirs."""
+        """Searches all partitions together, so that more partitions don't need more rounds of requests."""
         lost = self._refused(read)
         starts = {place: self._start(place) for place in lost}
-        # Of each: the highest offset that is known to be there still, and the lowest that isn't.
+        # For each: the highest offset that is known to be stored, and the lowest that is known to be lost.
         known = {
             place: (starts[place], read[place].offset) for place in lost if starts[place] < read[place].offset
         }
@@ -114,7 +114,7 @@ class _Search:
         return low
 
     def _refused(self, ends: Mapping[TopicPartition, LogEnd]) -> set[TopicPartition]:
-        """The partitions whose leader has another log than was read so far."""
+        """Returns the partitions whose leader has another log than the one that was read."""
         begin = [kafka_partition(place, end) for place, end in ends.items()]
         self._consumer.assign(begin)
         self._consumer.resume(begin)  # librdkafka remembers which were paused before
@@ -127,7 +127,7 @@ class _Search:
         return refused | self._answers(set(plain(there)))
 
     def _answers(self, waiting: set[TopicPartition]) -> set[TopicPartition]:
-        """Waits for something of each; returns those that can't be read from where they are."""
+        """Waits for an event of each; returns the partitions that can't be read from their offsets."""
         refused: set[TopicPartition] = set()
         while waiting:
             for record in self._consumer.consume(len(waiting), min(_SLICE, self._left())):

@@ -1,4 +1,4 @@
-"""Reports the same trouble once in a while, not each time that it comes."""
+"""Limits how often the same error is reported."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["Throttle"]
 
 
 class Throttle:
-    """Decides by trouble whether it is time to report it again."""
+    """Decides for each error whether it is time to report it again."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`seconds` must pass between two reports of the same trouble."""
+        """`seconds` must pass between two reports of the same error."""
         self._seconds, self._clock = seconds, clock
-        # Trouble -> when it was last reported. Empty: nothing was.
+        # Error -> when it was last reported. Empty: none was.
         self._reported: dict[Hashable, float] = {}
 
     def admit(self, trouble: Hashable, *, always: bool = False) -> bool:
-        """Whether to report it now; `always`: however lately it was reported."""
+        """Returns whether to report it now; with `always` in any case."""
         now, last = self._clock(), self._reported.get(trouble)
         if not always and last is not None and now - last < self._seconds:
             return False

@@ -1,24 +1,24 @@
 """Transactions over librdkafka's producer: records and a group's offsets, together or not at all.
 
-Theory: what a caller has to know afterwards is whether anything is stored. So every failure counts as before or after
-the request to commit. Before it, nothing is stored, nor ever will be, whatever else went wrong, because only this
+Theory: afterwards a caller has to know whether anything is stored. So every failure counts as before or after
+the request to commit. Before it, nothing is stored, nor ever will be, because only this
 writer could have committed. After it, without an answer, the outcome is unknown.
 
 Rules
-1. The commit is asked for only when every record was acknowledged and every offset taken. (librdkafka would
-   commit the records alone after `send_offsets_to_transaction` ran out of time: tried.)
-2. A producer whose transaction didn't end cleanly is thrown away; the next one takes the same id, which ends an open
-   transaction and fences requests that are still under way.
+1. The commit is requested only when every record was acknowledged and every offset accepted. (librdkafka would
+   commit the records alone after `send_offsets_to_transaction` ran out of time.)
+2. A producer whose transaction didn't end cleanly is discarded; the next one takes the same id, which ends an open
+   transaction and fences unanswered requests.
 3. A waiting `poll` stays below 0.2 s: above, the Python client calls on after a fatal error with the exception
    still set, and reports are lost.
-4. Every wait ends: a frozen broker costs `_DEADLINE` and the end of the request that is under way. librdkafka doesn't
+4. Every wait ends: a frozen broker costs `_DEADLINE` and the end of the unanswered request. librdkafka doesn't
    ensure that: when the group's coordinator leaves at the wrong moment, `send_offsets_to_transaction` never returns
-   (confluentinc/librdkafka#5456, #5511; seen in rolling restarts). So its calls are made on a thread that can be left
-   behind, with its producer, which is never touched again.
-5. Positions that come later are waited for when every record was acknowledged (`PositionsLater`), so a partition that
-   takes no records never holds up a position. An abort isn't over before the broker could write its end to each
+   (confluentinc/librdkafka#5456, #5511; seen in rolling restarts). So its calls are made on a thread that can be
+   abandoned together with its producer, which is never used again.
+5. The wait for positions that come later (`PositionsLater`) begins when every record was acknowledged, so a partition
+   that takes no records never holds up a position. An abort isn't over before the broker could write its end to each
    partition that the transaction touched, whatever `abort_transaction` says; until then the id can't write.
-6. A place in a group without a generation is never sent: the broker takes it for a commit from outside the group and
+6. A membership without a generation is never sent: the broker takes it for a commit from outside the group and
    doesn't fence it.
 """
 
@@ -57,10 +57,10 @@ __all__ = ["KafkaTransactions"]
 _log = logging.getLogger("kafka_pubsub.transactions")
 
 _DEFAULTS: Mapping[str, ConfigValue] = {
-    # Milliseconds. Offsets that a frozen coordinator doesn't answer to are waited for this long, and librdkafka takes
-    # no shorter limit for that call.
+    # Milliseconds. The wait for offsets that a frozen coordinator doesn't answer; librdkafka takes no shorter limit
+    # for that call.
     "socket.timeout.ms": 5_000,
-    # Milliseconds that a topic may be unknown before a record for it fails: a deleted topic should say so.
+    # Milliseconds that a topic may be unknown before a record for it fails: a deleted topic should fail soon.
     "topic.metadata.propagation.max.ms": 3_000,
 }
 
@@ -68,13 +68,13 @@ _RULES: Mapping[str, ConfigValue] = {
     "client.id": "kafka_pubsub-transactions",
     "enable.idempotence": True,
     "acks": "all",
-    # Milliseconds after which the broker ends what a killed process left open (it looks every 10 s), if no producer
+    # Milliseconds after which the broker ends a killed process's transaction (it checks every 10 s), if no producer
     # fences it before. A live one needs some 10 ms; a broker that restarts is back in about 5 s.
     "transaction.timeout.ms": 10_000,
-    # Milliseconds. The records of a transaction are queued in one go; the first shouldn't leave alone.
+    # Milliseconds. The records of a transaction are queued in one go; the first shouldn't be sent alone.
     "linger.ms": 1,
     # A move must not fail for its size: a topic's limit counts compressed bytes, and a producer that wrote
-    # 5 MB of zstd into a topic of 1 MB has set the measure.
+    # 5 MB of zstd into a topic of 1 MB shows how large a move may be.
     "compression.type": "zstd",
     "message.max.bytes": 1_000_000_000,
     # Bytes before compression. Larger records go alone; smaller ones together fit every limit that fits a record.
@@ -83,16 +83,16 @@ _RULES: Mapping[str, ConfigValue] = {
     "queue.buffering.max.kbytes": 2_147_483_647,
 }
 
-#: Seconds for a transaction up to the question for its commit, and again for the answer to that.
+#: Seconds for a transaction up to the request to commit, and again for its answer.
 _DEADLINE = 8.0
 
-#: Seconds for an abort; what it can't end, the next producer's start ends.
+#: Seconds for an abort; a transaction that it can't end is ended by the next producer's start.
 _ABORT_S = 5.0
 
 #: Seconds for a producer's start: 0.1 to 1.1 are normal, a broker that restarts is back in 5.
 _START_S = 10.0
 
-#: Seconds that closing waits for a transaction: it takes milliseconds, unless the broker doesn't answer.
+#: Seconds for which closing waits for a transaction: it takes milliseconds, unless the broker doesn't answer.
 _CLOSE_S = 5.0
 
 _THREAD = "kafka_pubsub-transaction"
@@ -104,10 +104,10 @@ _OFFSETS_S = 5.0
 #: Seconds; see rule 3.
 _SLICE = 0.1
 
-#: What librdkafka says of a record that it dropped because of another's failure.
+#: librdkafka's error for a record that it dropped because another one failed.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
-#: What is said of a record that can't be in any transaction now: others needn't wait for it.
+#: The errors of a record that no transaction can take now: others needn't wait for it.
 _OF_THE_RECORD = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -124,12 +124,12 @@ _OF_THE_RECORD = frozenset(
 )
 
 
-#: Requests that store positions; or what makes them, once it is known where the records are.
+#: Requests that store positions; or a function that makes them from the offsets of the records.
 _Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[list[KafkaPartition]]]
 
 
 class KafkaTransactions(Transactions):
-    """A `Transactions`."""
+    """A `Transactions` over librdkafka."""
 
     def __init__(self, handles: ClientFactory, transactional_id: str) -> None:
         if not transactional_id:
@@ -137,10 +137,10 @@ class KafkaTransactions(Transactions):
         self._handles = handles
         self._id = transactional_id
         self._trouble = Trouble()
-        # One transaction or fence of our own id at a time.
+        # One transaction or fence of this id at a time.
         self._lock = threading.Lock()
         self._closed = False
-        # None: not made yet, or thrown away.
+        # None: not made yet, or discarded.
         self._producer: Producer | None = None
 
     @property
@@ -150,7 +150,7 @@ class KafkaTransactions(Transactions):
 
     @property
     def transactional_id(self) -> str:
-        """The id that the cluster knows us by."""
+        """The transactional id."""
         return self._id
 
     def transact(
@@ -162,7 +162,7 @@ class KafkaTransactions(Transactions):
         """Stores all or nothing; see the port."""
         doing = f"transaction of group {membership.group!r}"
         if not callable(positions):
-            _requests(positions, doing)  # what no log could take is said before anything begins
+            _requests(positions, doing)  # an invalid position is refused before anything begins
         if not in_force(membership):
             return _aborted(FailedPrecondition(f"{doing}: not a member of the group now"))
         with self._lock:
@@ -178,10 +178,10 @@ class KafkaTransactions(Transactions):
                 return _aborted(failure)
             except KafkaException as failure:
                 self._abort(attempt, failure)
-                # Only now has everything been said: offsets may be refused for a record whose report comes later.
+                # Only now are all reports here: offsets may be refused for a record whose report comes later.
                 reason = self._reason(attempt.cause(failure), doing)
                 if attempt.failed:
-                    # Its sequence numbers have a hole now, and the next transaction would fail for it (tried).
+                    # Its sequence numbers have a hole now, so the next transaction would fail.
                     self._discard()
                 refused = {
                     number: self._reason(KafkaException(error), doing)
@@ -204,7 +204,7 @@ class KafkaTransactions(Transactions):
     def close(self) -> None:
         """Closes the producer; between two calls no transaction is open.
 
-        Waits a few seconds for a transaction that is under way; after that the log ends it.
+        Waits a few seconds for an open transaction; after that the broker ends it.
         """
         self._closed = True
         if not self._lock.acquire(timeout=_CLOSE_S):
@@ -228,7 +228,7 @@ class KafkaTransactions(Transactions):
         return self._producer
 
     def _start(self, transactional_id: str) -> Producer:
-        """A producer that has shut out all others of the id, whose transactions have ended by now."""
+        """Returns a producer that has fenced all others of the id; their transactions have ended."""
         rules = {**_RULES, "transactional.id": transactional_id}
         producer = self._handles.producer(_DEFAULTS, rules, self._trouble.note)
         calls = Bounded(_THREAD)
@@ -279,7 +279,7 @@ class KafkaTransactions(Transactions):
 
 
 class _Attempt:
-    """One transaction on its way."""
+    """One transaction from its begin to its end."""
 
     def __init__(
         self,
@@ -297,23 +297,23 @@ class _Attempt:
         self._calls = Bounded(_THREAD)
         self._waiting = 0
         self._failed: KafkaError | None = None
-        #: Records that the log won't take, by their number, and why.
+        #: Records that the log refuses, by their number, with the reason.
         self.refused: dict[int, KafkaError] = {}
         #: Where the records were stored, by their order; -1: not yet.
         self.offsets: list[int] = []
 
     @property
     def stuck(self) -> bool:
-        """Whether a call hasn't returned: the producer must not be touched any more (rule 4)."""
+        """Whether a call hasn't returned: the producer must not be used any more (rule 4)."""
         return self._calls.busy
 
     @property
     def failed(self) -> bool:
-        """Whether a record wasn't taken, for whatever reason."""
+        """Whether a record wasn't stored, for any reason."""
         return self._failed is not None
 
     def prepare(self) -> None:
-        """Everything but the commit."""
+        """Makes all steps but the commit."""
         end = time.monotonic() + _DEADLINE
         self._producer.begin_transaction()
         self._write_all(self._records)
@@ -326,7 +326,7 @@ class _Attempt:
             end = time.monotonic() + _DEADLINE
             records, positions = given if isinstance(given, Further) else ((), given)
             self._write_all(records)
-        # While the coordinator answers, the records are on their way.
+        # The records are sent while the coordinator answers.
         for request in _requests(positions, self._doing):
             left = max(end - time.monotonic(), _SLICE)
             self._call(
@@ -346,7 +346,7 @@ class _Attempt:
             raise KafkaException(self._failed)
 
     def commit(self) -> None:
-        """The commit and its answer, asked again while there is none."""
+        """Commits, and asks again while there is no answer."""
         end = time.monotonic() + _DEADLINE
         while True:
             try:
@@ -362,7 +362,7 @@ class _Attempt:
         self._call(partial(self._producer.abort_transaction, _ABORT_S), _ABORT_S)
 
     def _call(self, call: Callable[[], object], seconds: float) -> None:
-        """A call of librdkafka's that should take so many seconds at most."""
+        """Makes a call of librdkafka that should take `seconds` at most."""
         self._calls.run(call, seconds + _STUCK_S)
 
     def cause(self, failure: KafkaException) -> KafkaException:

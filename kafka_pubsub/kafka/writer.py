@@ -1,13 +1,13 @@
 """A log writer over librdkafka's producer: idempotent, pipelined, without gaps.
 
-Theory: librdkafka keeps several batches of a partition on their way; that is where its speed comes from. A batch that
+Theory: librdkafka has several unanswered batches of a partition at a time, which makes it fast. A batch that
 the broker refuses would leave those behind it stored. So sizes are checked before anything is queued, no message
 times out, `enable.gapless.guarantee` stops the producer at the first refusal, `PartitionWarmup` covers the one case
-that this doesn't, and this writer replaces the stopped producer.
+that this doesn't cover, and this writer replaces the stopped producer.
 
 Rules
 1. After a refusal nothing is accepted (`BufferError`) until every message of the stopped producer was reported;
-   only then is there a new producer. So a publisher that pauses keys in reports has paused all of them by then.
+   only then it makes a new producer. So a publisher that pauses keys in reports has paused all of them by then.
 2. A report's error that may hide a stored message says so; `explain` never claims more than is known.
 3. A waiting `poll` or `flush` stays below 0.2 s: above, the Python client calls on after a fatal error with the
    exception still set, and reports would be lost.
@@ -44,7 +44,7 @@ _NO_KEYS: Final[frozenset[bytes]] = frozenset()
 
 # Seconds; see rule 3.
 _LONGEST_WAIT_S: Final = 0.1
-# Seconds that answers of a stopped producer's last requests are waited for; a healthy broker needs milliseconds.
+# Seconds to wait for the answers to a stopped producer's last requests; a healthy broker needs milliseconds.
 _DRAIN_S: Final = 5.0
 # Seconds; a call of produce takes microseconds.
 _RETIRE_S: Final = 10.0
@@ -70,7 +70,7 @@ _NOT_STORED: Final = frozenset(
 def producer_settings(
     batching: Batching, max_batch_bytes: int
 ) -> tuple[dict[str, ConfigValue], dict[str, ConfigValue]]:
-    """Librdkafka's settings: those that a user's config may change, and those that it may not."""
+    """Returns librdkafka's settings: those that a user's config may change, and those that it may not."""
     batches: dict[str, ConfigValue] = {
         "linger.ms": batching.max_latency * 1000,
         "batch.num.messages": batching.max_messages,
@@ -82,7 +82,7 @@ def producer_settings(
         "enable.idempotence": True,
         "acks": "all",
         "enable.gapless.guarantee": True,
-        # A message that times out in the middle leaves a gap: it waits for the broker as long as it must.
+        # A message that times out in the middle leaves a gap: it waits for the broker without a limit.
         "message.timeout.ms": 0,
         "partitioner": "murmur2_random",
         # librdkafka's estimate is a few bytes above the stored size that was checked before.
@@ -97,7 +97,7 @@ def producer_settings(
 
 
 class _Channel:
-    """A topic's quick way: straight into the producer, while all of the topic's partitions are primed."""
+    """A direct call of the producer for a topic, while all of the topic's partitions are primed."""
 
     __slots__ = ("quick",)
 
@@ -106,14 +106,14 @@ class _Channel:
 
 
 class _Session:
-    """One producer's life."""
+    """One producer, from its start to its end."""
 
     def __init__(self, producer: Producer, channel: Callable[[str], _Channel]) -> None:
         self.producer = producer
         self.produce: Callable[..., None] = producer.produce
         self.primer = PartitionWarmup(self._send, self._count, self._all_open)
         self._channel = channel
-        # Those that lead into this producer.
+        # The channels that call this producer.
         self._open_channels: list[_Channel] = []
         self.stopped_because: str | None = None
         self.give_up_at = 0.0
@@ -137,7 +137,7 @@ class _Session:
             return None
 
     def ask_count(self, topic: str) -> int:
-        """The topic's partitions; librdkafka takes the answer for its own, too. 0: there is no such topic."""
+        """Returns the topic's number of partitions, which librdkafka uses from now on; 0: there is no such topic."""
         found = self.producer.list_topics(topic, timeout=_METADATA_S).topics.get(topic)
         return 0 if found is None else len(found.partitions)
 
@@ -149,18 +149,18 @@ class _Session:
             self.shut()
 
     def shut(self) -> None:
-        """No way leads into this producer any more."""
+        """Closes all channels to this producer."""
         self.produce = self.refuse
         for channel in self._open_channels:
             channel.quick = None
 
     def refuse(self, *_: object) -> None:
-        """Stands in for `produce` once the producer has stopped."""
+        """Takes the place of `produce` once the producer has stopped."""
         raise BufferError("the producer stopped after a refused message and is being replaced: try again")
 
 
 class KafkaLogWriter(LogWriter):
-    """A `LogWriter`. Any thread may append; reports run in the thread that polls or flushes."""
+    """A `LogWriter` over librdkafka. Any thread may append; reports run in the thread that polls or flushes."""
 
     def __init__(self, handles: ClientFactory, batching: Batching, max_batch_bytes: int) -> None:
         self._handles = handles
@@ -177,7 +177,7 @@ class KafkaLogWriter(LogWriter):
         self._session = self._new_session()
 
     def channel(self, topic: str) -> _Channel:
-        """The quick way into a topic. It stays the same object; whether it is open changes."""
+        """Returns the channel of a topic, always the same object; whether it is open changes."""
         return self._channels.setdefault(topic, _Channel())
 
     def append(
@@ -188,7 +188,7 @@ class KafkaLogWriter(LogWriter):
         headers: Sequence[Header] | None,
         on_delivery: Report,
     ) -> None:
-        """Queues a record; `BufferError` while a stopped producer is being replaced."""
+        """Queues a record; raises `BufferError` while a stopped producer is being replaced."""
         session = self._session
         try:
             keys = session.primer.open.get(topic, _NO_KEYS)
@@ -209,7 +209,7 @@ class KafkaLogWriter(LogWriter):
         return self.explain(error)
 
     def poll(self, timeout: float) -> int:
-        """Runs reports, waiting up to `timeout` seconds (0.1 at most) for the first."""
+        """Runs reports; waits up to `timeout` seconds (0.1 at most) for the first."""
         session = self._session
         served = self._serve(session, lambda: session.producer.poll(min(timeout, _LONGEST_WAIT_S)))
         self._keep_house(session)
@@ -234,7 +234,7 @@ class KafkaLogWriter(LogWriter):
             return 0
 
     def relearn(self, topic: str) -> int:
-        """Asks how many partitions the topic has, and spreads keys over so many from now on."""
+        """Requests the topic's number of partitions, and spreads keys over that number from now on."""
         session = self._session
         try:
             count = session.ask_count(topic)
@@ -257,11 +257,11 @@ class KafkaLogWriter(LogWriter):
             )
         meaning = translate(error, "publish")
         certain = error.code() in _NOT_STORED
-        fate = "isn't in the topic" if certain else "may be in the topic or not"
-        return PublishError(f"{meaning.message}; the message {fate}", code=meaning.code)
+        outcome = "isn't in the topic" if certain else "may be in the topic or not"
+        return PublishError(f"{meaning.message}; the message {outcome}", code=meaning.code)
 
     def close(self) -> None:
-        """Reports what wasn't stored by now as failed, and frees the producer."""
+        """Reports messages that weren't stored by now as failed, and frees the producer."""
         with self._lock:
             if self._closed:
                 return
@@ -275,7 +275,7 @@ class KafkaLogWriter(LogWriter):
             self._handles.close_producer(producer)
 
     def _give_up(self, session: _Session) -> None:
-        # Everything that was purged is reported by polling; the limit is for a broker thread that hangs.
+        # Polling reports all purged messages; the limit is for a broker thread that hangs.
         end = time.monotonic() + _DRAIN_S
         self._purge(session.producer, in_flight=True)
         while len(session.producer) and time.monotonic() < end:
@@ -310,7 +310,7 @@ class KafkaLogWriter(LogWriter):
             self._handles.close_producer(self._retired.pop(0)[1])
 
     def _replace(self, session: _Session, now: float) -> None:
-        # What the broker refused behind the first failure goes back into the queue and would wait there for ever.
+        # Messages that the broker refused behind the first failure go back into the queue, and would wait for ever.
         self._purge(session.producer, in_flight=now >= session.give_up_at)
         if len(session.producer):
             return

@@ -1,4 +1,4 @@
-"""The embedded default: a real Apache Kafka on this machine, started and stopped by us.
+"""The embedded Kafka: a real Apache Kafka on this machine, which this package starts and stops.
 
 >>> from kafka_pubsub.local import LocalKafka
 >>> with LocalKafka() as kafka:
@@ -6,7 +6,9 @@
 
 `LocalKafka` lives as long as a `with` block; `up`, `down` and `status` manage a broker that outlives the command;
 `find_running` gives its address. The pytest fixture `local_kafka` is in `pytest_plugin`, which pytest imports wherever
-this package is installed: so the names here are loaded when they are first used.
+this package is installed; therefore a name of this module is loaded at its first use.
+
+May import, beside top modules: nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka's jars: which ones (the lock), where they are, and proof that they are the right ones.
+"""Kafka's jars: fetched, cached, and checked against the lock.
 
 Theory: `kafka.lock.json` names every jar by coordinate and SHA-256. jgo fetches each by its coordinate into a
 scratch directory; a jar enters the cache only after its hash fits, by an atomic rename. So the cache never
@@ -62,12 +62,12 @@ class Lock:
 
 
 def load_lock() -> Lock:
-    """Read the lock that ships inside this package."""
+    """Reads the lock that this package contains."""
     return parse_lock(resources.files("kafka_pubsub.local").joinpath("kafka.lock.json").read_text("utf-8"))
 
 
 def parse_lock(text: str) -> Lock:
-    """Build a lock from its JSON text."""
+    """Returns the lock that a JSON text describes."""
     data = json.loads(text)
     return Lock(data["kafka"], tuple(_locked(**row) for row in data["jars"]))
 
@@ -78,7 +78,7 @@ def _locked(coordinate: str, sha256: str) -> LockedJar:
 
 
 def ensure_jars(cache: Path, on_progress: Callable[[str], None], lock: Lock | None = None) -> list[Path]:
-    """Return the verified jars, fetching those that are missing (the only use of the network)."""
+    """Returns the verified jars, after fetching those that are missing (the only use of the network)."""
     lock = lock or load_lock()
     folder = cache / f"kafka-{lock.kafka}"
     try:
@@ -101,7 +101,7 @@ def _missing(lock: Lock, folder: Path) -> list[LockedJar]:
 
 
 def verify(lock: Lock, folder: Path) -> None:
-    """Check each jar against the lock; raise on the first that differs."""
+    """Checks each jar against the lock; raises on the first that differs."""
     known = _load_verified(folder)
     seen: dict[str, list[object]] = {}
     for jar in lock.jars:
@@ -119,7 +119,7 @@ def verify(lock: Lock, folder: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
+    """Returns the SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -201,9 +201,9 @@ def _network_hint(jar: LockedJar, error: Exception) -> str:
 
 @contextmanager
 def _trusting_the_machines_ca(scratch: Path) -> Iterator[None]:
-    """Lets requests, below jgo, trust what Python itself trusts, so that a company's proxy is no stranger to it.
+    """Lets `requests`, which jgo uses, trust the CAs that Python trusts, such as that of a company's proxy.
 
-    By itself it trusts the list that it brings along, and knows only its own names for SSL_CERT_FILE.
+    By default `requests` trusts its own list of CAs, and ignores SSL_CERT_FILE.
     """
     machines = ssl.get_default_verify_paths().cafile
     if not machines or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE"):

@@ -1,6 +1,6 @@
 """`LocalKafka`: a real Kafka of one broker for the length of a `with` block; see `broker_set` for how it lives.
 
-Rule: the process dies with us, whatever we die of.
+Rule: the broker's process ends with this process, even if that is killed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class LocalKafka(FleetOwner):
 
     Without `data_dir` its data is temporary. Without `port` it takes a free one. `java` and `kafka_home` name
     an installed Java 17+ and an unpacked Kafka 4.x to use instead of those of the extra `[local]`. `session_timeout` is
-    for how many seconds the broker may be silent before it counts as gone: more bears a machine that has no processor
-    time for it, and makes a start after a kill take so long.
+    the number of seconds after which a silent broker counts as gone: a higher one tolerates a busy machine, and makes
+    a start after a kill take as long.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class LocalKafka(FleetOwner):
 
     @property
     def data_dir(self) -> Path:
-        """Where its files are; `broker.log` in it is its log."""
+        """The directory of the broker's files; its log is `broker.log` there."""
         return require_root(self._fleet.root)
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id while it runs."""
+        """The broker's process id while it runs, else None."""
         return self._fleet.pid(NODE)
 
     @property
@@ -79,19 +79,19 @@ class LocalKafka(FleetOwner):
         return self._fleet.running(NODE)
 
     def start(self) -> None:
-        """Start the broker and wait until it answers; does nothing when it runs already."""
+        """Starts the broker and waits until it answers; does nothing if the broker already runs."""
         self._fleet.start([NODE])
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """Wait until the broker answers (`start()` does); raises what it died of instead."""
+        """Waits until the broker answers, as `start()` does; raises an error with the cause if the broker dies."""
         if not self._fleet.settings:
             raise LocalKafkaError("This Kafka isn't running: call start() first.")
         self._fleet.wait_ready([NODE], timeout)
 
     def stop(self) -> None:
-        """Stop the broker in order; its data stays, and `start()` brings it back on the same port."""
+        """Stops the broker cleanly; it keeps its data, and `start()` starts it again on the same port."""
         self._fleet.end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would (SIGKILL); `start()` brings it back on the same port."""
+        """Kills the broker at once, as a crash would (SIGKILL); `start()` starts it again on the same port."""
         self._fleet.end(signal.SIGKILL)

@@ -4,7 +4,7 @@ Theory: a broker is prepared (files written, data directory formatted once), lau
 so that Ctrl-C reaches only us, and then waited for: until it answers on its port or is dead. What it died of
 is read from its logs (`diagnosis`).
 Rules: a directory is formatted beside its place and renamed into it, so that a kill in between leaves nothing
-half made. Nothing here knows whether the broker is to outlive this process; `guard` ties it to us when it
+half made. Nothing here knows whether the broker is to outlive this process; `orphan_guard` ties it to us when it
 must not.
 """
 
@@ -41,9 +41,9 @@ QUICK_JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 @contextmanager
 def prepare(installation: Installation, files: NodeFiles, settings: NodeSettings) -> Iterator[IO[str]]:
-    """Write the node's files, and format its data directory when it is new.
+    """Writes the node's files, and formats its data directory if it is new.
 
-    Gives the locked lock file of the directory, for the broker to inherit.
+    Yields the locked lock file of the directory, for the broker to inherit.
     """
     with _claimed(files) as lock:
         _write_files(installation, files, settings)
@@ -85,7 +85,7 @@ def _not_writable(files: NodeFiles, error: OSError) -> LocalKafkaError:
 def launch(
     installation: Installation, files: NodeFiles, heap_mb: int, lock: IO[str], *, detached: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start the broker, out of reach of our terminal; it holds `lock` as long as it lives."""
+    """Starts the broker in a session of its own; the broker holds `lock` as long as it lives."""
     # G1 keeps pauses short at a throughput that neither the serial nor the parallel collector beat.
     jvm = [f"-Xmx{heap_mb}m", "-XX:+UseG1GC", "-Djava.awt.headless=true"]
     jvm += ["-XX:+ExitOnOutOfMemoryError", f"-Dlog4j2.configurationFile={files.log_settings.as_uri()}"]
@@ -114,7 +114,7 @@ def wait_until_ready(
     is_dead: Callable[[], bool],
     timeout_s: float = READY_TIMEOUT_S,
 ) -> None:
-    """Return when the broker answers; raise what it died of, or that it took too long."""
+    """Waits until the broker answers; raises an error if it dies or takes too long."""
     deadline = time.monotonic() + timeout_s
     while True:
         if is_dead():
@@ -165,7 +165,7 @@ def _run_format(command: list[str], scratch: Path) -> None:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id in Kafka's form: 16 bytes in URL-safe base 64, not starting with a dash."""
+    """Returns a random cluster id in Kafka's form: 16 bytes in URL-safe base 64, not starting with a dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # The format command would take a leading dash for an option.

@@ -45,7 +45,7 @@ STOP_ALL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """The options that a user has for local brokers; `port` is for a fleet of one."""
+    """The options for local brokers; `port` is for a fleet of one broker."""
 
     heap_mb: int
     ready_timeout: float = READY_TIMEOUT_S
@@ -73,7 +73,7 @@ class Fleet:
 
     @property
     def root(self) -> Path | None:
-        """The directory of all; None before the first start when it is temporary."""
+        """The directory of all nodes; None before the first start if it is temporary."""
         return self._root
 
     @property
@@ -82,15 +82,15 @@ class Fleet:
         return self._settings
 
     def pid(self, node: int) -> int | None:
-        """The node's process id while it runs."""
+        """Returns the node's process id while it runs, else None."""
         return self._brokers[node].pid if node in self._brokers else None
 
     def running(self, node: int) -> bool:
-        """Whether the node's process is alive."""
+        """Returns whether the node's process is alive."""
         return node in self._brokers and self._brokers[node].running
 
     def start(self, nodes: Sequence[int]) -> None:
-        """Start those of the nodes that don't run, and wait until they answer."""
+        """Starts those of the nodes that don't run, and waits until they answer."""
         starting = [node for node in nodes if not self.running(node)]
         if not starting:
             return
@@ -112,7 +112,7 @@ class Fleet:
                     raise
 
     def wait_ready(self, nodes: Sequence[int], timeout: float | None = None) -> None:
-        """Wait until the nodes answer; raises what one of them died of instead."""
+        """Waits until the nodes answer; raises an error with the cause if one of them dies."""
         limit = self._options.ready_timeout if timeout is None else timeout
         for node in nodes:
             wait_until_ready(
@@ -122,7 +122,7 @@ class Fleet:
     def end(
         self, how: signal.Signals, nodes: Sequence[int] | None = None, patience_s: float = STOP_TIMEOUT_S
     ) -> None:
-        """End the nodes' processes (all of them unless told otherwise), and wait until they are gone."""
+        """Ends the nodes' processes (by default all of them), and waits until they have ended."""
         brokers = [
             self._brokers[node]
             for node in (self._folders if nodes is None else nodes)
@@ -139,11 +139,11 @@ class Fleet:
             self._release_guard()
 
     def send(self, how: signal.Signals, node: int) -> None:
-        """Signal the node's process."""
+        """Sends a signal to the node's process."""
         self._brokers[node].send(how)
 
     def close(self) -> None:
-        """Stop for good; data that was temporary is deleted."""
+        """Stops all nodes for good, and deletes temporary data."""
         # Temporary data isn't read again, so there is no need to flush it.
         how = signal.SIGKILL if self._temporary else signal.SIGTERM
         self.end(how, patience_s=STOP_TIMEOUT_S if len(self._folders) == 1 else STOP_ALL_TIMEOUT_S)
@@ -182,8 +182,8 @@ class Fleet:
         wanted = self._options.port
         if not self._settings and wanted is not None and not is_free(wanted):
             raise PortInUse(wanted)
-        count, told = len(self._folders), self._options.detour_ports
-        ports = iter(free_ports((3 if told else 2) * count))
+        count, given = len(self._folders), self._options.detour_ports
+        ports = iter(free_ports((3 if given else 2) * count))
         identity = self._cluster_id() if count > 1 else ""
         chosen: dict[int, NodeSettings] = {}
         for index, node in enumerate(self._folders):
@@ -197,8 +197,8 @@ class Fleet:
                 cluster_id=identity,
                 session_timeout=self._options.session_timeout,
             )
-            if told:
-                detour = (next(ports), told[index])
+            if given:
+                detour = (next(ports), given[index])
                 mine = replace(mine, detour=kept.detour if kept else detour)
             chosen[node] = mine
         voters = tuple((node, each.controller_port) for node, each in chosen.items())
@@ -214,7 +214,7 @@ class Fleet:
         return known | ({self._options.port} if self._options.port is not None else set())
 
     def _checked_dead(self, nodes: Sequence[int]) -> bool:
-        # Of all that were started together the one that died is named, not the one that waits for it in vain.
+        # The error names the node that died, not a node that waits for it.
         for node in nodes:
             if not self.running(node):
                 raise explain_death(self._brokers[node].files, self._settings[node].port)
@@ -238,16 +238,16 @@ class Fleet:
 
 
 class FleetOwner(ABC):
-    """What a user holds: brokers from `start()` to `close()`, or for the length of a `with` block."""
+    """The base of `LocalKafka` and `LocalCluster`: brokers from `start()` to `close()`, or for a `with` block."""
 
     _fleet: Fleet
 
     @abstractmethod
     def start(self) -> None:
-        """Start what doesn't run, and wait until it answers."""
+        """Starts the brokers that don't run, and waits until they answer."""
 
     def close(self) -> None:
-        """Stop for good: data that was temporary is deleted."""
+        """Stops the brokers for good, and deletes temporary data."""
         self._fleet.close()
 
     def __enter__(self) -> Self:
@@ -265,7 +265,7 @@ class FleetOwner(ABC):
 
 
 def require_root(root: Path | None) -> Path:
-    """The directory of a fleet that was started."""
+    """Returns the directory of a fleet that was started."""
     if root is None:
         raise LocalKafkaError("This Kafka wasn't started yet, so it has no directory.")
     return root

@@ -43,9 +43,9 @@ State = Literal["running", "starting", "unresponsive", "crashed", "stopped"]
 class Status:
     """The state of the broker that `up` started.
 
-    `running`: it answers. `starting` and `unresponsive`: its process lives and doesn't answer (yet).
-    `crashed`: it ended without `down`; `problem` says why as far as its log tells, `log_tail` holds its last
-    lines. `stopped`: there is none, and the other fields are empty.
+    `running`: the broker answers. `starting` and `unresponsive`: its process lives and doesn't answer (yet).
+    `crashed`: it ended without `down`; `problem` says why as far as its log tells, and `log_tail` holds the log's
+    last lines. `stopped`: there is no broker, and the other fields are empty.
     """
 
     state: State
@@ -70,11 +70,11 @@ def up(
     ready_timeout: float = READY_TIMEOUT_S,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Status:
-    """Start this user's broker, detached, and return when it answers.
+    """Starts this user's broker as a process that outlives this one, and returns when it answers.
 
-    It listens on `port` (9092). Its data is kept in `data_dir` (below the user's state directory), or, when
-    `ephemeral`, in a temporary directory that `down` deletes. When it runs already that is an error (code 6),
-    unless `exist_ok`.
+    It listens on `port` (default 9092). Its data is kept in `data_dir` (default: below the user's state directory),
+    or, with `ephemeral`, in a temporary directory that `down` deletes. If the broker already runs, that is an error
+    (code 6), unless `exist_ok`.
     """
     if ephemeral and data_dir is not None:
         raise InvalidArgument(
@@ -110,7 +110,7 @@ def up(
 def down(
     *, timeout: float = STOP_TIMEOUT_S, on_progress: Callable[[str], None] = lambda text: None
 ) -> Status:
-    """Stop the broker that `up` started; returns its last status (state `stopped`: there was none)."""
+    """Stops the broker that `up` started, and returns its last status (state `stopped` if there was none)."""
     with _alone():
         before = status()
         record = state.load(paths.state_file())
@@ -124,7 +124,7 @@ def down(
 
 
 def status() -> Status:
-    """Say whether the broker of `up` runs, and if it crashed, what of."""
+    """Returns whether the broker that `up` started runs, and the cause if it crashed."""
     record = state.load(paths.state_file())
     if record is None:
         return Status("stopped")
@@ -136,14 +136,14 @@ def status() -> Status:
 
 
 def find_running() -> str | None:
-    """The address of the broker that `up` started, if its process lives: cheap, and never an error."""
+    """Returns the address of the broker that `up` started if its process lives; cheap, and never raises."""
     record = state.load(paths.state_file())
     return record.bootstrap if record is not None and record.alive else None
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """No other `up` or `down` of this user meanwhile."""
+    """Keeps other `up` and `down` calls of this user waiting meanwhile."""
     with ExitStack() as held:
         try:
             held.enter_context(exclusive(paths.home() / "up.lock"))
@@ -156,7 +156,7 @@ def _alone() -> Iterator[None]:
 
 
 def _clear_the_way(on_progress: Callable[[str], None]) -> Status | None:
-    """Return the broker that is in the way, if there is one; forget one that crashed."""
+    """Returns the status of a broker that already runs, if there is one; deletes the record of a crashed one."""
     found = status()
     record = state.load(paths.state_file())
     if record is None:

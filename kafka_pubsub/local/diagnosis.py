@@ -30,14 +30,14 @@ TAIL_BYTES = 64 * 1024
 
 
 def require_disk(folder: Path) -> None:
-    """Refuse to start a broker that would soon run out of disk."""
+    """Raises an error if a broker would soon run out of disk."""
     free = shutil.disk_usage(folder).free
     if free < LEAST_FREE_BYTES:
         raise disk_full(folder, f"{free >> 20} MB free, {LEAST_FREE_BYTES >> 20} MB needed at least")
 
 
 def disk_full(folder: Path, found: str) -> LocalKafkaError:
-    """The disk under the data directory is full."""
+    """Returns the error for a full disk under the data directory."""
     return LocalKafkaError(
         f"The disk of {folder} is full ({found}). Free some space there, or choose a data directory "
         "on another "
@@ -47,7 +47,7 @@ def disk_full(folder: Path, found: str) -> LocalKafkaError:
 
 
 def data_in_use(folder: Path) -> LocalKafkaError:
-    """Another broker has its data there."""
+    """Returns the error for a data directory that another broker uses."""
     return LocalKafkaError(
         f"Another broker is using the data directory {folder}. Stop it, or choose another directory with "
         "--data-dir (data_dir=).",
@@ -56,7 +56,7 @@ def data_in_use(folder: Path) -> LocalKafkaError:
 
 
 def explain_death(files: NodeFiles, port: int) -> LocalKafkaError:
-    """Say why a broker ended by itself, as far as its logs tell."""
+    """Returns an error that says why a broker ended by itself, as far as its logs tell."""
     text = _tail(files.broker_log) + _tail(files.output)
     if "Address already in use" in text:
         # The broker has a second port, for its controller, which the user didn't choose.
@@ -83,7 +83,7 @@ def explain_death(files: NodeFiles, port: int) -> LocalKafkaError:
 
 
 def last_lines(files: NodeFiles, count: int = 10) -> list[str]:
-    """The end of the broker's log, or of what the Java process printed when it never came to log."""
+    """Returns the end of the broker's log, or of the Java process's output if it has logged nothing."""
     text = _tail(files.broker_log).strip() or _tail(files.output).strip()
     return text.splitlines()[-count:]
 

@@ -25,11 +25,11 @@ class LocalKafkaError(PubSubError):
 
 
 class PartsMissing(LocalKafkaError):
-    """Kafka or Java isn't on this machine yet, and couldn't be fetched: what a test suite may skip for."""
+    """Kafka or Java isn't on this machine yet, and couldn't be fetched; a test suite may skip then."""
 
 
 class PortInUse(LocalKafkaError):
-    """Another process listens on the port that the broker was to have."""
+    """Another process listens on the port that the broker needs."""
 
     default_code: ClassVar[int] = UNAVAILABLE
 

@@ -18,7 +18,7 @@ __all__ = ["exclusive", "shared", "try_exclusive"]
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Wait for the lock, and hold it alone."""
+    """Waits for the lock, and holds it exclusively."""
     with _opened(path) as file:
         _lock(file, alone=True)
         yield
@@ -26,7 +26,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def shared(path: Path) -> Iterator[None]:
-    """Wait until no process holds the lock exclusively, and hold it together with others."""
+    """Waits until no process holds the lock exclusively, and holds it together with others."""
     with _opened(path) as file:
         _lock(file, alone=False)
         yield

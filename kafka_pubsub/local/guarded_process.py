@@ -1,6 +1,6 @@
-"""The process of one broker, as long as it is ours: launched, signalled, waited for.
+"""The process of a broker that ends with this process: launching it, signalling it, waiting for it.
 
-Rule: the guard knows of the process from its launch until its end is known here, so whatever we die of, it dies too.
+Rule: the guard watches the process from its launch until its end is known here, so it ends even if we are killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["TiedBroker"]
 
 
 class TiedBroker:
-    """One broker's process; `files` stay when it ends, and the next launch goes on with them."""
+    """One broker's process; its `files` remain when it ends, and the next launch uses them."""
 
     def __init__(self, files: NodeFiles, guard: Guard) -> None:
         self.files = files
@@ -28,12 +28,12 @@ class TiedBroker:
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive (a paused one is)."""
+        """Whether the process is alive, which a paused one is too."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """The process id while it is alive."""
+        """The process id while the process is alive, else None."""
         return self._process.pid if self._process is not None and self.running else None
 
     def launch(
@@ -43,7 +43,7 @@ class TiedBroker:
         heap_mb: int,
         on_progress: Callable[[str], None],
     ) -> None:
-        """Write the files, format the directory if it is new, start the process."""
+        """Writes the files, formats the directory if it is new, and starts the process."""
         self._forget()
         with prepare(installation, self.files, settings) as lock:
             on_progress(f"Starting Kafka on {settings.bootstrap}")
@@ -51,12 +51,12 @@ class TiedBroker:
         self._guard.watch(self._process.pid)
 
     def send(self, how: signal.Signals) -> None:
-        """Signal the process, if it is alive."""
+        """Sends a signal to the process, if it is alive."""
         if self._process is not None and self.running:
             self._process.send_signal(how)
 
     def wait_end(self, deadline: float) -> None:
-        """Wait until it has ended; it is killed when `deadline` (monotonic) passes."""
+        """Waits until the process has ended; kills it when `deadline` (monotonic) passes."""
         if self._process is not None:
             try:
                 self._process.wait(max(0.0, deadline - time.monotonic()))

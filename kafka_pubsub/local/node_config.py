@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024 + 64 * 1024
 
 # 16 MiB, for 600,000 keys a pass; Kafka's default of 128 MiB is taken at once, a quarter of our heap.
 CLEANER_BUFFER_BYTES: Final = 16 * 1024 * 1024
-# Seconds. After a kill, a broker isn't let in again before the session of its former life is over: 3 s instead of 9.
+# Seconds. After a kill, a broker isn't admitted again before its last session has expired: 3 s instead of 9.
 SESSION_TIMEOUT_S: Final = 3.0
 HEARTBEAT_MS: Final = 500
 
@@ -35,8 +35,8 @@ class NodeSettings:
     """What distinguishes one broker from another, and what a cluster shares.
 
     `voters` maps node id to controller port; `replication` is the factor of the internal topics and the default of
-    all others. `cluster_id` is for a new data directory (empty: one is made up). `detour` is a second listener for
-    clients: the port it listens on, and the port it tells them instead, where a proxy forwards to it.
+    all others. `cluster_id` is for a new data directory (empty: a random one). `detour` is a second listener for
+    clients: the port on which it listens, and the port that it advertises, where a proxy forwards to it.
     """
 
     port: int
@@ -51,13 +51,13 @@ class NodeSettings:
 
     @property
     def bootstrap(self) -> str:
-        """The address clients use."""
+        """The address that clients use."""
         return f"{LOOPBACK}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """Where one broker's files are, below its data directory."""
+    """The paths of one broker's files, below its data directory."""
 
     root: Path
 
@@ -78,22 +78,22 @@ class NodeFiles:
 
     @property
     def broker_log(self) -> Path:
-        """What the broker logs."""
+        """The broker's own log."""
         return self.root / "broker.log"
 
     @property
     def output(self) -> Path:
-        """What the Java process prints: little, unless it dies."""
+        """The output of the Java process: little, unless it dies."""
         return self.root / "output.log"
 
     @property
     def formatted(self) -> bool:
-        """Whether the data directory has been given its identity."""
+        """Whether the data directory is formatted."""
         return (self.log_dir / "meta.properties").exists()
 
     @property
     def cluster_id(self) -> str | None:
-        """The identity that the data directory was given, if it was."""
+        """The cluster id of the data directory; None if it isn't formatted."""
         try:
             lines = (self.log_dir / "meta.properties").read_text("latin-1").splitlines()
         except OSError:
@@ -102,10 +102,10 @@ class NodeFiles:
 
 
 def server_properties(settings: NodeSettings, log_dir: Path) -> str:
-    """The text of server.properties."""
+    """Returns the text of server.properties."""
     voters = settings.voters or ((settings.node_id, settings.controller_port),)
     min_in_sync = max(1, settings.replication - 1)
-    # By name: the port it listens on, and the port that clients are told.
+    # By name: the port on which it listens, and the port that it advertises.
     listeners: dict[str, tuple[int, int | None]] = {
         "CLIENT": (settings.port, settings.port),
         "CONTROLLER": (settings.controller_port, None),
@@ -117,7 +117,7 @@ def server_properties(settings: NodeSettings, log_dir: Path) -> str:
         "node.id": settings.node_id,
         "controller.quorum.voters": ",".join(f"{node}@{LOOPBACK}:{port}" for node, port in voters),
         "listeners": _addresses((name, port) for name, (port, _) in listeners.items()),
-        "advertised.listeners": _addresses((name, told) for name, (_, told) in listeners.items() if told),
+        "advertised.listeners": _addresses((name, given) for name, (_, given) in listeners.items() if given),
         "inter.broker.listener.name": "CLIENT",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
@@ -149,7 +149,7 @@ def _addresses(ports: Iterable[tuple[str, int]]) -> str:
 
 
 def log_settings(broker_log: Path) -> str:
-    """The text of log4j2.properties: one rolling file; the start's listing of every setting left out."""
+    """Returns the text of log4j2.properties: one rolling file, without the list of all settings at the start."""
     file = _escaped(str(broker_log))
     values = {
         "status": "error",

@@ -3,7 +3,7 @@
 Theory: the kernel's "signal me when my parent dies" follows the thread that started a process, not the
 process, so a broker started from a short-lived thread would die too early. Instead a tiny shell waits for the
 end of a pipe whose other end only this process holds: however it ends, kill -9 included, the pipe closes, and the
-shell ends the brokers it was told of and deletes temporary data.
+shell ends the brokers it knows and deletes temporary data.
 Rule: a broker that has ended is `spare`d as soon as that is known, so that a reused process id is never signalled.
 """
 
@@ -44,7 +44,7 @@ rm -rf -- "$1"
 
 
 class Guard:
-    """Ends the processes it watches, and deletes `temporary`, when this process dies before `release()`."""
+    """A guard that ends the watched processes and deletes `temporary` if this process dies before `release()`."""
 
     def __init__(self, temporary: Path | None = None) -> None:
         command = ["/bin/sh", "-c", _SCRIPT, "kafka-pubsub-guard", str(temporary or "")]
@@ -58,15 +58,15 @@ class Guard:
         )
 
     def watch(self, pid: int) -> None:
-        """Have this process killed when ours ends."""
+        """Makes the guard kill the process `pid` when this process ends."""
         self._tell(f"watch {pid}")
 
     def spare(self, pid: int) -> None:
-        """Stop guarding a process that has ended; another process may get its id from now on."""
+        """Stops watching a process that has ended, because another process may get its id."""
         self._tell(f"spare {pid}")
 
     def release(self) -> None:
-        """End the guard: from now on this process stops the brokers and deletes their data itself."""
+        """Ends the guard: from now on this process stops the brokers and deletes their data itself."""
         if self._pipe.closed:
             return
         with contextlib.suppress(OSError):

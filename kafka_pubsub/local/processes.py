@@ -19,14 +19,14 @@ POLL_S = 0.02
 
 
 def identity(pid: int) -> str | None:
-    """Return what distinguishes this process from a later one with the same id; None when it is dead."""
+    """Returns a text that distinguishes this process from a later one with the same id; None if it is dead."""
     if Path("/proc/self/stat").exists():
         return _identity_from_proc(pid)
     return _identity_from_ps(pid)
 
 
 def is_alive(pid: int, known: str) -> bool:
-    """Tell whether the process that had this id and identity still runs."""
+    """Returns whether the process that had this id and identity still runs."""
     # When the broker is a child of this very process, it stays a zombie until we wait for it.
     with contextlib.suppress(OSError):
         os.waitpid(pid, os.WNOHANG)
@@ -34,7 +34,7 @@ def is_alive(pid: int, known: str) -> bool:
 
 
 def end(pid: int, known: str, timeout_s: float) -> None:
-    """Stop the process in order, or by force when it takes longer than `timeout_s`."""
+    """Stops the process cleanly, or by SIGKILL if that takes longer than `timeout_s`."""
     for how, patience in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, 10.0)):
         if not is_alive(pid, known):
             return
@@ -46,7 +46,7 @@ def end(pid: int, known: str, timeout_s: float) -> None:
 
 
 def wait_until_frozen(pid: int, timeout_s: float) -> None:
-    """Until SIGSTOP has reached all threads of a process: on a busy machine the others may still answer. Linux only."""
+    """Waits until SIGSTOP has stopped all threads of a process, which takes a while on a busy machine. Linux only."""
     deadline = time.monotonic() + timeout_s
     while not _is_frozen(pid) and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -61,9 +61,9 @@ def _is_frozen(pid: int) -> bool:
 
 
 def after_the_name(stat: Path) -> list[str]:
-    """The fields of a process or a thread from its state on; before come its number and its name, in parentheses.
+    """Returns the fields of a process or thread from its state on.
 
-    The name may hold anything.
+    Before them come its number and its name in parentheses, which may hold any character.
     """
     return stat.read_text("utf-8", "replace").rpartition(")")[2].split()
 
@@ -75,7 +75,7 @@ def _identity_from_proc(pid: int) -> str | None:
     except OSError:
         return None
     state, threads, started = fields[0], int(fields[17]), fields[19]
-    # A corpse with threads is still dying: what it had open, ports and locks, isn't free yet.
+    # A zombie with threads is still ending: its ports and locks aren't free yet.
     return None if state in "ZX" and threads <= 1 else f"{boot}:{started}"
 
 

@@ -29,7 +29,7 @@ class RunningKafka:
 
 @contextmanager
 def running_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
-    """The broker of this test session."""
+    """Yields the broker of this test session."""
     if address := os.environ.get("KAFKA_PUBSUB_TEST_BOOTSTRAP"):
         yield RunningKafka(address)
         return
@@ -48,7 +48,7 @@ def running_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningK
 
 @pytest.fixture(scope="session")
 def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
-    """A real Kafka for the session: an object with `.bootstrap`."""
+    """Yields a real Kafka for the session: an object with `.bootstrap`."""
     with running_kafka(tmp_path_factory) as kafka:
         yield kafka
 

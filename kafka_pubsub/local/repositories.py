@@ -17,12 +17,12 @@ COVERS_CENTRAL = frozenset({"*", "central", "external:*"})
 
 
 def remote_repositories() -> dict[str, str]:
-    """Repository name to address, in the order they are asked."""
+    """Returns the addresses of the repositories by name, in the order in which they are asked."""
     from jgo.config import GlobalSettings
     from jgo.constants import MAVEN_CENTRAL_URL
 
-    if told := os.environ.get("KAFKA_PUBSUB_MAVEN_REPOSITORY"):
-        return {"told": told.rstrip("/")}
+    if given := os.environ.get("KAFKA_PUBSUB_MAVEN_REPOSITORY"):
+        return {"told": given.rstrip("/")}
     settings = (Path.home() / ".m2" / "settings.xml", Path("/etc/maven/settings.xml"))
     for path in settings:
         if mirror := mirror_of_central(path):
@@ -32,7 +32,7 @@ def remote_repositories() -> dict[str, str]:
 
 
 def mirror_of_central(settings: Path) -> str | None:
-    """The address that a Maven settings.xml gives for Central, if it mirrors it."""
+    """Returns the address of the mirror of Central in a Maven settings.xml, if there is one."""
     try:
         root = ElementTree.parse(settings).getroot()
     except (OSError, ElementTree.ParseError):

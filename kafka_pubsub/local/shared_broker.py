@@ -30,7 +30,7 @@ SESSION_TIMEOUT_S = 60.0
 
 @contextmanager
 def shared_kafka(folder: Path) -> Iterator[str]:
-    """Yield the address of the broker that all processes with the same `folder` share."""
+    """Yields the address of the broker that all processes with the same `folder` share."""
     with shared(folder / "users.lock"):
         with exclusive(folder / "start.lock"):
             address = _answering(folder) or _start(folder)
@@ -38,7 +38,7 @@ def shared_kafka(folder: Path) -> Iterator[str]:
 
 
 def hold(folder: Path) -> None:
-    """Run the broker until its last user is gone (the holder's whole life)."""
+    """Runs the broker until its last user is gone; the holder process does nothing else."""
     report = folder / "holder.json"
     try:
         kafka = LocalKafka(session_timeout=SESSION_TIMEOUT_S)
@@ -102,5 +102,5 @@ def _write(path: Path, data: dict[str, object]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """The holder's entry: its one argument is the folder."""
+    """Runs the holder process; its one argument is the folder."""
     hold(Path(arguments[1]))

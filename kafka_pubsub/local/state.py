@@ -38,17 +38,17 @@ class BrokerRecord:
 
     @property
     def files(self) -> NodeFiles:
-        """Where its files are."""
+        """The broker's files."""
         return NodeFiles(Path(self.data_dir))
 
     @property
     def alive(self) -> bool:
-        """Whether its process still runs (and isn't another one that got its id)."""
+        """Returns whether the broker's process still runs (and isn't another process with its id)."""
         return is_alive(self.pid, self.identity)
 
 
 def load(path: Path) -> BrokerRecord | None:
-    """Read the record; None when there is none that can be understood."""
+    """Reads the record; returns None if there is none, or it can't be read."""
     try:
         data = json.loads(path.read_text("utf-8"))
         if data.pop("format") != FORMAT:
@@ -59,7 +59,7 @@ def load(path: Path) -> BrokerRecord | None:
 
 
 def save(path: Path, record: BrokerRecord) -> None:
-    """Replace the record."""
+    """Replaces the record."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     scratch.write_text(json.dumps({"format": FORMAT, **asdict(record)}, indent=1) + "\n", "utf-8")
@@ -67,5 +67,5 @@ def save(path: Path, record: BrokerRecord) -> None:
 
 
 def forget(path: Path) -> None:
-    """Delete the record."""
+    """Deletes the record."""
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Ports of the loopback address: is one free, give me free ones, does our broker answer there."""
+"""Ports of the loopback address: finding free ones, and asking whether our broker answers on one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_ANSWER = 64 * 1024
 
 
 def free_ports(count: int) -> list[int]:
-    """Find different ports on which no process listens right now."""
+    """Returns different ports on which no process listens right now."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -26,7 +26,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a broker could listen on this port."""
+    """Returns whether a broker could listen on this port."""
     with socket.socket() as probe:
         # As Java does: connections of an earlier broker that linger in TIME_WAIT don't keep the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,7 +38,7 @@ def is_free(port: int) -> bool:
 
 
 def broker_answers(port: int, cluster_id: str | None, timeout_s: float = 1.0) -> bool:
-    """Whether a broker of this very cluster answers on the port; a stranger's broker doesn't count."""
+    """Returns whether a broker of this cluster answers on the port; another cluster's broker doesn't count."""
     if cluster_id is None:
         return False
     answer = ask(port, _METADATA, timeout_s)
@@ -46,7 +46,7 @@ def broker_answers(port: int, cluster_id: str | None, timeout_s: float = 1.0) ->
 
 
 def ask(port: int, request: bytes, timeout_s: float, longest: int = _LONGEST_ANSWER) -> bytes | None:
-    """Send one request of Kafka's protocol and return the answer, or None if none comes."""
+    """Sends one request of Kafka's protocol, and returns the answer, or None if none comes."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=timeout_s) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)

@@ -1,9 +1,11 @@
-"""Pub/Sub's ground in memory: the ports of the client without a broker, for users' tests and the simulation.
+"""A Kafka in memory: the client's ports without a broker, for users' tests and the simulation.
 
 Example:
     clock = VirtualClock()
     backend = MemoryBackend(clock)
     backend.admin.create_topic("orders", 4, None, {})
+
+May import, beside top modules: `core`.
 """
 
 from kafka_pubsub.memory.backend import MemoryBackend

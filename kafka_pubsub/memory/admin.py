@@ -1,4 +1,4 @@
-"""Topics and groups of a cluster in memory, as an administrator sees them."""
+"""The `Admin` port for the in-memory Kafka: topics and groups."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kafka_pubsub.ports import Admin
 
 __all__ = ["MemoryAdmin"]
 
-#: Seconds that an open transaction is waited for, as by Kafka's adapter.
+#: Seconds to wait for an open transaction, as in Kafka's adapter.
 _PATIENCE = 15.0
 
 
 class MemoryAdmin(Admin):
-    """An `Admin`. Any replication is taken and remembered; there is one copy of each record all the same."""
+    """An `Admin` in memory. It takes any replication and stores one copy of each record."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:
         self._cluster = cluster
@@ -27,38 +27,38 @@ class MemoryAdmin(Admin):
     def create_topic(
         self, name: str, partitions: int, replication: int | None, config: Mapping[str, str]
     ) -> TopicInfo:
-        """Makes a topic; `AlreadyExists` if there is one."""
+        """Makes a topic; raises `AlreadyExists` if it exists."""
         self._may("create_topic", name)
         with self._cluster.change():
             return self._cluster.create(name, partitions, replication or 1, config)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic; `NotFound` if there is none."""
+        """Deletes a topic; raises `NotFound` if there is none."""
         self._may("delete_topic", name)
         with self._cluster.change():
             self._cluster.delete(name)
 
     def topic(self, name: str) -> TopicInfo:
-        """The topic as it is now; `NotFound` if there is none."""
+        """Returns the topic as it is now; raises `NotFound` if there is none."""
         self._may("topic", name)
         with self._cluster.changed:
             return self._cluster.info(name)
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Changes settings; None brings a default back."""
+        """Changes settings; None restores the default."""
         self._may("update_topic", name)
         with self._cluster.change():
             self._cluster.configure(name, config)
 
     def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Raises the topic's partitions to `total`."""
+        """Raises the topic's number of partitions to `total`."""
         self._may("add_partitions", name)
         self._cluster.add_partitions(name, total)
         with self._cluster.changed:
             return self._cluster.info(name)
 
     def trim(self, topic: str, before: Mapping[int, int]) -> None:
-        """Deletes the records below an offset of each partition; one below the log's start changes nothing."""
+        """Deletes the records below an offset of each partition; an offset below the log's start changes nothing."""
         self._may("trim", topic)
         with self._cluster.change():
             for partition, offset in before.items():
@@ -70,13 +70,13 @@ class MemoryAdmin(Admin):
                 log.truncate(offset)
 
     def topic_names(self) -> Sequence[str]:
-        """All topics by name."""
+        """Returns the names of all topics."""
         self._may("topic_names", "")
         with self._cluster.changed:
             return self._cluster.names()
 
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
-        """Where a committed reader would stand at the end of each partition now."""
+        """Returns for each partition the offset up to which a committed reader can read now."""
         self._may("last_stable_offsets", topic)
         with self._cluster.changed:
             count = self._cluster.info(topic).partitions
@@ -84,7 +84,7 @@ class MemoryAdmin(Admin):
             return {log.partition: log.stable_end for log in logs}
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
-        """Commits for a group without members, in one request; `FailedPrecondition` if it has any."""
+        """Commits for a group in one request; raises `FailedPrecondition` if the group has members."""
         self._may("set_positions", group)
         with self._cluster.change():
             entry = self._cluster.group(group)
@@ -99,33 +99,33 @@ class MemoryAdmin(Admin):
                 entry.store(partition, value)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The next offset to be written of each, open transactions included."""
+        """Returns the next offset to be written of each, open transactions included."""
         self._may("high_watermarks", "")
         with self._cluster.changed:
             return {partition: self._cluster.log(partition).end for partition in partitions}
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The first offset still stored, and the next one to be written."""
+        """Returns the first stored offset, and the next one to be written."""
         self._may("log_range", partition.topic)
         with self._cluster.changed:
             log = self._cluster.log(partition)
             return log.start, log.end
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
-        """What the group has committed in the topic; empty if nothing, or if there is no such group."""
+        """Returns what the group has committed in the topic; empty if nothing, or if there is no such group."""
         self._may("group_offsets", group)
         with self._cluster.changed:
             stored = self._cluster.stored(group, None, _PATIENCE) if self._cluster.has_group(group) else {}
             return {at.partition: value for at, value in sorted(stored.items()) if at.topic == topic}
 
     def group_members(self, group: str) -> int:
-        """How many members the group has now; 0 if it doesn't exist."""
+        """Returns how many members the group has now; 0 if it doesn't exist."""
         self._may("group_members", group)
         with self._cluster.changed:
             return len(self._cluster.group(group).members) if self._cluster.has_group(group) else 0
 
     def delete_group(self, group: str) -> None:
-        """Removes a group with its positions; `NotFound`, or `FailedPrecondition` while it has members."""
+        """Deletes a group with its positions; raises `NotFound`, or `FailedPrecondition` while it has members."""
         self._may("delete_group", group)
         with self._cluster.change():
             if not self._cluster.has_group(group):
@@ -136,11 +136,11 @@ class MemoryAdmin(Admin):
             self._cluster.delete_group(group)
 
     def metadata_limit(self) -> int | None:
-        """As a stock broker has it."""
+        """Returns the limit of a broker with default settings."""
         return groups.METADATA_LIMIT + 1
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Does nothing: there is no connection."""
 
     def _may(self, operation: str, name: str) -> None:
         error = self._faults.request(operation, name)

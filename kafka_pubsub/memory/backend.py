@@ -1,4 +1,4 @@
-"""The ports in memory: one backend is one process's view of a cluster."""
+"""The `Backend` port for the in-memory Kafka; one backend stands for one process."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kafka_pubsub.ports import Backend
 
 __all__ = ["MemoryBackend"]
 
-#: Unreported records that a writer holds before `append` refuses: librdkafka's `queue.buffering.max.messages`.
+#: The most unreported records in a writer; then `append` refuses: librdkafka's `queue.buffering.max.messages`.
 _WRITER_LIMIT = 100_000
 
-#: Seconds that a member lives without a call, as long as librdkafka lets an application not poll: members of one
-#: process don't die unseen. A simulation of processes that die passes a session's 6 s instead.
+#: Seconds for which a member lives without a call, as librdkafka's limit for an application that doesn't poll. A
+#: simulation of processes that die passes a session's 6 s instead.
 SESSION_TIMEOUT = 300.0
 
 
 class MemoryBackend(Backend):
-    """A `Backend` over a cluster in memory; several may share one `cluster`, as processes share a Kafka.
+    """A `Backend` over a cluster in memory; several may share one `cluster`, as processes share a Kafka cluster.
 
     With a `clock` of the caller's own nothing ever waits: a call does what can be done now and returns.
-    `faults` and `session_timeout` (seconds that a reader may stay away) concern this backend only.
+    `faults` and `session_timeout` (seconds for which a reader may make no call) concern this backend only.
 
     Example:
         first = MemoryBackend()
@@ -55,34 +55,34 @@ class MemoryBackend(Backend):
 
     @property
     def address(self) -> str:
-        """Nowhere: no tool of Kafka's finds it."""
+        """No address: Kafka's tools can't reach it."""
         return "memory"
 
     @property
     def admin(self) -> MemoryAdmin:
-        """Topics and groups."""
+        """The requests about topics and groups."""
         return self._admin
 
     @property
     def catalog(self) -> MemoryCatalog:
-        """What topics and subscriptions there are."""
+        """The catalog of topics and subscriptions."""
         return self._catalog
 
     def writer(self, batching: Batching, max_batch_bytes: int) -> MemoryWriter:
-        """A new writer; nothing is batched here, so the arguments change nothing."""
+        """Returns a new writer; it doesn't batch, so the arguments change nothing."""
         return MemoryWriter(self.cluster, self._faults, self._writer_limit)
 
     def reader(self, group: str, member: str) -> MemoryReader:
-        """A new, unsubscribed member; its id in the group is `member` and a number."""
+        """Returns a new member, not subscribed yet; its id in the group is `member` and a number."""
         return MemoryReader(self.cluster, self._faults, group, member, self._session_timeout)
 
     def transactions(self, transactional_id: str) -> MemoryTransactions:
-        """A transactional writer; of two under one id the later one shuts the earlier out."""
+        """Returns a transactional writer; of two under one id the later one fences the earlier one."""
         return MemoryTransactions(self.cluster, self._faults, transactional_id)
 
     def record_fetch(self) -> MemoryRecordFetch:
-        """A reader of single records."""
+        """Returns a reader of single records."""
         return MemoryRecordFetch(self.cluster, self._faults)
 
     def close(self) -> None:
-        """Does nothing: the cluster lives on for the other backends."""
+        """Does nothing: the cluster stays for the other backends."""

@@ -1,8 +1,8 @@
-"""The catalog in memory: which topics and subscriptions exist.
+"""The `Catalog` port for the in-memory Kafka: which topics and subscriptions exist.
 
 Rules
-1. Records are kept as the text that Kafka's catalog would keep, so that no caller can change a stored one.
-2. A change names the record that its author read; if that isn't the stored one, nothing is stored.
+1. Records are stored as text, as in Kafka's catalog, so that no caller can change a stored record.
+2. A change names the record that the caller read; if another one is stored by now, the change is refused.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ _Record = TypeVar("_Record", TopicRecord, SubscriptionRecord)
 
 
 class MemoryCatalog(Catalog):
-    """A `Catalog`. All catalogs of one cluster show the same records."""
+    """A `Catalog` in memory. All catalogs of one cluster show the same records."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:
         self._cluster = cluster
         self._faults = faults
 
     def topics(self) -> Mapping[str, TopicRecord]:
-        """All topics by name."""
+        """Returns all topics by name."""
         self._may("topics", "")
         return self._all("topic", TopicRecord)
 
     def subscriptions(self) -> Mapping[str, SubscriptionRecord]:
-        """All subscriptions by name."""
+        """Returns all subscriptions by name."""
         self._may("subscriptions", "")
         return self._all("subscription", SubscriptionRecord)
 
     def put_topic(self, record: TopicRecord, previous: TopicRecord | None) -> None:
-        """Stores a topic unless another writer was faster."""
+        """Stores a topic unless another writer has changed it."""
         self._may("put_topic", record.name)
         self._replace("topic", record.name, record, previous, TopicRecord)
 
     def remove_topic(self, previous: TopicRecord) -> None:
-        """Removes a topic unless another writer changed it."""
+        """Removes a topic unless another writer has changed it."""
         self._may("remove_topic", previous.name)
         self._replace("topic", previous.name, None, previous, TopicRecord)
 
     def put_subscription(self, record: SubscriptionRecord, previous: SubscriptionRecord | None) -> None:
-        """Stores a subscription unless another writer was faster."""
+        """Stores a subscription unless another writer has changed it."""
         self._may("put_subscription", record.name)
         self._replace("subscription", record.name, record, previous, SubscriptionRecord)
 
     def remove_subscription(self, previous: SubscriptionRecord) -> None:
-        """Removes a subscription unless another writer changed it."""
+        """Removes a subscription unless another writer has changed it."""
         self._may("remove_subscription", previous.name)
         self._replace("subscription", previous.name, None, previous, SubscriptionRecord)
 

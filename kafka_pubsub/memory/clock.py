@@ -1,9 +1,9 @@
-"""The cluster's time: one clock for sessions, timestamps and delayed reports.
+"""The clock of the in-memory Kafka, for sessions, timestamps and delayed reports.
 
 Rules
 1. `now` is seconds since the epoch and never goes back.
-2. If you pass a clock, you move its time: with any clock but `SystemClock` nothing ever blocks, because the time
-   would stand still while a call waits.
+2. If you pass a clock, you move its time: with any clock but `SystemClock` no call ever blocks, because time would
+   not pass while it waits.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ __all__ = ["Clock", "SystemClock", "VirtualClock"]
 
 
 class Clock(Protocol):
-    """Says what time it is."""
+    """A source of the time."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Returns the seconds since the epoch."""
         ...
 
 
 class SystemClock:
-    """The real time, made of the monotonic clock so that a corrected wall clock expires no session."""
+    """The real time, taken from the monotonic clock, so that a corrected wall clock expires no session."""
 
     def __init__(self) -> None:
         self._start = time.time() - time.monotonic()
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Returns the seconds since the epoch."""
         return self._start + time.monotonic()
 
 
 class VirtualClock:
-    """A time that stands still until it is told to move.
+    """A clock that moves only when you call `advance`.
 
     Example:
         clock = VirtualClock()
@@ -45,11 +45,11 @@ class VirtualClock:
         self._now = start
 
     def now(self) -> float:
-        """Seconds since the epoch, as far as this world is concerned."""
+        """Returns the seconds since the epoch on this clock."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Moves on; a negative number of seconds is refused."""
+        """Moves the time forward; refuses a negative number of seconds."""
         if seconds < 0:
             raise ValueError(f"time doesn't go back: advance({seconds})")
         self._now += seconds

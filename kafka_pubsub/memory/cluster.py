@@ -1,12 +1,12 @@
-"""The state of a Kafka cluster, in one process: topics, logs, groups, and the catalog's records.
+"""The state of the in-memory Kafka: topics, logs, groups, and the catalog's records.
 
-Theory: one lock, `changed`, guards everything below; every change notifies it, and a thread that waits for records,
-a rebalance or a report waits on it. No user code (listeners, reports, fault plans) runs under the lock.
+One lock, `changed`, guards the whole state. Every change notifies it, and a thread that waits for records, a rebalance
+or a report waits on it. No user code (listeners, reports, fault plans) runs under the lock.
 
-Several backends over one cluster are several processes over one Kafka.
+Several backends over one cluster behave like several processes over one Kafka.
 
-The methods under "What the world does" are for tests: they do what a real cluster does by itself, at a time of
-the test's choosing (retention, compaction, markers, forgotten offsets).
+The methods under "What the world does" are for tests: they do what a real cluster does by itself (retention,
+compaction, markers, forgotten offsets), at a time that the test chooses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kafka_pubsub.model import Committed, Header, TopicInfo, TopicPartition
 
 __all__ = ["MemoryCluster"]
 
-#: A stock broker's `max.message.bytes`: 1 MiB and the overhead of a batch.
+#: A broker's default `max.message.bytes`: 1 MiB and the overhead of a batch.
 _MAX_MESSAGE_BYTES = 1_048_588
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -49,16 +49,16 @@ class _Topic:
 
 
 class MemoryCluster:
-    """A cluster's whole state."""
+    """The whole state of a cluster."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.changed = threading.Condition(threading.RLock())
-        #: Rises with every change, so that a waiter knows whether it missed one.
+        #: Rises with every change, so that a waiting thread knows whether it missed one.
         self.version = 0
         #: The catalog's records as JSON by (kind, name); as text, so that no caller can change what is stored.
         self.catalog: dict[tuple[str, str], str] = {}
-        #: What happens by itself when its time has come: markers, late requests, ends of forgotten transactions.
+        #: Scheduled events: markers, late requests, ends of forgotten transactions.
         self.later = Later(self.clock)
         self.transactions = TransactionLog(self.later, self._mark)
         self._topics: dict[str, _Topic] = {}
@@ -67,7 +67,7 @@ class MemoryCluster:
 
     @property
     def blocking(self) -> bool:
-        """Whether calls may wait: only where time passes by itself."""
+        """Whether calls may wait, which they may only where time passes by itself."""
         return isinstance(self.clock, SystemClock)
 
     @contextmanager
@@ -82,20 +82,20 @@ class MemoryCluster:
     # Topics; call these under `changed`
 
     def info(self, topic: str) -> TopicInfo:
-        """The topic as it is; `NotFound` if there is none."""
+        """Returns the topic as it is; raises `NotFound` if there is none."""
         return self._topic(topic).info()
 
     def names(self) -> Sequence[str]:
-        """All topics by name."""
+        """Returns the names of all topics."""
         return sorted(self._topics)
 
     def partitions_of(self, topic: str) -> int | None:
-        """The topic's partition count, None if there is no such topic."""
+        """Returns the topic's number of partitions, or None if there is no such topic."""
         entry = self._topics.get(topic)
         return None if entry is None else len(entry.logs)
 
     def log(self, partition: TopicPartition) -> PartitionLog:
-        """A partition's log; `NotFound` if there is none."""
+        """Returns a partition's log; raises `NotFound` if there is none."""
         self.catch_up()
         logs = self._topic(partition.topic).logs
         if not 0 <= partition.partition < len(logs):
@@ -103,14 +103,14 @@ class MemoryCluster:
         return logs[partition.partition]
 
     def create(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> TopicInfo:
-        """Makes a topic, by the rules for names that a broker has."""
+        """Makes a topic; its name must keep a broker's rules."""
         if name in self._topics:
             raise AlreadyExists(f"topic {name} exists already")
         self._check_name(name)
         if partitions < 1:
             raise InvalidArgument(f"partitions: {partitions} is below 1")
         self._topics_made += 1
-        # Base64, like those of a broker, with the two characters in it that ids of ours can do without.
+        # Base64, as a broker's ids, with the two characters that this package's own ids don't have.
         topic = _Topic(name, f"memory/{self._topics_made}+", partitions, replication)
         topic.config.update(config)
         self._topics[name] = topic
@@ -118,7 +118,7 @@ class MemoryCluster:
         return topic.info()
 
     def configure(self, name: str, config: Mapping[str, str | None]) -> None:
-        """Changes settings; None brings a default back."""
+        """Changes settings; None restores the default."""
         topic = self._topic(name)
         for setting, value in config.items():
             if value is None:
@@ -127,7 +127,7 @@ class MemoryCluster:
                 topic.config[setting] = value
 
     def delete(self, name: str) -> None:
-        """Deletes a topic with its records and all groups' positions in it."""
+        """Deletes a topic, its records and every group's positions in it."""
         del self._topics[self._topic(name).name]
         for group in self._groups.values():
             group.offsets = {at: value for at, value in group.offsets.items() if at.topic != name}
@@ -136,7 +136,7 @@ class MemoryCluster:
     # Groups; call these under `changed`
 
     def group(self, name: str) -> Group:
-        """The group of that name, made when it is first asked for, without its dead members."""
+        """Returns the group of that name without its dead members; makes it at the first call."""
         self.catch_up()
         group = self._groups.get(name)
         if group is None:
@@ -147,7 +147,7 @@ class MemoryCluster:
         return group
 
     def has_group(self, name: str) -> bool:
-        """Tells whether the group has been used, and not deleted since."""
+        """Returns whether the group has been used, and not deleted since."""
         return name in self._groups
 
     def delete_group(self, name: str) -> None:
@@ -157,10 +157,10 @@ class MemoryCluster:
     def stored(
         self, name: str, partitions: Sequence[TopicPartition] | None, timeout: float
     ) -> Mapping[TopicPartition, Committed]:
-        """Returns a group's positions once no open transaction holds one of `partitions` (None: any).
+        """Returns a group's positions when no open transaction holds one of `partitions` (None: any).
 
         Raises `DeadlineExceeded` after `timeout` seconds; at once where the clock doesn't move by itself, because
-        then no transaction could end while we wait.
+        then no transaction could end during the wait.
         """
         deadline = self.clock.now() + timeout
         while (group := self.group(name)).unsettled(partitions):
@@ -173,12 +173,12 @@ class MemoryCluster:
         return group.offsets
 
     def wait(self, seconds: float) -> None:
-        """Waits for a change, or for the next thing that happens by itself."""
+        """Waits for a change, or for the next scheduled event."""
         self.changed.wait(max(0.0, min(seconds, self.later.next_in())))
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Does what should have happened by itself by now; every look at a log or a group begins with it."""
+        """Runs the scheduled events that are due; every access to a log or a group begins with it."""
         if self.later.run():
             self.version += 1
             self.changed.notify_all()
@@ -192,7 +192,7 @@ class MemoryCluster:
         if topic is not None:
             topic.logs[target.partition].finish(transaction, committed)
 
-    # What the world does; for tests, from any thread
+    # Acts of the cluster and of other clients; for tests, from any thread
 
     def append(
         self,
@@ -204,24 +204,24 @@ class MemoryCluster:
         timestamp: float | None = None,
         transaction: str | None = None,
     ) -> MemoryRecord:
-        """Another producer writes a record; `timestamp` in seconds, now by default."""
+        """Writes a record of another producer; `timestamp` in seconds, now by default."""
         with self.change() as now:
             milliseconds = int((now if timestamp is None else timestamp) * 1000)
             log = self.log(TopicPartition(topic, partition))
             return log.append(key, value, headers, milliseconds, transaction)
 
     def finish_transaction(self, topic: str, partition: int, transaction: str, committed: bool) -> None:
-        """A transaction's marker gets into a partition: only now do its records show (or go)."""
+        """Writes a transaction's marker into a partition: only now its records become visible, or go."""
         with self.change():
             self.log(TopicPartition(topic, partition)).finish(transaction, committed)
 
     def skip_offsets(self, topic: str, partition: int, count: int = 1) -> None:
-        """Offsets without records, as markers and aborted batches leave them."""
+        """Leaves offsets without records, as markers and aborted batches do."""
         with self.change():
             self.log(TopicPartition(topic, partition)).skip(count)
 
     def compact(self, topic: str, partition: int, offsets: Collection[int]) -> None:
-        """Compaction takes records out."""
+        """Removes records, as compaction does."""
         with self.change():
             self.log(TopicPartition(topic, partition)).remove(offsets)
 
@@ -231,12 +231,12 @@ class MemoryCluster:
             self.log(TopicPartition(topic, partition)).truncate(before)
 
     def lose_tail(self, topic: str, partition: int, end: int) -> None:
-        """A leader is elected whose log ends at `end`, though others had more."""
+        """Elects a leader whose log ends at `end`, though other replicas had more."""
         with self.change():
             self.log(TopicPartition(topic, partition)).lose(end)
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Raises the topic's partition count to `total`."""
+        """Raises the topic's number of partitions to `total`."""
         with self.change():
             logs = self._topic(topic).logs
             if total <= len(logs):
@@ -245,17 +245,17 @@ class MemoryCluster:
             self._topic_changed(topic)
 
     def forget_offsets(self, group: str) -> None:
-        """The broker forgets an idle group's positions with their metadata."""
+        """Deletes an idle group's positions with their metadata, as a broker does in time."""
         with self.change():
             self.group(group).offsets.clear()
 
     def raise_epoch(self, group: str) -> None:
-        """The group moves on while all members keep their shares, as under Kafka's protocol `consumer`."""
+        """Raises the group's epoch while all members keep their partitions, as under Kafka's protocol `consumer`."""
         with self.change():
             self.group(group).raise_epoch()
 
     def evict(self, group: str, member: str | None = None) -> None:
-        """The sessions of a group's member (or of all) run out now; `member` is the reader's client name."""
+        """Ends the sessions of a group's member (or of all) now; `member` is the reader's client name."""
         with self.change():
             entry = self.group(group)
             for name in entry.members:
@@ -273,9 +273,9 @@ class MemoryCluster:
             raise InvalidArgument(
                 f"name: {name!r:.80} can't be a topic: 1 to 249 of the characters a-z A-Z 0-9 . _ -"
             )
-        twin = name.replace(".", "_")
+        in_metrics = name.replace(".", "_")
         for other in self._topics:
-            if other.replace(".", "_") == twin:
+            if other.replace(".", "_") == in_metrics:
                 raise InvalidArgument(f"name: {name} and the topic {other} differ only in '.' and '_'")
 
     def _topic_changed(self, name: str) -> None:

@@ -1,12 +1,12 @@
-"""The faults of the cluster in memory, decided by a plan that the test passes in.
+"""The faults of the in-memory Kafka, which a test decides with a `FaultPlan`.
 
-Theory: nothing in this package is random. A plan is asked before each thing that can fail; a simulation's plan
+Theory: nothing in this package is random. A plan is asked before each request that can fail; a simulation's plan
 draws from its seeded generator, a unit test's plan from a list.
 
 Rules
 1. The base class plans no fault.
-2. A lost answer is dangerous: the request was carried out, and the caller is told that this is unknown. A late request
-   is worse: it is carried out when the caller has gone on, unless its writer or member is fenced by then.
+2. With a lost answer the request was carried out, and its caller learns that the outcome is unknown. A late request
+   is carried out when the caller has gone on, unless its writer or member is fenced by then.
 3. A plan is asked outside of all locks, so it may let other clients act before the request is carried out.
 """
 
@@ -22,14 +22,14 @@ __all__ = ["FaultPlan", "RequestOutcome", "Step"]
 
 
 class RequestOutcome(Enum):
-    """What becomes of a request."""
+    """The outcome of a request."""
 
     DONE = "done"
-    #: Not done, and the caller is told so.
+    #: Not done, and the caller learns that.
     REFUSED = "refused"
-    #: Done, but the caller is told that no answer came.
+    #: Done, but the caller gets no answer.
     ANSWER_LOST = "answer lost"
-    #: Not done yet but `FaultPlan.lateness` seconds later; the caller is told that no answer came.
+    #: Done `FaultPlan.lateness` seconds later; the caller gets no answer.
     #: For a group's commits and a transaction's; elsewhere it is a lost answer.
     LATE = "late"
 
@@ -37,22 +37,22 @@ class RequestOutcome(Enum):
 class Step(Enum):
     """The steps of a transaction, in their order; a process may die between any two."""
 
-    #: A new producer shuts out the one before it.
+    #: A new producer fences the one before it.
     START = "start"
     #: One record is written.
     WRITE = "write"
-    #: The group takes the positions, if the membership stands.
+    #: The group takes the positions, if the membership is valid.
     OFFSETS = "offsets"
-    #: The coordinator decides that it is committed.
+    #: The coordinator decides that the transaction is committed.
     COMMIT = "commit"
-    #: It is decided; its author doesn't know yet.
+    #: It is decided, and its author has no answer yet.
     ANSWER = "answer"
-    #: The coordinator decides that it is aborted.
+    #: The coordinator decides that the transaction is aborted.
     ABORT = "abort"
 
 
 class FaultPlan:
-    """Plans which requests of one backend fail; override the methods of those.
+    """A plan of the requests of one backend that fail; override the methods for these.
 
     Example:
         class NoCommits(FaultPlan):
@@ -65,43 +65,43 @@ class FaultPlan:
     def commit(
         self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
     ) -> RequestOutcome:
-        """Before a group's member commits."""
+        """Returns the outcome of a commit of a group's member."""
         return RequestOutcome.DONE
 
     def lateness(self) -> float:
-        """How many seconds later a late request is done."""
+        """Returns how many seconds later a late request is done."""
         return 1.0
 
     def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
-        """Before a step of a transaction."""
+        """Returns the outcome of a step of a transaction."""
         return RequestOutcome.DONE
 
     def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
-        """Why the log won't take this record of a transaction, whatever else is in it; None: it takes it."""
+        """Returns why the log refuses this record of a transaction; None: it takes it."""
         return None
 
     def marker_delay(self, transactional_id: str, target: TopicPartition | str) -> float:
-        """How many seconds after its end a transaction shows in a partition, or in a group (its name)."""
+        """Returns how many seconds after its end a transaction shows in a partition, or in a group (its name)."""
         return 0.0
 
     def append(self, topic: str, key: bytes | None, value: bytes | None) -> RequestOutcome:
-        """Before a record is stored."""
+        """Returns the outcome of storing a record."""
         return RequestOutcome.DONE
 
     def report_delay(self, topic: str, key: bytes | None) -> float:
-        """How many seconds later than possible a record's delivery report comes; reports keep their order."""
+        """Returns by how many seconds a record's delivery report is late; reports keep their order."""
         return 0.0
 
     def read_limit(self, group: str, member: str, limit: int) -> int:
-        """How many records a read may return at most, out of `limit`."""
+        """Returns how many records a read may return at most, out of `limit`."""
         return limit
 
     def read_error(self, group: str, member: str) -> PubSubError | None:
-        """Returns an error of the connection, for the listener, at a read."""
+        """Returns an error of the connection that a read passes to the listener, or None."""
         return None
 
     def request(self, operation: str, name: str) -> PubSubError | None:
-        """The error that a request of admin, catalog or a look-up by a reader ends with, before it is done.
+        """Returns the error with which a request of admin, catalog or reader fails before it is done; None: it doesn't.
 
         `operation` is the port's method (`"create_topic"`, `"put_subscription"`, `"committed"`).
         """

@@ -1,8 +1,8 @@
-"""A consumer group's coordinator: members, generations, and which commits count.
+"""A consumer group's coordinator: members, generations, assignments and commits.
 
 Theory: the classic protocol with the eager `range` assignor. A change of members opens a rebalance; every member
-sees it at its next call, gives up what it holds and joins; when the last has joined (or its session has run
-out), the generation rises and each member gets a share. In between no member holds a partition: the barrier.
+sees it at its next call, gives up its partitions and joins; when the last has joined (or its session has run
+out), the generation rises and each member gets its partitions. In between no member has a partition.
 
 Rules
 1. A commit is fenced by membership and generation, *not* by ownership: a member of the current generation may
@@ -14,11 +14,11 @@ Rules
    counts give one member the same partition numbers of all topics.
 4. A member that has gone may come back only as a new one.
 5. A transaction's positions are held until its marker comes. Then each counts, unless another commit of that
-   partition was written since: the later write wins, even if its writer knew less.
+   partition was written since: the later write counts, even if its writer had read less.
 6. A member that was removed while a rebalance waited for it is `OUSTED`: a real client was asked to give up before it
-   was removed, so its listener hears an ordinary `revoked`, when commits are refused already.
-7. The generation may also rise while all shares stay as they are (`raise_epoch`), as a member's epoch does under the
-   protocol `consumer`. Fencing is strict then, as brokers before 4.3 have it: the newer epoch only.
+   was removed, so its listener gets an ordinary `revoked`, when commits are refused already.
+7. The generation may also rise while all members keep their partitions (`raise_epoch`), as a member's epoch does under
+   the protocol `consumer`. Fencing is strict then, as brokers before 4.3 have it: the newer epoch only.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["Group", "Standing"]
 
-#: Characters that a commit's metadata may have; a stock broker refuses 4096.
+#: Characters that a commit's metadata may have; a broker with default settings refuses 4096.
 METADATA_LIMIT = 4095
 
 
 class Standing(Enum):
-    """What a member learns about itself when it calls."""
+    """What a member learns about its membership when it calls."""
 
     STEADY = "its assignment stands"
     REJOIN = "a rebalance is open and waits for it"
@@ -54,26 +54,26 @@ class _Member:
         self.topics = tuple(topics)
         self.session = session
         self.seen = now
-        # Whether it has joined the open rebalance; between rebalances True.
+        # Whether it has joined the open rebalance; True if none is open.
         self.joined = True
-        # Empty: no share in this generation.
+        # Empty: no partitions in this generation.
         self.assignment: tuple[TopicPartition, ...] = ()
 
 
 class Group:
-    """One group. `partitions_of` gives a topic's partition count, None for a topic that doesn't exist."""
+    """A consumer group. `partitions_of` gives a topic's partition count, None for a topic that doesn't exist."""
 
     def __init__(self, name: str, partitions_of: Callable[[str], int | None]) -> None:
         self.name = name
         self.generation = 0
-        # The generation in which the members got their shares.
+        # The generation in which the members got their partitions.
         self._shared_at = 0
-        # Commits by partition; a missing one: never committed, or forgotten by the broker.
+        # Commits by partition; not in it: never committed, or forgotten by the broker.
         self.offsets: dict[TopicPartition, Committed] = {}
-        # Which write each of them came from; a missing one is older than all.
+        # The number of the write that each came from; a missing one is older than all.
         self._written: dict[TopicPartition, int] = {}
         self._writes = 0
-        # Open transaction -> its positions, and which write each would be.
+        # Open transaction -> its positions, and the number of the write of each.
         self._held: dict[str, dict[TopicPartition, tuple[int, Committed]]] = {}
         self._partitions_of = partitions_of
         self._members: dict[str, _Member] = {}
@@ -84,11 +84,11 @@ class Group:
 
     @property
     def members(self) -> Sequence[str]:
-        """The ids of the members, in the assignor's order."""
+        """Returns the ids of the members, in the assignor's order."""
         return sorted(self._members)
 
     def join(self, member: str | None, client: str, topics: Sequence[str], session: float, now: float) -> str:
-        """Enters the group (`member` None) or the open rebalance; returns the member's id."""
+        """Joins the group (`member` None) or the open rebalance; returns the member's id."""
         if member is None or member not in self._members:
             self._joins += 1
             member = f"{client}-{self._joins:06d}"
@@ -103,7 +103,7 @@ class Group:
         return member
 
     def leave(self, member: str) -> None:
-        """Removes a member; the others rebalance."""
+        """Removes a member, after which the others rebalance."""
         if self._members.pop(member, None) is None:
             return
         if not self._members:
@@ -114,14 +114,14 @@ class Group:
         self._complete()
 
     def expire(self, now: float) -> bool:
-        """Removes the members whose session ran out; whether there were any."""
+        """Removes the members whose session ran out; returns whether there were any."""
         dead = [name for name, entry in self._members.items() if entry.seen + entry.session < now]
         for name in dead:
             self.remove(name)
         return bool(dead)
 
     def remove(self, member: str) -> None:
-        """Takes a member out that didn't ask for it."""
+        """Removes a member that didn't leave."""
         if self._rebalancing and not self._members[member].joined:
             self._ousted.add(member)
         self.leave(member)
@@ -134,17 +134,17 @@ class Group:
                 entry.joined = False
 
     def raise_epoch(self) -> None:
-        """The generation rises, and everyone keeps its share; while a rebalance is open, that does it."""
+        """Raises the generation while all keep their partitions; an open rebalance raises it by itself."""
         if not self._rebalancing:
             self.generation += 1
 
     def topic_changed(self, topic: str) -> None:
-        """Rebalances if a member lists the topic, which was made, deleted or has grown."""
+        """Rebalances if a member lists the topic, because the topic was made, deleted or has grown."""
         if any(topic in entry.topics for entry in self._members.values()):
             self.rebalance()
 
     def standing(self, member: str, generation: int, now: float) -> Standing:
-        """A heartbeat, and what the member has to do now."""
+        """Takes a heartbeat; returns what the member has to do now."""
         entry = self._members.get(member)
         if entry is None:
             ousted = member in self._ousted
@@ -158,12 +158,12 @@ class Group:
         return Standing.RAISED if generation >= self._shared_at else Standing.ASSIGNED
 
     def assignment(self, member: str) -> Sequence[TopicPartition]:
-        """The member's share of the current generation."""
+        """Returns the member's partitions in the current generation."""
         entry = self._members.get(member)
         return () if entry is None else entry.assignment
 
     def fence(self, member: str | None, generation: int) -> PubSubError | None:
-        """Why this member of this generation may not commit; None if it may."""
+        """Returns why this member of this generation may not commit; None if it may."""
         if member is None or member not in self._members:
             return FailedPrecondition(
                 f"not a member of group {self.name} (any more): the commit was not stored; "
@@ -183,7 +183,7 @@ class Group:
         positions: Mapping[TopicPartition, Committed],
         now: float,
     ) -> dict[TopicPartition, PubSubError | None]:
-        """Stores what may be stored; the answer for each partition."""
+        """Stores the commits that may be stored; returns the answer for each partition."""
         refusal = self.fence(member, generation)
         if refusal is not None or member is None:
             return dict.fromkeys(positions, refusal)
@@ -191,26 +191,26 @@ class Group:
         return {partition: self.store(partition, value) for partition, value in positions.items()}
 
     def store(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
-        """Stores one commit without a check of its sender, unless a broker would refuse it."""
+        """Stores one commit without a check of its sender; returns an error if a broker would refuse it."""
         problem = self.problem(partition, value)
         if problem is None:
             self._write(partition, value, self._next_write())
         return problem
 
     def hold(self, transaction: str, positions: Mapping[TopicPartition, Committed]) -> None:
-        """Keeps a transaction's positions for its end."""
+        """Keeps a transaction's positions until its end."""
         held = self._held.setdefault(transaction, {})
         for partition, value in positions.items():
             held[partition] = (self._next_write(), value)
 
     def settle(self, transaction: str, committed: bool) -> None:
-        """The transaction's marker."""
+        """Takes the transaction's marker."""
         for partition, (write, value) in self._held.pop(transaction, {}).items():
             if committed and write > self._written.get(partition, 0):
                 self._write(partition, value, write)
 
     def unsettled(self, partitions: Iterable[TopicPartition] | None = None) -> bool:
-        """Whether a transaction holds a position of any of them (None: of any at all)."""
+        """Returns whether a transaction holds a position of any of these partitions (None: of any partition)."""
         if partitions is None:
             return any(self._held.values())
         return any(partition in held for held in self._held.values() for partition in partitions)
@@ -224,7 +224,7 @@ class Group:
         self._written[partition] = write
 
     def problem(self, partition: TopicPartition, value: Committed) -> PubSubError | None:
-        """Why no broker would store it; None if one would."""
+        """Returns why a broker wouldn't store the commit; None if it would."""
         count = self._partitions_of(partition.topic)
         if count is None or not 0 <= partition.partition < count:
             return NotFound(f"no partition {partition.partition} of topic {partition.topic}")

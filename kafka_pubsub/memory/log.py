@@ -3,11 +3,11 @@
 Rules
 1. An offset is given once. Markers of transactions, compaction and aborted records leave holes: the offset is
    used up, and no record is ever read there.
-2. `start` is the first offset still stored, `end` the next one to be written, `stable_end` where a committed
+2. `start` is the first offset still stored, `end` the next one to be written, `stable_end` is where a committed
    reader stops: the first offset of the oldest open transaction, `end` if none is open.
 3. A transaction stays open in this partition until its marker is written (`finish`). Deciding a transaction and
    writing its markers are two steps, so that a reader can see the decided one still closed.
-4. A record bears its leader's epoch. A new leader may lack the last records (`lose`): it begins a new epoch there.
+4. A record has its leader's epoch. A new leader may lack the last records (`lose`): it begins a new epoch there.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class PartitionLog:
         self.partition = partition
         self.start = 0
         self.end = 0
-        # Parallel lists, offsets rising without repeats; empty: nothing readable (whatever `end` is).
+        # Parallel lists, offsets rising without repeats; empty: no readable record (whatever `end` is).
         self._offsets: list[int] = []
         self._records: list[MemoryRecord] = []
-        # Open transaction -> its offsets here, never empty; no entry: none is open.
+        # Open transaction -> its offsets in this partition, never empty.
         self._open: dict[str, list[int]] = {}
-        # Where each leader epoch began, by its number.
+        # The offset at which each leader epoch began, by its number.
         self._begun: list[int] = [0]
 
     @property
     def epoch(self) -> int:
-        """The epoch of the leader."""
+        """Returns the epoch of the leader."""
         return len(self._begun) - 1
 
     @property
     def stable_end(self) -> int:
-        """Where a committed reader stops now."""
+        """The offset at which a committed reader stops now."""
         return min((offsets[0] for offsets in self._open.values()), default=self.end)
 
     def append(
@@ -57,7 +57,7 @@ class PartitionLog:
         milliseconds: int,
         transaction: str | None = None,
     ) -> MemoryRecord:
-        """Stores a record at the end; in a transaction it is hidden until that one's marker."""
+        """Stores a record at the end; in a transaction it is hidden until the transaction's marker."""
         record = MemoryRecord(
             self.topic, self.partition, self.end, key, value, headers, milliseconds, self.epoch
         )
@@ -69,7 +69,7 @@ class PartitionLog:
         return record
 
     def finish(self, transaction: str, committed: bool) -> None:
-        """Writes the transaction's marker; without records here it leaves no trace."""
+        """Writes the transaction's marker; without records here it writes none."""
         offsets = self._open.pop(transaction, None)
         if offsets is None:
             return
@@ -82,20 +82,20 @@ class PartitionLog:
         self.end += count
 
     def remove(self, offsets: Collection[int]) -> None:
-        """Takes records out and leaves holes, as compaction does."""
+        """Removes records and leaves holes, as compaction does."""
         gone = frozenset(offsets)
         self._records = [record for record in self._records if record.offset() not in gone]
         self._offsets = [offset for offset in self._offsets if offset not in gone]
 
     def truncate(self, before: int) -> None:
-        """Deletes what lies before the offset, as retention does."""
+        """Deletes the records before the offset, as retention does."""
         self.start = max(self.start, min(before, self.end))
         first = bisect_left(self._offsets, self.start)
         del self._offsets[:first]
         del self._records[:first]
 
     def lose(self, end: int) -> None:
-        """A leader takes over whose log ends there: what is above is gone, whatever was promised of it."""
+        """Elects a leader whose log ends at `end`: the records above it are gone, acknowledged or not."""
         self.end = min(self.end, max(end, self.start))
         first = bisect_left(self._offsets, self.end)
         del self._offsets[first:]
@@ -105,21 +105,21 @@ class PartitionLog:
         self._begun = [*(min(begun, self.end) for begun in self._begun), self.end]
 
     def end_of(self, epoch: int | None) -> int:
-        """The end of what the leaders up to this epoch wrote; None: the end of the log."""
+        """Returns the end of the records of the leaders up to this epoch; None: the end of the log."""
         return self._begun[epoch + 1] if epoch is not None and epoch < self.epoch else self.end
 
     def epoch_below(self, position: int) -> int | None:
-        """The epoch in which the last record or marker below the position was written."""
+        """Returns the epoch in which the last record or marker below the position was written."""
         return bisect_right(self._begun, position - 1) - 1 if position else None
 
     def at(self, offset: int) -> MemoryRecord | None:
-        """The record at the offset, committed or not; None if there is none (any more)."""
+        """Returns the record at the offset, committed or not; None if there is none (any more)."""
         index = bisect_left(self._offsets, offset)
         found = index < len(self._offsets) and self._offsets[index] == offset
         return self._records[index] if found else None
 
     def read(self, offset: int, limit: int) -> Sequence[MemoryRecord]:
-        """Up to `limit` committed records at or after the offset."""
+        """Returns up to `limit` committed records at or after the offset."""
         first = bisect_left(self._offsets, offset)
         stop = bisect_left(self._offsets, self.stable_end) if self._open else len(self._offsets)
         return self._records[first : min(first + limit, stop)]

@@ -1,18 +1,18 @@
-"""A group's member over the logs in memory.
+"""The `LogReader` port for the in-memory Kafka: a member of a group.
 
 Theory: each `read` takes at most one step towards membership (learn that a rebalance is open, give up and join;
-later, learn the share), then hands out records. So a simulation that calls `read(n, 0)` sees every state between
+later, learn the assignment), then returns records. So a simulation that calls `read(n, 0)` sees every state between
 two steps, and with a real clock the steps follow each other while `read` waits.
 
 Rules
 1. The listener's methods run inside `read` and `close`, never under the cluster's lock.
-2. A member that stayed away too long is told `lost`, once, before it joins again as a new one; or `revoked`, if
+2. A member that made no call for too long gets `lost`, once, before it joins again as a new one; or `revoked`, if
    it was asked to give up before it was removed (a commit inside it is refused).
 3. An assigned partition without a position is never read; one whose position isn't in the log is reported to
-   `failed` once, as fatal, and stands still until a `seek`.
-4. As with Kafka's client, a share may be empty: `assigned` is told so, and `revoked` or `lost` end it like any
+   `failed` once, as fatal, and isn't read until a `seek`.
+4. As with Kafka's client, an assignment may be empty: `assigned` gets it, and `revoked` or `lost` end it like any
    other. A pause ends with the assignment.
-5. While a late commit is on its way no other is sent, as by Kafka's adapter. It is answered when it arrives.
+5. While a late commit is unanswered no other is sent, as by Kafka's adapter. It is answered when it arrives.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ __all__ = ["MemoryReader"]
 
 _NOWHERE = Committed(None, "")
 
-#: Seconds that an open transaction is waited for, as by Kafka's adapter.
+#: Seconds to wait for an open transaction, as in Kafka's adapter.
 _COMMITTED_PATIENCE = 30.0
 
 
 class Listener(Protocol):
-    """The shape of the client's rebalance listener."""
+    """The client's rebalance listener."""
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
-        """New partitions; returns where to read each from."""
+        """Takes new partitions; returns where to read each from."""
         ...
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They go; commits are still accepted until this returns."""
+        """Gives up partitions; commits are still accepted until this returns."""
         ...
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are gone already."""
+        """Takes note of partitions that are gone already."""
         ...
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        """The log reported an error."""
+        """Takes an error that the log reported."""
         ...
 
 
 class MemoryReader(LogReader):
-    """A `LogReader` of one group."""
+    """A `LogReader` in memory."""
 
     def __init__(
         self, cluster: MemoryCluster, faults: FaultPlan, group: str, client: str, session: float
@@ -79,21 +79,21 @@ class MemoryReader(LogReader):
         self._topics: tuple[str, ...] = ()
         self._listener: Listener | None = None
         self._closed = False
-        # The membership as this reader knows it; the coordinator may know better. None: not a member.
+        # The membership as this reader knows it; the coordinator's may be newer. None: not a member.
         self._member: str | None = None
         self._generation = -1
-        # The same as of the last assignment or rise of the epoch; None: none, or it was taken from us.
+        # The same as of the last assignment or rise of the epoch; None: there is none, or it was ended.
         self._membership: Membership | None = None
-        # What the listener was told is ours, in the order of fairness; None: told nothing since the last end.
+        # The partitions that the listener got, in the order of the next reads; None: none since the last end.
         self._share: list[TopicPartition] | None = None
-        # Next offset to read; a partition that is held but not here stands still.
+        # Next offset to read; a partition that is assigned and not here isn't read.
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        # Commits that haven't arrived yet.
+        # The number of commits that haven't arrived yet.
         self._late = 0
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
-        """Joins the group at the next `read`; again with other topics, shares them anew."""
+        """Joins the group at the next `read`; called again with other topics, it joins anew."""
         self._check_open()
         self._topics, self._listener = tuple(topics), listener
         if self._member is not None:
@@ -101,7 +101,7 @@ class MemoryReader(LogReader):
                 self._cluster.group(self._group).rebalance()
 
     def read(self, max_records: int, timeout: float) -> Sequence[MemoryRecord]:
-        """Up to `max_records`, waiting up to `timeout` seconds for the first where time passes by itself."""
+        """Returns up to `max_records`; waits up to `timeout` seconds for the first, where time passes by itself."""
         self._check_open()
         listener = self._listener
         if listener is None:
@@ -123,7 +123,7 @@ class MemoryReader(LogReader):
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> Mapping[TopicPartition, Committed]:
-        """The group's stored positions; waits for open transactions where time passes by itself."""
+        """Returns the group's stored positions; waits for open transactions where time passes by itself."""
         self._may_ask("committed")
         patience = _COMMITTED_PATIENCE if timeout is None else timeout
         with self._cluster.changed:
@@ -131,35 +131,35 @@ class MemoryReader(LogReader):
             return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
 
     def committed_unstable(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """What was stored before the transactions that are open now."""
+        """Returns the positions stored before the transactions that are open now."""
         self._may_ask("committed_unstable")
         with self._cluster.changed:
             offsets = self._cluster.group(self._group).offsets
             return {partition: offsets.get(partition, _NOWHERE) for partition in partitions}
 
     def membership(self) -> Membership | None:
-        """Our place in the group as of the last assignment or rise of the epoch."""
+        """Returns the membership as of the last assignment or rise of the epoch."""
         return self._membership
 
     def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
-        """Everything below them was read or never can be."""
+        """Returns positions below which every record was read."""
         with self._cluster.changed:
             mine = {each: self._positions[each] for each in partitions if each in self._positions}
             return {each: LogEnd(at, self._cluster.log(each).epoch_below(at)) for each, at in mine.items()}
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
-        """Those of which all that is committed was read."""
+        """Returns the partitions of which all committed records were read."""
         with self._cluster.changed:
             return {p for p in partitions if self._positions.get(p) == self._cluster.log(p).stable_end}
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The next offset to be written of each, open transactions included."""
+        """Returns the next offset to be written of each, open transactions included."""
         self._may_ask("high_watermarks")
         with self._cluster.changed:
             return {partition: self._cluster.log(partition).end for partition in partitions}
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
-        """Commits as the member that this reader is now, under the generation it knows; a late one is answered late."""
+        """Commits with the member id and generation that this reader knows; a late commit is answered late."""
         self._check_open()
         if self.unanswered():
             waiting = BrokerUnavailable(
@@ -167,8 +167,8 @@ class MemoryReader(LogReader):
             )
             answered(dict.fromkeys(positions, waiting))
             return
-        fate = self._faults.commit(self._group, self._client, positions)
-        if fate is RequestOutcome.REFUSED:
+        outcome = self._faults.commit(self._group, self._client, positions)
+        if outcome is RequestOutcome.REFUSED:
             refusal = BrokerUnavailable(
                 "injected: the coordinator couldn't be reached; nothing was committed"
             )
@@ -176,7 +176,7 @@ class MemoryReader(LogReader):
             return
         send = functools.partial(self._send, self._member, self._generation, dict(positions))
         unknown = dict.fromkeys(positions, DeadlineExceeded("injected: no answer to the commit came"))
-        if fate is RequestOutcome.LATE:
+        if outcome is RequestOutcome.LATE:
             lateness = self._faults.lateness()
             with self._cluster.change() as now:
                 self._late += 1
@@ -184,7 +184,7 @@ class MemoryReader(LogReader):
             return
         with self._cluster.changed:  # no thread waits for commits, so none is woken
             answer = send()
-        answered(answer if fate is RequestOutcome.DONE else unknown)
+        answered(answer if outcome is RequestOutcome.DONE else unknown)
 
     def _arrives(self, send: Callable[[], object], answered: Answered, unknown: CommitAnswers) -> None:
         self._late -= 1
@@ -194,12 +194,12 @@ class MemoryReader(LogReader):
     def _send(
         self, member: str | None, generation: int, positions: Mapping[TopicPartition, Committed]
     ) -> Mapping[TopicPartition, PubSubError | None]:
-        """A commit arrives; it is judged by what is true then."""
+        """Carries out a commit by the state of the group at its arrival."""
         group = self._cluster.group(self._group)
         return group.commit(member, generation, positions, self._cluster.clock.now())
 
     def unanswered(self) -> bool:
-        """Whether a late commit hasn't been done yet."""
+        """Returns whether a late commit hasn't been done yet."""
         if not self._late:
             return False
         with self._cluster.changed:
@@ -207,39 +207,39 @@ class MemoryReader(LogReader):
             return self._late > 0
 
     def settle(self) -> bool:
-        """Whether nothing is late: that isn't waited for."""
+        """Returns whether no commit is late; it doesn't wait."""
         return not self.unanswered()
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """The first offset still stored, and the next one to be written."""
+        """Returns the first stored offset, and the next one to be written."""
         return self.log_ranges([partition])[partition]
 
     def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """The same of many, in one request."""
+        """Returns the ranges of many partitions, in one request."""
         self._may_ask("log_range")
         with self._cluster.changed:
             logs = {partition: self._cluster.log(partition) for partition in partitions}
             return {partition: (log.start, log.end) for partition, log in logs.items()}
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
-        """Reads on from there."""
+        """Sets the offset from which the partition is read."""
         self._check_open()
         if partition not in self._held:
             raise FailedPrecondition(f"seek: {partition.topic}:{partition.partition} isn't assigned here")
         self._positions[partition] = _offset(to)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads nothing from them until `resume`; those that aren't assigned are passed over."""
+        """Stops reading partitions until `resume`; ignores those that aren't assigned."""
         self._check_open()
         self._paused.update(partition for partition in partitions if partition in self._held)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads from them again."""
+        """Reads from partitions again."""
         self._check_open()
         self._paused.difference_update(partitions)
 
     def close(self) -> None:
-        """Gives up what it holds (`revoked`, or `lost` if it was removed already) and leaves the group."""
+        """Gives up its partitions (`revoked`, or `lost` if it was removed already) and leaves the group."""
         if self._closed:
             return
         listener, member = self._listener, self._member
@@ -258,7 +258,7 @@ class MemoryReader(LogReader):
     # Membership
 
     def _step(self, listener: Listener) -> bool:
-        """One step towards membership; whether there was one to take."""
+        """Takes one step towards membership; returns whether there was one to take."""
         if self._member is None:
             self._join(listener)
             return True
@@ -327,10 +327,10 @@ class MemoryReader(LogReader):
                     records.extend(batch)
                     self._positions[partition] = (batch[-1].offset() or 0) + 1
                 if len(batch) < room:
-                    # All was read; markers and holes at the end count as read, too.
+                    # Every record was read; markers and holes at the end count as read too.
                     stable = self._cluster.log(partition).stable_end
                     self._positions[partition] = max(self._positions[partition], stable)
-        # The next read begins with another partition, so that a full one can't starve the rest.
+        # The next read begins with another partition, so that a full one doesn't keep the others from being read.
         if records and self._share:
             self._share.append(self._share.pop(0))
         return records, failures
@@ -352,7 +352,7 @@ class MemoryReader(LogReader):
             listener.failed(None, broken, False)
 
     def _wait(self, seen: int, deadline: float) -> None:
-        # A third of the session: a waiting member must be heard of before it counts as dead.
+        # A third of the session: a waiting member must call before it counts as dead.
         longest = self._session / 3
         with self._cluster.changed:
             if self._cluster.version == seen:
@@ -370,10 +370,10 @@ class MemoryReader(LogReader):
 
 
 class Tell(Protocol):
-    """A listener's method that hears of partitions going."""
+    """A listener's method for partitions that go."""
 
     def __call__(self, partitions: Sequence[TopicPartition]) -> None:
-        """They go."""
+        """Takes the partitions that go."""
         ...
 
 

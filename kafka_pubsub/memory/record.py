@@ -1,4 +1,4 @@
-"""A record as a log in memory keeps it, in the shape of librdkafka's Python client."""
+"""A record of the in-memory Kafka, with the methods of a message of librdkafka's Python client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CREATE_TIME = 1
 
 
 class MemoryRecord:
-    """A record; `offset` is None for one that never got a place in a log."""
+    """A record; `offset` is None for one that was never stored."""
 
     __slots__ = ("_epoch", "_headers", "_key", "_milliseconds", "_offset", "_partition", "_topic", "_value")
 
@@ -38,35 +38,35 @@ class MemoryRecord:
         self._epoch = epoch
 
     def topic(self) -> str:
-        """The topic's name."""
+        """Returns the topic's name."""
         return self._topic
 
     def partition(self) -> int | None:
-        """The partition's number."""
+        """Returns the partition's number."""
         return self._partition
 
     def offset(self) -> int | None:
-        """The place in the partition."""
+        """The offset in the partition."""
         return self._offset
 
     def key(self) -> bytes | None:
-        """The key's bytes; an empty key is not None."""
+        """Returns the key's bytes; an empty key is not None."""
         return self._key
 
     def value(self) -> bytes | None:
-        """The value's bytes, None for a tombstone."""
+        """Returns the value's bytes; None for a tombstone."""
         return self._value
 
     def headers(self) -> list[Header] | None:
-        """The headers in their order, None if there are none."""
+        """Returns the headers in their order; None if there are none."""
         return list(self._headers) if self._headers else None
 
     def timestamp(self) -> tuple[int, int]:
-        """The kind of the timestamp, and milliseconds since the epoch."""
+        """Returns the kind of the timestamp, and the milliseconds since 1970."""
         return (_CREATE_TIME, self._milliseconds)
 
     def leader_epoch(self) -> int | None:
-        """The epoch of the leader that took it; None for one without a place."""
+        """The epoch of the leader that took it; None for one that was never stored."""
         return self._epoch
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Reads single records of the logs in memory again."""
+"""The `RecordFetch` port for the in-memory Kafka: reads single records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MemoryRecordFetch"]
 
 
 class MemoryRecordFetch(RecordFetch):
-    """A `RecordFetch`. It never waits: what isn't committed yet is left for the next call."""
+    """A `RecordFetch` in memory. It never waits: records that aren't committed yet are left for the next call."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:
         self._cluster = cluster
@@ -25,7 +25,7 @@ class MemoryRecordFetch(RecordFetch):
     def fetch(
         self, partition: TopicPartition, offsets: Sequence[int], max_bytes: int, timeout: float
     ) -> Fetched:
-        """The records at the offsets; see the port. A plan's `read_limit` is the time being up."""
+        """Returns the records at the offsets; see the port. A plan's `read_limit` stands for a time limit."""
         if self._closed:
             raise FailedPrecondition("the reader of single records is closed")
         error = self._faults.request("fetch", partition.topic)
@@ -51,7 +51,7 @@ class MemoryRecordFetch(RecordFetch):
     def lost_tails(
         self, read: Mapping[TopicPartition, LogEnd], timeout: float
     ) -> Mapping[TopicPartition, int]:
-        """The logs that lost something of what was read, and from where on."""
+        """Returns the logs that lost records that were read, each with the first lost offset."""
         lost: dict[TopicPartition, int] = {}
         for place, end in read.items():
             error = self._faults.request("lost_tails", place.topic)
@@ -67,9 +67,9 @@ class MemoryRecordFetch(RecordFetch):
     def fetch_all(
         self, wanted: Mapping[TopicPartition, Sequence[int]], max_bytes: int, timeout: float
     ) -> Mapping[TopicPartition, Fetched]:
-        """The same of many partitions."""
+        """Returns the records of many partitions."""
         return {place: self.fetch(place, offsets, max_bytes, timeout) for place, offsets in wanted.items()}
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Does nothing: there is no connection."""
         self._closed = True

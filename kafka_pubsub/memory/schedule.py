@@ -1,6 +1,6 @@
-"""Actions that the cluster takes by itself once their time has come.
+"""Actions that the cluster takes by itself when their time has come.
 
-Theory: no thread runs for them. Each call that looks at the cluster first runs the actions that are due by
+Theory: no thread runs for them. Each call that uses the cluster first runs the actions that are due by
 then, in the order of their times; so no caller ever sees a state that a running cluster wouldn't have shown.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["Later"]
 
 
 class Later:
-    """Future actions, by time; of equal times the one that was set first."""
+    """Future actions, ordered by time; those of equal times in the order in which they were added."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -24,11 +24,11 @@ class Later:
         self._set = 0
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Returns the seconds since the epoch."""
         return self._clock.now()
 
     def at(self, time: float, thing: Callable[[], object]) -> None:
-        """Does it at that time; at once if that is over."""
+        """Runs an action at that time; at once if the time has passed."""
         if time <= self._clock.now():
             thing()
             return
@@ -46,5 +46,5 @@ class Later:
         return done
 
     def next_in(self) -> float:
-        """Seconds until the next thing; infinite if there is none."""
+        """Returns the seconds until the next action; infinite if there is none."""
         return self._things[0][0] - self._clock.now() if self._things else math.inf

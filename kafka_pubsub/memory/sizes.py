@@ -1,4 +1,4 @@
-"""What a topic takes, by size."""
+"""The limits of a topic for the size of records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka_pubsub.model import Header
 
 __all__ = ["refusal"]
 
-#: What a batch of one record takes beside key, value and headers, in bytes (a stock broker counts the batch).
+#: Bytes of a batch of one record beside key, value and headers (a broker counts the batch).
 _BATCH_OVERHEAD = 70
 
 
@@ -21,7 +21,7 @@ def refusal(
     key: bytes | None,
     headers: Sequence[Header] | None,
 ) -> PubSubError | None:
-    """Why the topic doesn't take the record; None if it does. Call it under `changed`."""
+    """Returns why the topic refuses the record; None if it takes it. Call it under `changed`."""
     try:
         limit = cluster.info(topic).max_message_bytes
     except PubSubError as error:

@@ -1,16 +1,16 @@
-"""The transaction coordinator: which writer may use an id, what is open, and when readers see it.
+"""The transaction coordinator: which writer may use an id, which transactions are open, and when readers see them.
 
 Theory. A transaction ends in two steps, as on a broker. First the coordinator decides, and answers; then a marker goes
-to every partition and group that took part, to each in its own time. In between readers don't see all of it yet:
-a log's last stable offset stands before records that are committed, a group's positions are held back, or are there
-already while the records are not.
+to every partition and group that took part, to each at its own time. In between readers don't see the whole
+transaction: a log's last stable offset is below committed records, and a group's positions become visible before or
+after the records.
 
 Rules
 1. A writer that starts under an id ends the open transaction of the id (as decided, or else by an abort), markers
    included, and fences every earlier writer. The next transaction of the same writer also ends its own last one.
-2. A transaction that stays open is aborted, and its writer fenced, at the first look after its time-out; the
-   coordinator looks every 10 s.
-3. Called under the cluster's lock.
+2. A transaction that stays open is aborted, and its writer fenced, at the first check after its time-out; the
+   coordinator checks every 10 s.
+3. All methods are called under the cluster's lock.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kafka_pubsub.model import TopicPartition
 
 __all__ = ["Target", "Transaction", "TransactionLog"]
 
-#: Seconds after which the coordinator ends a transaction that its writer has forgotten: as our writers ask for.
+#: Seconds after which the coordinator ends a transaction that its writer doesn't end, as Kafka's adapter sets it.
 TIMEOUT = 10.0
 
-#: Seconds between two looks for those (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
+#: Seconds between two checks for those (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
 _LOOK_EVERY = 10.0
 
 #: A partition, or a group by its name.
@@ -37,18 +37,18 @@ Mark = Callable[[str, Target, bool], None]
 
 
 class Transaction:
-    """A transaction that was begun and whose end isn't visible everywhere yet."""
+    """A transaction that has begun and whose end isn't visible everywhere yet."""
 
     __slots__ = ("committed", "epoch", "id", "name", "targets")
 
     def __init__(self, transactional_id: str, epoch: int, name: str) -> None:
         self.id = transactional_id
         self.epoch = epoch
-        #: Of this one transaction, unlike the id.
+        #: The number of this transaction; the id stays the same for many.
         self.name = name
-        #: None: not decided.
+        #: None: the coordinator hasn't decided.
         self.committed: bool | None = None
-        # Where a marker must go, in the order in which they joined.
+        # The partitions and groups that need a marker, in the order in which they joined.
         self.targets: dict[Target, None] = {}
 
 
@@ -58,14 +58,14 @@ class TransactionLog:
     def __init__(self, later: Later, mark: Mark) -> None:
         self._later = later
         self._mark = mark
-        # The id's present writer, by a number that rises.
+        # The id's present writer, by its rising epoch.
         self._epochs: dict[str, int] = {}
-        # The id's transaction that doesn't show everywhere yet.
+        # The id's transaction whose end isn't visible everywhere yet.
         self._open: dict[str, Transaction] = {}
         self._begun = 0
 
     def start(self, transactional_id: str) -> int:
-        """A new writer; the epoch under which it writes."""
+        """Starts a writer; returns the epoch under which it writes."""
         left = self._open.get(transactional_id)
         if left is not None:
             if left.committed is None:
@@ -74,7 +74,7 @@ class TransactionLog:
         return self._shut_out(transactional_id)
 
     def begin(self, transactional_id: str, epoch: int) -> Transaction:
-        """A transaction of the id's present writer."""
+        """Begins a transaction of the id's present writer."""
         self._check(transactional_id, epoch)
         before = self._open.get(transactional_id)
         if before is not None:
@@ -91,12 +91,12 @@ class TransactionLog:
         return transaction
 
     def join(self, transaction: Transaction, target: Target) -> None:
-        """Adds a place that the transaction writes to; `FailedPrecondition` if its writer was fenced."""
+        """Adds a partition or group to a transaction; raises `FailedPrecondition` if its writer was fenced."""
         self._check(transaction.id, transaction.epoch)
         transaction.targets[target] = None
 
     def end(self, transaction: Transaction, committed: bool, delay: Callable[[Target], float]) -> None:
-        """Decides the transaction; `delay` says how long after that its end is visible at each place."""
+        """Decides the transaction; `delay` returns how much later its end is visible at each target."""
         self._check(transaction.id, transaction.epoch)
         transaction.committed = committed
         now = self._later.now()
@@ -105,7 +105,7 @@ class TransactionLog:
         self._forget_if_shown(transaction)
 
     def is_open(self, transaction: Transaction) -> bool:
-        """Whether its writer could still end it."""
+        """Returns whether its writer could still end it."""
         return transaction.committed is None and self._epochs.get(transaction.id) == transaction.epoch
 
     def _check(self, transactional_id: str, epoch: int) -> None:

@@ -1,11 +1,11 @@
-"""A transactional writer over the logs in memory.
+"""The `Transactions` port for the in-memory Kafka.
 
-Theory: `transact` is a row of steps, and `steps` hands them out one by one, so that a simulation can let others act in
-between, and let the writer die between any two of them by never asking for the next.
+Theory: `transact` consists of steps, and `steps` yields them one by one, so that in a simulation other clients can act
+in between, and the writer can die between any two of them.
 
 Rules
-1. As with Kafka: a failure before the request to commit surely aborts; after it the outcome is unknown.
-2. A writer that was fenced, or whose transaction didn't end cleanly, starts anew at its next transaction.
+1. As with Kafka, a failure before the request to commit always aborts; after that request the outcome is unknown.
+2. A writer that was fenced, or whose transaction didn't end cleanly, starts again at its next transaction.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from kafka_pubsub.ports import Transactions
 __all__ = ["MemoryTransactions"]
 
 Steps = Generator[Step, None, Outcome]
-#: Why a transaction is aborted, and which of its records were refused.
+#: The reason why a transaction is aborted, and its refused records.
 Failure = tuple[PubSubError, Mapping[int, PubSubError]]
 
 
 class MemoryTransactions(Transactions):
-    """A `Transactions`."""
+    """A `Transactions` in memory."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan, transactional_id: str) -> None:
         if not transactional_id:
@@ -54,13 +54,13 @@ class MemoryTransactions(Transactions):
         self._faults = faults
         self._id = transactional_id
         self._closed = False
-        # Under which we write; None: to be started anew.
+        # The epoch of this writer; None: it starts anew.
         self._epoch: int | None = None
         self._one_at_a_time = threading.Lock()
 
     @property
     def transactional_id(self) -> str:
-        """The id that the cluster knows us by."""
+        """The transactional id."""
         return self._id
 
     def transact(
@@ -69,7 +69,7 @@ class MemoryTransactions(Transactions):
         positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Outcome:
-        """Stores all or nothing; see the port."""
+        """Stores records and positions together, or neither; see the port."""
         with self._one_at_a_time:
             steps = self.steps(records, positions, membership)
             while True:
@@ -85,7 +85,7 @@ class MemoryTransactions(Transactions):
         positions: Positions | PositionsLater,
         membership: Membership,
     ) -> Steps:
-        """The same in steps: each `next` names the step that the one after it will take."""
+        """Stores all or nothing, in steps: each `next` yields the step that the next call takes."""
         if not callable(positions):
             _check(positions)
         if self._closed:
@@ -112,7 +112,7 @@ class MemoryTransactions(Transactions):
         return Outcome(Ending.STORED, tuple(offsets))
 
     def fence(self, transactional_id: str) -> None:
-        """Ends an open transaction of the id; see the port."""
+        """Ends the open transaction of the id and fences its writer; see the port."""
         error = self._faults.request("fence", transactional_id)
         if error is not None:
             raise error
@@ -123,7 +123,7 @@ class MemoryTransactions(Transactions):
             self._cluster.transactions.start(transactional_id)
 
     def close(self) -> None:
-        """Nothing is open between two transactions, so there is nothing to end."""
+        """Does nothing, because between two calls no transaction is open."""
         self._closed = True
 
     # -- steps -----------------------------------------------------------------------------------------------
@@ -144,12 +144,12 @@ class MemoryTransactions(Transactions):
             return shut_out
 
     def _try(self, step: Step, take: Callable[[], PubSubError | None]) -> PubSubError | None:
-        """Takes a step as the plan has it. One whose answer was lost counts as failed, though it was taken."""
-        fate = self._faults.transaction(self._id, step)
-        if fate is RequestOutcome.REFUSED:
+        """Takes a step with the outcome that the plan gives. A step whose answer is lost counts as failed."""
+        outcome = self._faults.transaction(self._id, step)
+        if outcome is RequestOutcome.REFUSED:
             return BrokerUnavailable(f"injected: {step.value} of a transaction was refused")
         problem = take()
-        if problem is None and fate is not RequestOutcome.DONE:
+        if problem is None and outcome is not RequestOutcome.DONE:
             return DeadlineExceeded(f"injected: no answer to {step.value} of a transaction came")
         return problem
 
@@ -161,7 +161,7 @@ class MemoryTransactions(Transactions):
         membership: Membership,
         offsets: list[int],
     ) -> Generator[Step, None, Failure | None]:
-        """Everything but the commit."""
+        """Takes all steps but the commit."""
         while True:
             if (failed := (yield from self._write_all(begun, records, offsets))) is not None:
                 return failed
@@ -189,7 +189,7 @@ class MemoryTransactions(Transactions):
         return None
 
     def _refused(self, record: NewRecord) -> PubSubError | None:
-        """Why no transaction could hold the record now."""
+        """Returns why no transaction could take the record now."""
         refused = self._faults.refuses(self._id, record.topic, record.key)
         if refused is not None:
             return refused
@@ -230,22 +230,22 @@ class MemoryTransactions(Transactions):
             return error
 
     def _commit(self, begun: Transaction) -> PubSubError | None:
-        fate = self._faults.transaction(self._id, Step.COMMIT)
-        if fate is RequestOutcome.REFUSED:
+        outcome = self._faults.transaction(self._id, Step.COMMIT)
+        if outcome is RequestOutcome.REFUSED:
             return BrokerUnavailable("injected: the commit never reached the coordinator")
-        if fate is RequestOutcome.LATE:
+        if outcome is RequestOutcome.LATE:
             self._commit_late(begun)
         else:
             try:
                 self._end(begun, committed=True)
             except PubSubError as shut_out:
                 return shut_out
-        if fate is RequestOutcome.DONE:
+        if outcome is RequestOutcome.DONE:
             return None
         return DeadlineExceeded("injected: no answer to the commit of a transaction came")
 
     def _commit_late(self, begun: Transaction) -> None:
-        # Asked for now: no plan runs under the lock.
+        # The plan is asked now, because no plan runs under the lock.
         delays, lateness = self._delays(begun), self._faults.lateness()
 
         def arrive() -> None:
@@ -259,13 +259,13 @@ class MemoryTransactions(Transactions):
         self, begun: Transaction, reason: PubSubError, refused: Mapping[int, PubSubError] | None = None
     ) -> Steps:
         yield Step.ABORT
-        fate = self._faults.transaction(self._id, Step.ABORT)
+        outcome = self._faults.transaction(self._id, Step.ABORT)
         try:
-            if fate is not RequestOutcome.REFUSED:
+            if outcome is not RequestOutcome.REFUSED:
                 self._end(begun, committed=False)
         except PubSubError:
-            fate = RequestOutcome.REFUSED
-        if fate is not RequestOutcome.DONE:
+            outcome = RequestOutcome.REFUSED
+        if outcome is not RequestOutcome.DONE:
             self._epoch = None
         return Outcome(Ending.ABORTED, (), reason, refused or {})
 
@@ -293,7 +293,7 @@ def _place(membership: Membership) -> tuple[str | None, int]:
 def _given(
     positions: Positions | PositionsLater, offsets: Sequence[int]
 ) -> Positions | Further | PubSubError:
-    """The positions, asked for if need be, or why none go with the records."""
+    """Returns the positions, waits for late ones, or returns why none go with the records."""
     given = positions(offsets) if callable(positions) else positions
     if given is None:
         return FailedPrecondition("no positions came for the records")
@@ -308,7 +308,7 @@ def _given(
 
 def _check(positions: Positions | PositionsLater) -> None:
     if callable(positions):
-        return  # checked when they come
+        return  # `_given` checks them
     if not positions:
         raise InvalidArgument("positions: without one nothing fences the transaction against a newer owner")
     for to in positions.values():

@@ -1,12 +1,12 @@
-"""A writer over the logs in memory.
+"""The `LogWriter` port for the in-memory Kafka.
 
-Theory: a record gets its place in the log inside `append`, as if it were sent at once; its report waits in a
-queue until a thread polls, because that is where Kafka's client runs reports too.
+Theory: `append` stores a record at once; its report waits in a queue until a thread polls, because Kafka's client
+runs reports there, too.
 
 Rules
 1. Reports come in the order of the appends, outside every lock, in the thread that polls.
-2. The queue holds `limit` unreported records; beyond that `append` is a `BufferError`, as in librdkafka.
-3. Records without a key go round the partitions; those with one go where every Kafka producer puts them.
+2. The queue holds `limit` unreported records; beyond that `append` raises `BufferError`, as in librdkafka.
+3. Records without a key go to the partitions in turn; those with a key go where Java's producer puts them.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ Report = Callable[[object, StoredRecord], None]
 
 
 class MemoryWriter(LogWriter):
-    """A `LogWriter`. Any thread may use it."""
+    """A `LogWriter` in memory. Any thread may use it."""
 
     def __init__(self, cluster: MemoryCluster, faults: FaultPlan, limit: int) -> None:
         self._cluster = cluster
         self._faults = faults
         self._limit = limit
         self._closed = False
-        # Unreported records in the order of their appends: when due, and what to call.
+        # Unreported records in the order of their appends: the time of the report, and its function.
         self._queue: deque[tuple[float, Report, PubSubError | None, MemoryRecord]] = deque()
-        # Where the next record without a key goes, by topic.
+        # The partition of the next record without a key, by topic.
         self._next: dict[str, int] = {}
-        # One report at a time, so that two polling threads keep the order.
+        # Held while reports run, so that two polling threads keep their order.
         self._reporting = threading.RLock()
 
     def append(
@@ -58,19 +58,19 @@ class MemoryWriter(LogWriter):
         headers: Sequence[Header] | None,
         on_delivery: Report,
     ) -> None:
-        """Stores a record and queues its report; `BufferError` when the queue is full."""
-        fate = self._faults.append(topic, key, value)
+        """Stores a record and queues its report; raises `BufferError` when the queue is full."""
+        outcome = self._faults.append(topic, key, value)
         delay = self._faults.report_delay(topic, key)
         with self._cluster.change() as now:
             if self._closed:
                 raise FailedPrecondition("the writer is closed")
             if len(self._queue) >= self._limit:
                 raise BufferError(f"{self._limit} records wait for their reports: poll and try again")
-            record, error = self._store(topic, value, key, headers, fate, now)
+            record, error = self._store(topic, value, key, headers, outcome, now)
             self._queue.append((now + delay, on_delivery, error, record))
 
     def poll(self, timeout: float) -> int:
-        """Runs the reports that are due, waiting up to `timeout` seconds for the first; how many ran."""
+        """Runs the reports that are due; waits up to `timeout` seconds for the first; returns how many ran."""
         deadline = self._cluster.clock.now() + timeout
         while True:
             seen = self._cluster.version
@@ -79,18 +79,18 @@ class MemoryWriter(LogWriter):
                 return served
 
     def flush(self, timeout: float) -> int:
-        """Waits until everything was reported; returns how many were not."""
+        """Waits until everything was reported; returns how many weren't."""
         deadline = self._cluster.clock.now() + timeout
         while self._queue:
             if not self.poll(max(0.0, deadline - self._cluster.clock.now())):
                 break
-        # A report that another thread took is reported only when it returns.
+        # Another thread may still run a report that is no longer in the queue.
         if self._reporting.acquire(timeout=max(0.0, deadline - self._cluster.clock.now())):
             self._reporting.release()
         return len(self._queue)
 
     def relearn(self, topic: str) -> int:
-        """How many partitions the topic has; each append looks anyway."""
+        """Returns how many partitions the topic has; each append looks it up anyway."""
         error = self._faults.request("relearn", topic)
         if error is not None:
             raise error
@@ -98,11 +98,11 @@ class MemoryWriter(LogWriter):
             return self._cluster.info(topic).partitions
 
     def explain(self, error: object) -> PubSubError:
-        """The report's error; ours already."""
+        """Returns the report's error, which is one of this package already."""
         return error if isinstance(error, PubSubError) else PublishError(f"publish failed: {error}")
 
     def close(self) -> None:
-        """Ends it; what wasn't reported never will be."""
+        """Closes the writer; records that weren't reported never are."""
         with self._cluster.change():
             self._closed = True
             self._queue.clear()
@@ -113,18 +113,18 @@ class MemoryWriter(LogWriter):
         value: bytes | None,
         key: bytes | None,
         headers: Sequence[Header] | None,
-        fate: RequestOutcome,
+        outcome: RequestOutcome,
         now: float,
     ) -> tuple[MemoryRecord, PubSubError | None]:
         milliseconds = int(now * 1000)
         error = refusal(self._cluster, topic, value, key, headers)
-        if error is None and fate is RequestOutcome.REFUSED:
+        if error is None and outcome is RequestOutcome.REFUSED:
             error = BrokerUnavailable("injected: the record wasn't stored")
         if error is not None:
             return MemoryRecord(topic, None, None, key, value, headers, milliseconds), error
         at = TopicPartition(topic, self._partition(topic, key))
         record = self._cluster.log(at).append(key, value, headers, milliseconds)
-        if fate is not RequestOutcome.DONE:
+        if outcome is not RequestOutcome.DONE:
             lost = DeadlineExceeded("injected: no answer came; the record may be in the topic")
             return MemoryRecord(topic, at.partition, None, key, value, headers, milliseconds), lost
         return record, None
@@ -153,7 +153,7 @@ class MemoryWriter(LogWriter):
             return None
 
     def _wait(self, seen: int, deadline: float) -> bool:
-        """Waits for a report to become due; False when the time is up."""
+        """Waits until a report is due; False when the time is up."""
         with self._cluster.changed:
             now = self._cluster.clock.now()
             if now >= deadline:

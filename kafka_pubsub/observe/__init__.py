@@ -1,1 +1,4 @@
-"""What can be seen from outside: derived from what the client decided and did, never asked for by core."""
+"""Records of what the client decided and did, to be read from outside; the core never asks for them.
+
+May import, beside top modules: `core.commit`.
+"""

@@ -1,9 +1,9 @@
 """A directory of histories: a file for each stream, and one for each topic that a process publishes to.
 
 Rules
-1. A file's name says what wrote it: role, topic or subscription, process. Files that exist already aren't changed.
+1. A file's name contains the role, the topic or subscription, and the process. Files that exist aren't changed.
 2. If a history can't be written, for example to a full disk, this is logged once, and the process goes on without it:
-   a history must never cause the trouble that it is there to explain.
+   a history must never cause a failure itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["HistoryFolder", "PublisherFile"]
 
 log = logging.getLogger("kafka_pubsub.history")
 
-#: Characters of a name that a file's name shows: both together stay below what file systems take.
+#: The most characters of a topic's or subscription's name in a file's name, because file systems limit names.
 SHOWN = 150
 
 
 class HistoryFolder:
-    """Makes history files; fits `client.history.Histories`."""
+    """A folder that makes history files; it implements `client.history.Histories`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -40,7 +40,7 @@ class HistoryFolder:
             ) from error
 
     def of_stream(self, subscription: SubscriptionRecord) -> HistoryFile:
-        """The history of a stream that is about to be opened."""
+        """Returns a new history for a stream that is about to be opened."""
         return self._made(
             "subscriber",
             subscription.topic,
@@ -49,7 +49,7 @@ class HistoryFolder:
         )
 
     def of_publisher(self, topic: str) -> PublisherFile:
-        """The history of what this process publishes to a topic."""
+        """Returns a new history for what this process publishes to a topic."""
         return PublisherFile(self._made("publisher", topic, None))
 
     def _made(self, role: str, topic: str, subscription: str | None, *, ordered: bool = True) -> HistoryFile:
@@ -68,7 +68,7 @@ class HistoryFolder:
 
 
 class PublisherFile:
-    """A publisher's history; fits `client.history.PublishHistory`."""
+    """A publisher's history; it implements `client.history.PublishHistory`."""
 
     def __init__(self, file: HistoryFile) -> None:
         self._file = file
@@ -77,6 +77,6 @@ class PublisherFile:
         self.close = file.close
 
     def send(self, number: int, key: str | None, data: bytes, attributes: Mapping[str, str]) -> None:
-        """Message `number` is about to be published."""
+        """Records that message `number` is about to be published."""
         raw = None if key is None else key.encode("utf-8", "surrogateescape")
         self._file.send(number, key, fingerprint(raw, data, attributes))

@@ -1,16 +1,16 @@
-"""A process's history as JSON lines, for `tests/checker`, or for you to see what really happened.
+"""A process's history as JSON lines, for `tests/checker`, or for you to see what happened.
 
-Theory. Each event is copied into a file that is mapped into memory and shared, so it belongs to the kernel at once:
-a SIGKILL loses nothing that was told, and telling costs no system call (with one `write` an event a busy consumer
-runs at a quarter of its speed, because each gives the interpreter's lock away). Not meant to survive a power cut.
+Theory. Each event is copied into a file that is mapped into shared memory, so the kernel has it at once: a SIGKILL
+loses no recorded event, and recording one needs no system call. With one `write` for each event a busy stream would
+run at a quarter of its speed, because each `write` releases the interpreter's lock. A power cut may lose events.
 
 Format. One JSON object a line, `event` first, `t` second: nanoseconds of the monotonic clock. The first line is
 `open`; its `wall` (nanoseconds since 1970) was read together with its `t`, and so gives every `t` of the file a wall
-time; `host` says whose monotonic clock it is: files with the same host can be put in one order without a doubt.
+time; `host` names the monotonic clock: the events of files with the same host can be put in one order.
 Offsets of the home topic name messages; a standing is `[position, [start, end, start, end ...]]`.
 
     open         role (subscriber, publisher, driver), format, wall, host, pid, process, topic, subscription, ordered
-    close        the stream has ended in good order
+    close        the stream has ended cleanly
     send         n, key, sha             stored   n, partition, offset           failed   n, error
     assign       partition, epoch, main, retry (null: no such topic), retry_end
     revoke       partition, epoch, lost
@@ -29,9 +29,10 @@ Offsets of the home topic name messages; a standing is `[position, [start, end, 
 
 Rules
 1. Any thread may call; each call writes one line, and lines are in the order of the calls.
-2. A file belongs to one process and one stream: it is made anew, never appended to. A child after `fork` opens its own.
-3. Room is taken from the disk before it is mapped: a full disk raises `OSError` here, where a mapped hole would kill
-   the process. A `forgiving` file logs that and drops all later events.
+2. A file belongs to one process and one stream: it is always new, never appended to. A child after `fork` opens its
+   own.
+3. Disk space is allocated before it is mapped: a full disk raises `OSError` here, where a mapped hole would kill the
+   process. A `forgiving` file logs the error and drops all later events.
 4. After the last event the file holds zeros, unless it was closed. A line that SIGKILL interrupted has no end.
 5. Events after `close` are dropped: a callback may outlive its stream.
 """
@@ -56,7 +57,7 @@ __all__ = ["FORMAT", "HistoryFile", "fingerprint", "this_host"]
 
 log = logging.getLogger("kafka_pubsub.history")
 
-#: Raised when an event changes its meaning.
+#: The version of the format; it is increased when an event changes its meaning.
 FORMAT = 1
 #: Bytes mapped at a time: some 100,000 events, so that mapping costs nothing; a multiple of every page size.
 SEGMENT = 16 << 20
@@ -66,7 +67,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_host() -> str:
-    """Names the monotonic clock that this process reads."""
+    """Returns a name of the monotonic clock that this process reads."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -74,16 +75,16 @@ def this_host() -> str:
 
 
 def fingerprint(key: bytes | None, data: bytes, attributes: Mapping[str, str]) -> str:
-    """64 bits of the SHA-256 of all that a publisher gave."""
+    """Returns 64 bits of the SHA-256 of a message's key, body and attributes."""
     parts = [b"" if key is None else b"k" + key, data]
     for name in sorted(attributes):
         parts += (
             name.encode("utf-8", "surrogateescape"),
             attributes[name].encode("utf-8", "surrogateescape"),
         )
-    # lengths in between, so that no two messages run together to the same bytes
-    told = b"".join(b"%d:%b" % (len(part), part) for part in parts)
-    return hashlib.sha256(told).hexdigest()[:16]
+    # with the length before each part, so that different messages never give the same bytes
+    text = b"".join(b"%d:%b" % (len(part), part) for part in parts)
+    return hashlib.sha256(text).hexdigest()[:16]
 
 
 def _standing(standing: tuple[int, Sequence[Run]] | None) -> str:
@@ -94,7 +95,7 @@ def _standing(standing: tuple[int, Sequence[Run]] | None) -> str:
 
 
 class HistoryFile:
-    """Writes one stream's history. Fits `client.history.History`, and has what publishers and test drivers tell."""
+    """The history of one stream. It implements `client.history.History`, and serves publishers and test drivers too."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class HistoryFile:
         self._map, self._begins, self._room, self._at = after, begins, size, 0
 
     def close(self) -> None:
-        """The stream has ended in good order."""
+        """Records that the stream has ended cleanly, and closes the file."""
         self._tell("close", '"last":true')
         with self._lock:
             if not self._file.closed:
@@ -173,7 +174,7 @@ class HistoryFile:
                 self._file.truncate(self._begins + self._at)
                 self._file.close()
 
-    # A stream (client.history.History)
+    # A stream (client.history.protocol.History)
 
     def assign(
         self,
@@ -215,7 +216,7 @@ class HistoryFile:
         retry: int | None = None,
         batch: int | None = None,
     ) -> None:
-        """Does as `deliver`, for a caller that has the fingerprint already."""
+        """Records a delivery like `deliver`, for a caller that already has the fingerprint."""
         more = "" if retry is None else f',"retry":{retry}'
         if batch is not None:
             more += f',"batch":{batch}'
@@ -250,12 +251,12 @@ class HistoryFile:
         epoch: int,
         moves: Sequence[tuple[int, int | None, int, float | None, str]],
     ) -> None:
-        told = [
+        text = [
             [offset, retry, attempt, None if due is None else round(due * 1000), why]
             for offset, retry, attempt, due, why in moves
         ]
         self._tell(
-            "relocate", f'"n":{number},"partition":{partition},"epoch":{epoch},"moves":{_compact(told)}'
+            "relocate", f'"n":{number},"partition":{partition},"epoch":{epoch},"moves":{_compact(text)}'
         )
 
     def dead_letter(
@@ -304,45 +305,45 @@ class HistoryFile:
     # A publisher
 
     def send(self, number: int, key: str | None, sha: str) -> None:
-        """Message `number` of this publisher is about to be published."""
+        """Records that message `number` of this publisher is about to be published."""
         self._tell("send", f'"n":{number},"key":{"null" if key is None else _text(key)},"sha":"{sha}"')
 
     def stored(self, number: int, partition: int, offset: int) -> None:
-        """It is on its replicas."""
+        """Records that message `number` is on all in-sync replicas."""
         self._tell("stored", f'"n":{number},"partition":{partition},"offset":{offset}')
 
     def failed(self, number: int, error: str) -> None:
-        """Its future failed; it may have been stored nevertheless."""
+        """Records that the message's future failed; the message may be stored nevertheless."""
         self._tell("failed", f'"n":{number},"error":{_text(error)}')
 
     # A test's driver
 
     def subscribe(self, positions: Mapping[int, int]) -> None:
-        """Tells where the subscription begins; earlier messages aren't its own."""
+        """Records the positions at which the subscription begins; it doesn't receive earlier messages."""
         self._tell("subscribe", f'"positions":{_compact({str(p): at for p, at in positions.items()})}')
 
     def crash(self, pid: int) -> None:
-        """Tells that the process is dead, after waiting for it."""
+        """Records that the process has ended; call it after waiting for the process."""
         self._tell("crash", f'"of":{pid}')
 
     def stop(self, pid: int) -> None:
-        """Tells that the process stands still, before SIGSTOP."""
+        """Records that the process stands still; call it before SIGSTOP."""
         self._tell("stop", f'"of":{pid}')
 
     def cont(self, pid: int) -> None:
-        """Tells that the process goes on, before SIGCONT."""
+        """Records that the process goes on; call it before SIGCONT."""
         self._tell("cont", f'"of":{pid}')
 
     def fault(self, name: str, pids: Iterable[int]) -> None:
-        """From now on these processes may not hear from the log."""
+        """Records the begin of a fault, in which these processes may get no answer from the log."""
         self._tell("fault", f'"name":{_text(name)},"pids":{_compact(list(pids))}')
 
     def mend(self, name: str) -> None:
-        """The fault is over."""
+        """Records the end of a fault."""
         self._tell("mend", f'"name":{_text(name)}')
 
     def replay(self, partition: int, offset: int) -> None:
-        """A dead letter is about to be delivered again."""
+        """Records that a dead letter is about to be delivered again."""
         self._tell("replay", f'"partition":{partition},"offset":{offset}')
 
 

@@ -1,9 +1,9 @@
-"""A checkpoint's records as Avro, by the schemas in `checkpoint/`.
+"""A checkpoint's records in Avro, with the schemas in `checkpoint/`.
 
 Rules
-1. A record is written by the newest schema, whose version goes into its header `ps-schema`. It is read by the schema
-   that it was written by, so every version that was ever written stays readable.
-2. What can't be decoded is None, and so is a record of an unknown version; `version_of` tells which one that is.
+1. A record is written with the newest schema, whose version is stored in the header `ps-schema`. It is read with the
+   schema with which it was written, so records of every earlier version stay readable.
+2. `decode` returns None for a record that is damaged or of an unknown version; `version_of` returns that version.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from kafka_pubsub.model import Header
 
 __all__ = ["SCHEMA_HEADER", "VERSION", "decode", "encode", "header", "version_of"]
 
-#: The header that says which schema a record was written by.
+#: The header that holds the version of a record's schema.
 SCHEMA_HEADER = "ps-schema"
-#: The version that is written.
+#: The version with which records are written.
 VERSION = 1
 
 _KIND = "checkpoint"
 
 
 def header(version: int = VERSION) -> Header:
-    """The header of a record of that version."""
+    """Returns the header of a record of that version."""
     return SCHEMA_HEADER, f"{_KIND}/v{version}".encode()
 
 
 def version_of(headers: Sequence[Header]) -> int | None:
-    """The version of the schema that a record with these headers was written by; None: it is no checkpoint."""
+    """Returns the schema version of a record with these headers; None if the record is no checkpoint."""
     said = next((value for name, value in reversed(headers) if name == SCHEMA_HEADER), None)
     kind, _, number = (said or b"").decode("utf-8", "replace").partition("/v")
     return int(number) if kind == _KIND and number.isascii() and number.isdigit() else None
@@ -51,7 +51,7 @@ def _schema(version: int) -> dict[str, Any]:
 
 
 def encode(part: Part) -> bytes:
-    """The value of the record."""
+    """Returns the record's value."""
     import fastavro
 
     checkpoint = part.checkpoint
@@ -74,7 +74,7 @@ def encode(part: Part) -> bytes:
 
 
 def decode(value: bytes | None, version: int | None = VERSION) -> Part | None:
-    """What the record says, or None if nothing can be made of it."""
+    """Returns the part of a checkpoint that the record holds, or None if the record can't be decoded."""
     import fastavro
 
     if value is None or version is None or not 1 <= version <= VERSION:
@@ -90,7 +90,7 @@ def decode(value: bytes | None, version: int | None = VERSION) -> Part | None:
         )
         return Part(checkpoint, said["number"], said["count"], said["checksum"])
     except (EOFError, ValueError, IndexError, OverflowError, TypeError, KeyError):
-        return None  # fastavro raises one or the other of these on rubbish
+        return None  # fastavro raises any of these for damaged records
 
 
 def _written(log: Log) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Thin mains: options in, transforms, a report out. `job.py` tells what a job is."""
+"""The jobs. Each module takes options, calls transforms and returns an outcome. `job.py` says what a job is."""

@@ -1,4 +1,4 @@
-"""`archive`: topics into a Delta table, partitioned by topic and date, each message once; plain copies of a range."""
+"""The job `archive` writes topics to a Delta table, each message once, and copies parts of it to plain files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(
     until: str | None,
     **streaming: Any,
 ) -> Outcome:
-    """Runs the job."""
+    """Runs the job `archive`."""
     _check_usage(topics, pattern, export, into, since or until)
     if into is not None:
         return _export(context, to, into, topics, since, until)
@@ -113,17 +113,17 @@ def _export(
 
 
 def _beside() -> dict[str, Any]:
-    """What an archive adds to a message."""
+    """Returns the columns that an archive adds to a message."""
     from pyspark.sql import functions as F
 
     from ..transforms.rows import published
 
-    # Found of the record and not of `publish_time`: that would be a step of its own, which copies every body.
+    # The date comes from the record: from `publish_time` it would be a separate step, which copies every body.
     return {"archived_at": F.current_timestamp(), "date": F.to_date(published())}
 
 
 def _check_belongs(table: Table, going: Run) -> None:
-    """An archive goes on only with the checkpoint that it was made with: another one brings the same messages again."""
+    """Refuses a checkpoint that the archive wasn't made with: its batches would add the same messages again."""
     from .. import ownership
 
     query, mine = table.query(), ownership.query_of(going.checkpoint)

@@ -1,4 +1,4 @@
-"""`audit`: is the log in order, the archive the log, and what have subscriptions done; 1 if a promise was broken."""
+"""The job `audit` checks a topic, its archive and its subscriptions; it exits with 1 if a promise was broken."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(
     state: str | None,
     since: str,
 ) -> Outcome:
-    """Runs the job."""
+    """Runs the job `audit`."""
     if link is not None and report is None:
         raise click.UsageError("--link is for the findings in a report: give --report as well")
     began = datetime.now(UTC)
@@ -51,7 +51,7 @@ def run(
     from ..catalog import subscriptions_of
     from ..remote_files import file_at
 
-    # Before anything is read: a path that can't be written shall not be told after an hour.
+    # This comes first, so that a path that can't be written is an error now and not after an hour.
     page = None if report is None else file_at(spark, report, "--report")
     kept = None if state is None else AuditState(spark, state, topic)
     audit = Audit(spark, context.connection, topic, context.note, sequence=sequence, archive=archive)
@@ -60,7 +60,7 @@ def run(
         raise NotFound(f"topic {topic!r} has no subscription {', '.join(map(repr, sorted(missing)))}")
     wanted = [each for each in known if not subscriptions or each.name in subscriptions]
     last = None if kept is None else _begun(audit, kept, wanted, since, context)
-    # Noted before this audit is kept, and is the last one itself.
+    # Read before `_keep` stores this audit, which is the last one from then on.
     since_when = None if last is None or kept is None else kept.last_at
     if last is None:
         audit.begin(wanted)
@@ -94,7 +94,7 @@ def _judge(
     since: AuditState | None,
     expected: tuple[Sequence[str], Bodies],
 ) -> dict[str, Any]:
-    """All steps; `since`: what is kept of the audits before, if this goes on from them."""
+    """Runs all steps; `since` is the state of earlier audits if this audit goes on from them."""
     before = 0 if since is None or since.last is None else int(since.last["messages"])
     partitions, rate = audit.volume()
     facts: dict[str, Any] = {"topic": audit.topic, "partitions": partitions, "rate": rate, "before": before}
@@ -117,7 +117,7 @@ def _judge(
 
 
 def _keep(kept: AuditState, audit: Audit, facts: dict[str, Any], last: dict[str, Any] | None) -> None:
-    """Ends the audit in its table, for the next one; `last`: where it began."""
+    """Stores the audit's end in its table, for the next audit; `last` is the progress that this audit began from."""
     progress = {**_judged_by(audit), "messages": facts["before"] + facts["messages"], "ends": audit.ends}
     progress["archive"] = audit.archive_progress or (last or {}).get("archive")
     numbers = None if audit.sequence is None else audit.highest()
@@ -131,7 +131,7 @@ def _begun(
     since: str,
     context: Context,
 ) -> dict[str, Any] | None:
-    """Begins where the last audit ended, and returns what it kept; None: everything must be read."""
+    """Begins where the last audit ended, and returns the progress that it kept; None if everything must be read."""
     why = kept.restart(_judged_by(audit), audit.beginnings)
     if since == BEGINNING or why is not None:
         if kept.last is not None and why is not None:
@@ -143,7 +143,7 @@ def _begun(
 
 
 def _judged_by(audit: Audit) -> dict[str, Any]:
-    """What must be the same in the next audit, if that is to go on from this one."""
+    """Returns the facts that must be the same in the next audit if that audit is to go on from this one."""
     return {"topic_id": audit.topic_id, "partitions": len(audit.ends), "sequence": audit.sequence}
 
 
@@ -170,10 +170,10 @@ def _text(facts: dict[str, Any], report: str | None) -> str:
         counts = ", ".join(f"{each[name]:,} {name}" for name in ("acked", "waiting", "parked", "dead"))
         lines.append(f"subscription {each['name']}: {counts}")
     if "archive" in facts:
-        told = facts["archive"]["delays"]
+        late = facts["archive"]["delays"]
         left = sum(facts["archive"]["behind"].values())
         lines.append(
-            f"archive: {told['messages']:,} messages, {left:,} offsets behind, p99 {told['p99']:.1f} s after publishing"
+            f"archive: {late['messages']:,} messages, {left:,} offsets behind, p99 {late['p99']:.1f} s after publishing"
         )
     for name, counts in facts["steps"].items():
         lines.append(f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "clean"))
@@ -189,7 +189,7 @@ def _text(facts: dict[str, Any], report: str | None) -> str:
     return "\n".join([*lines, *([f"report: {report}"] if report else [])])
 
 
-#: Findings that a person reads on a terminal.
+#: How many findings are shown on a terminal.
 SHOWN = 20
 
 

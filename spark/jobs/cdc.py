@@ -1,4 +1,4 @@
-"""`cdc`: database changes into a Delta table that holds the last state of each key."""
+"""The job `cdc` writes database changes to a Delta table that holds the last state of each key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(
     rejects: str | None,
     **streaming: Any,
 ) -> Outcome:
-    """Runs the job."""
+    """Runs the job `cdc`."""
     if isinstance(schema, Protobuf) or (schema or "").lstrip().startswith(("{", "[", '"')):
         raise click.UsageError("--schema are the columns of a row here, e.g. 'id bigint, amount double'")
     spark = context.spark()
@@ -39,19 +39,19 @@ def run(
     from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
     from ..tables import Table
-    from ..transforms.changes import NEWER, SAME_ROW, STATES, last_states, states, told
+    from ..transforms.changes import NEWER, SAME_ROW, STATES, changes_in, last_states, states
 
     table = Table(spark, to, STATES, option="--to")
     rejected = Rejects(rejects_table(spark, rejects, table), expect)
     about = {"topics": topic, "to": table.address, "envelope": envelope}
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [table, rejected.table])
     messages = going.messages(spark, topic)
-    # Before anything is read: what isn't a condition shall not stop the job in its first batch.
-    rejected.check_conditions(told(messages, envelope, schema))
+    # Conditions are checked before anything is read: a wrong one must not stop the job in its first batch.
+    rejected.check_conditions(changes_in(messages, envelope, schema))
 
     def take(batch: DataFrame, number: int) -> None:
-        found = told(batch, envelope, schema)
-        # A row that is gone has no columns to expect anything of.
+        found = changes_in(batch, envelope, schema)
+        # A row that was deleted has no columns that a condition could check.
         kept = rejected.taken(going, found, number, unless=F.col("deleted"))
         table.merge(last_states(states(kept)), SAME_ROW, NEWER, going.identity, number)
 

@@ -1,4 +1,4 @@
-"""`hot-keys`: the hottest keys of a topic, its skew, and a number of partitions that would suit it."""
+"""The job `hot-keys` shows the hottest keys of a topic, its skew, and a number of partitions that would suit it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(
     schema: str | Protobuf | None,
     expect: tuple[str, ...],
 ) -> Outcome:
-    """Runs the job."""
+    """Runs the job `hot-keys`."""
     first = time_of(since, "--since")
     spark = context.spark()
     from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""`replay`: what an archive or a topic of dead letters holds, published again, in the order of each key."""
+"""The job `replay` publishes again what an archive or a topic of dead letters holds, in the order of each key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["JOB", "run"]
 
 _TRIES = "spark.task.maxFailures"
-#: Messages that a dry run shows.
+#: How many messages a dry run shows.
 SHOWN = 10
 
 
@@ -38,10 +38,11 @@ def run(
     expect: tuple[str, ...],
     rejects: str | None,
 ) -> Outcome:
-    """Runs the job."""
+    """Runs the job `replay`."""
     if state is None and not dry_run:
         raise click.UsageError("give --state, where it is kept how far the replay has come; or --dry-run")
-    # A task that fails shall not write its messages again: the portion is looked into and finished instead.
+    # Spark must not repeat a task that failed, because it would write its messages twice. Instead the next run reads
+    # which messages of the portion are in the topic, and writes the rest.
     spark = context.spark({_TRIES: "1"})
     from ..replay_plan import Replay, looked_at, planned
     from ..spark_session import is_remote
@@ -60,7 +61,7 @@ def run(
     if dry_run or state is None:
         plan = planned(source, rate)
         found = source.read(plan.ranges)
-        return _told(*looked_at(found if aside is None else aside.split(found)[0], SHOWN), plan, to, rate)
+        return _given(*looked_at(found if aside is None else aside.split(found)[0], SHOWN), plan, to, rate)
     from ..remote_files import files_below
 
     about = {"archive": archive or "", "topic": topic, "where": where or ""}
@@ -78,26 +79,26 @@ def run(
 
 
 class _Aside:
-    """Puts messages aside that aren't as expected."""
+    """Splits off the messages that aren't as expected, and writes them to a table."""
 
     def __init__(self, bodies: Bodies, topic: str, conditions: tuple[str, ...]) -> None:
         self._bodies, self._topic, self._conditions = bodies, topic, conditions
         self._held: DataFrame | None = None
-        #: Where they go, and under whose name.
+        #: The table that they are written to, and the query id under which they are written.
         self.table: Table | None = None
         self.query = ""
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Those that are kept, and the others with their reasons."""
+        """Returns the messages that are kept, and the others with their reasons."""
         from ..transforms.expectations import split
 
         return split(self._bodies.decoded(messages, self._topic), self._conditions)
 
     def __call__(self, messages: DataFrame, number: int) -> DataFrame:
-        """Those that are kept; the others are in the table then, once for each number."""
+        """Returns the messages that are kept; writes the others to the table, once for each number."""
         if self._held is not None:
             self._held.unpersist()
-        # Both parts come of one reading.
+        # The messages are read once for both parts.
         self._held = messages.persist()
         kept, others = self.split(self._held)
         if self.table is not None:
@@ -117,7 +118,7 @@ def _source(
     return ArchiveSource(archive_table(spark, archive, option="--archive"), topic, where)
 
 
-def _told(total: int, rows: list[Any], plan: Plan, target: str, rate: float | None) -> Outcome:
+def _given(total: int, rows: list[Any], plan: Plan, target: str, rate: float | None) -> Outcome:
     first = [
         {"message_id": row.message_id, "ordering_key": row.ordering_key, "bytes": len(row.data or b"")}
         for row in rows

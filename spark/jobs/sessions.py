@@ -1,4 +1,4 @@
-"""`sessions`: users' events into sessions, published to another topic."""
+"""The job `sessions` groups users' events into sessions and publishes these to another topic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(
     rejects: str | None,
     **streaming: Any,
 ) -> Outcome:
-    """Runs the job."""
+    """Runs the job `sessions`."""
     spark = context.spark()
     from pyspark.sql import functions as F
 
@@ -60,12 +60,12 @@ def run(
         Rejects(rejects_table(spark, rejects, checkpoint), expect) if expect or schema is not None else None
     )
     messages = bodies.decoded(going.messages(spark, topic), topic)
-    # Before anything is read: what isn't an expression shall not stop the job later.
+    # Expressions are checked before anything is read: a wrong one must not stop the job later.
     events(messages, late=late, time=time)
     kept = messages if rejected is None else rejected.aside(going, messages, checkpoint)
 
     def take(batch: DataFrame, number: int) -> None:
-        # Query, batch, and the user's session: a batch that is repeated has the same ids.
+        # Ids are made of the query, the batch and the user's session, so a repeated batch has the same ids.
         name = F.concat_ws("/", "ordering_key", F.col("started").cast("string"))
         query = f"sessions-{going.identity}"
         found = records(as_messages(batch), query=query, batch=number, row_id=name, order_by=["started"])

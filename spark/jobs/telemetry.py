@@ -1,4 +1,4 @@
-"""`telemetry`: readings of devices into windows, and alerts published back."""
+"""The job `telemetry` aggregates readings of devices in windows of time, and publishes alerts to a topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(
     rejects: str | None,
     **streaming: Any,
 ) -> Outcome:
-    """Runs the job."""
+    """Runs the job `telemetry`."""
     if (alert is None) != (alerts_to is None):
         raise click.UsageError("--alert says when and --alerts-to where: give both or neither")
     spark = context.spark()
@@ -71,7 +71,7 @@ def run(
     messages = bodies.decoded(going.messages(spark, topic), topic)
     if rejected is not None:
         rejected.check_conditions(messages)
-    # Before anything is read: what isn't an expression shall not stop the job in its first window.
+    # Expressions are checked before anything is read: a wrong one must not stop the job in its first window.
     found = windows(messages, fields, window=window, late=late, time=time)
     if alert is not None:
         chosen(found, alert)
@@ -96,7 +96,7 @@ def _publish(batch: DataFrame, alert: str, to: str, going: Run, number: int) -> 
     from ..transforms.outgoing import records, write_records
     from ..transforms.telemetry import alerts
 
-    # Query, batch, and the device's window: a batch that is repeated has the same ids.
+    # Ids are made of the query, the batch and the device's window, so a repeated batch has the same ids.
     name = F.concat_ws("/", F.coalesce("ordering_key", F.lit("")), F.unix_millis("start").cast("string"))
     query = f"telemetry-{going.identity}"
     found = records(alerts(batch, alert), query=query, batch=number, row_id=name, order_by=["start"])

@@ -1,1 +1,1 @@
-"""DataFrame to DataFrame: what jobs are made of, and what a notebook uses directly."""
+"""Functions from DataFrames to DataFrames, which jobs are made of and which a notebook can use directly."""

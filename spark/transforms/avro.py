@@ -1,15 +1,14 @@
-"""Avro bodies as columns: decoded by a given schema; what can't be decoded stays, with its bytes and the reason.
+"""Decodes Avro bodies into columns by a given schema; a body that can't be decoded stays, with the reason.
 
-Theory. Spark's own `from_avro` runs inside the JVM, and is used wherever it is there (the package spark-avro).
-It says of a body that it can't read only that it is null, field by field. So the schema is wrapped into a
-record of one field, which costs no byte: that field is null exactly if the body couldn't be read. Without
-spark-avro, fastavro decodes batches of Arrow.
+Theory. Spark's own `from_avro` runs inside the JVM, and is used wherever the package spark-avro is there. For a body
+that it can't read it gives nulls, field by field. So the schema is wrapped into a record of one field, which adds no
+byte: that field is null exactly if the body couldn't be read. Without spark-avro, fastavro decodes batches of Arrow.
 
 Rules
 1. No row is lost: `record` is null and `problem` says why, or `record` is there and `problem` is null.
 2. A schema with which five bytes become twenty million items, or that crashes its decoder (it contains itself),
    is refused before anything is read.
-3. Both decoders give the same columns, of the types that Spark's has.
+3. Both decoders give the same columns, with the types of Spark's decoder.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ _PROBLEM = "isn't a body of the schema"
 def by_avro(
     messages: DataFrame, schema: str, writers: Mapping[int, str] | None, decoder: Decoder = "auto"
 ) -> DataFrame:
-    """The messages with `record` and `problem`, of the columns that `frames.unframed` made.
+    """Adds `record` and `problem` to messages that have the columns of `frames.unframed`.
 
-    `schema` is the one that is read by; `writers` are those that bodies were written by, by number (None: all by
-    `schema`).
+    `schema` is the reader's schema. `writers` are the schemas that bodies were written by, by number (None: all were
+    written by `schema`). `decoder` is as for `decoding.decoded` (default: "auto").
     """
     parsed = check_schema(schema)
     written = None if writers is None else {number: check_schema(text) for number, text in writers.items()}
@@ -57,7 +56,7 @@ def by_avro(
 
 
 def check_schema(schema: str) -> Any:
-    """The parsed schema, if it is one that is safe to decode with; `SchemaError` otherwise."""
+    """Parses a schema; raises `SchemaError` if it isn't one, or isn't safe to decode with."""
     import fastavro
 
     try:
@@ -70,7 +69,7 @@ def check_schema(schema: str) -> Any:
 
 
 def _check(node: Any, named: dict[str, Any], inside: tuple[str, ...]) -> bool:
-    """Walks the schema; True if a value of this part takes no byte at all."""
+    """Checks a part of a schema and the parts below it; returns whether a value of this part takes no byte."""
     if isinstance(node, str):
         if node in inside:
             raise SchemaError(
@@ -93,7 +92,7 @@ def _check(node: Any, named: dict[str, Any], inside: tuple[str, ...]) -> bool:
     name = node["name"]
     named[name] = node
     if kind in ("record", "error"):
-        # Each is looked at, also behind one that takes bytes.
+        # A list, so that every field is checked, also after one that takes bytes.
         sizes = [_check(each["type"], named, (*inside, name)) for each in node["fields"]]
         return all(sizes)
     return bool(kind == "fixed" and node["size"] == 0)
@@ -101,7 +100,7 @@ def _check(node: Any, named: dict[str, Any], inside: tuple[str, ...]) -> bool:
 
 def _has_spark_avro(spark: SparkSession) -> bool:
     try:
-        # Spark resolves the function, and runs nothing.
+        # For a schema Spark only resolves the function.
         _ = spark.range(0).selectExpr("from_avro(binary(''), '\"int\"', map())").schema
     except Exception as error:
         if "AVRO" not in str(error):
@@ -141,7 +140,7 @@ def _by_fastavro(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | 
 
 
 def _begin(schema: str, writers: Mapping[int, str] | None) -> Decode:
-    """Runs on executors."""
+    """Makes the function that decodes bodies, on an executor."""
     import fastavro
 
     reader = fastavro.parse_schema(json.loads(schema))

@@ -1,4 +1,4 @@
-"""The Spark type of an Avro schema, as Spark's own converter has it: for sessions without spark-avro."""
+"""Translates an Avro schema into the Spark type that Spark's own converter gives, for sessions without spark-avro."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOGICAL: dict[str, T.DataType] = {
 
 
 def spark_type(node: Any, named: dict[str, T.DataType]) -> T.DataType:
-    """The type of this part; every part may be null."""
+    """Returns the type of this part of a schema; every part may be null. `named` has the named types so far."""
     if isinstance(node, str):
         return named[node] if node in named else _SIMPLE[node]
     if isinstance(node, list):

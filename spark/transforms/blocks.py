@@ -1,13 +1,14 @@
-"""Whether an archive holds what the log holds: by blocks of offsets, row by row only where they differ.
+"""Compares an archive with the log by blocks of offsets, and row by row only in blocks that differ.
 
-Theory. Two sets of ten million rows needn't be joined to learn that they are equal. Each row becomes a hash of
-its place and bytes; a block of offsets becomes a count and the exclusive or of its hashes. Equal blocks are
-equal rows; what differs is looked into.
+Theory. Two sets of ten million rows needn't be joined to find that they are equal. Each row becomes a hash of its
+offset and bytes, and a block of offsets becomes a count and the exclusive or of its hashes. Blocks with the same count
+and sum hold the same rows; the rows of other blocks are compared one by one.
 
 Rules
-1. Only offsets that both could have are compared: from the log's beginning to where the archive has come.
-2. Each finding names an offset: gap (not in the archive), duplicate (more than once), reorder (holds what was
-   published elsewhere), altered (holds what was never published), foreign (the log has nothing there).
+1. Only offsets that both can have are compared: from the log's beginning up to the archive's progress.
+2. Each finding names an offset: gap (not in the archive), duplicate (more than once in the archive), reorder (the
+   archive has a message there that was published at another offset), altered (the archive has a message there that was
+   never published), foreign (the log has no message there).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from pyspark.sql import functions as F
 
 __all__ = ["BLOCK", "compared", "content_of", "within"]
 
-#: Offsets in a block: a differing one is read again, and a hundred million offsets are ten thousand blocks.
+#: How many offsets a block has: a differing block is read again, and a hundred million offsets are 10,000 blocks.
 BLOCK = 10_000
 _PLACE = ["topic", "partition", "offset"]
 _BLOCK = ["topic", "partition", "block"]
 
 
 def within(messages: DataFrame, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> DataFrame:
-    """The messages whose offset is in their partition's range."""
+    """Returns the messages whose offset is in the range of their partition; the end of a range isn't included."""
     if not ranges:
         return messages.where(F.lit(False))
     spark = messages.sparkSession
@@ -37,16 +38,19 @@ def within(messages: DataFrame, ranges: Mapping[tuple[str, int], tuple[int, int]
 
 
 def compared(log: DataFrame, archive: DataFrame) -> DataFrame:
-    """Findings where the archive isn't the log. Both have the columns of `messages`, or `content` in their place."""
+    """Finds where the archive differs from the log.
+
+    Both have the columns of `messages`; `content` may take the place of the columns that `content_of` hashes.
+    """
     ours, theirs = _hashed(log), _hashed(archive)
     differing = _differing(_blocks(ours), _blocks(theirs))
-    # Few as a rule; then reading both again costs no more than reading them for the blocks.
+    # Few blocks differ as a rule. Then reading both again costs no more than reading them for the blocks did.
     places = differing.localCheckpoint()
     return _findings(_inside(ours, places), _inside(theirs, places))
 
 
 def content_of() -> Column:
-    """What two messages are compared by: a hash of their bytes."""
+    """Returns the hash of a message's bytes by which messages are compared."""
     return F.xxhash64("key", "data", "headers")
 
 
@@ -86,7 +90,7 @@ def _findings(log: DataFrame, archive: DataFrame) -> DataFrame:
     elsewhere = log.groupBy("topic", F.col("content").alias("held")).agg(
         F.min("offset").alias("published_at")
     )
-    told = joined.join(elsewhere, ["topic", "held"], "left")
+    marked = joined.join(elsewhere, ["topic", "held"], "left")
     number = F.col("published_at").cast("string")
     kinds = F.array(
         _case(F.col("times").isNull(), "gap", F.lit("isn't in the archive")),
@@ -99,7 +103,7 @@ def _findings(log: DataFrame, archive: DataFrame) -> DataFrame:
         ),
         _case((F.col("content") != F.col("held")) & number.isNull(), "altered", F.lit("holds other bytes")),
     )
-    found = told.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
+    found = marked.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
     key = F.coalesce("key", "held_key").alias("key")
     return found.select("finding.kind", *_PLACE, key, "finding.said")
 

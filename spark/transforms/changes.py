@@ -1,15 +1,15 @@
-"""Database changes: the last state of each key, correct when changes come again, late or out of order.
+"""Turns database changes into the last state of each key, also if changes come again, late or out of order.
 
 Theory. A change says what a row is now: `{"action": "INSERT" | "UPDATE" | "DELETE", "data": {...}}`, Debezium's
 `{"op": "c" | "u" | "d" | "r", "after": {...}}`, or the row itself; the key says which row. Within a partition the
-order of offsets is the order of the key; so a table that remembers where each state was published can tell an older
+order of offsets is the order of the key. So the table stores where each state was published, which tells an older
 change from a newer one, and a replay changes nothing.
 
 Rules
-1. A change counts by its origin, so a replayed one counts by where it was published first. Between two
-   partitions (a topic that was repartitioned) the later publishing wins.
-2. A deleted row stays as a row that says so: without it, a replay would bring it back.
-3. What isn't a change is rejected, with its bytes and the reason.
+1. Changes are compared by their origin, so a replayed change counts as of its first publishing. Between two partitions
+   (of a topic that was repartitioned) the later time of publishing wins.
+2. A deleted row stays in the table with a mark: without it, a replay would insert the row again.
+3. A message that isn't a change is rejected, with its bytes and the reason.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pyspark.sql.types import StructType
 from ..tables import Layout
 from .decoding import by_json
 
-__all__ = ["NEWER", "SAME_ROW", "STATES", "Envelope", "last_states", "states", "told"]
+__all__ = ["NEWER", "SAME_ROW", "STATES", "Envelope", "changes_in", "last_states", "states"]
 
-#: How a message says what a row is now: with an action, as Debezium does, or by being the row.
+#: The form of a change: with an action, in Debezium's form, or the row itself.
 Envelope = Literal["action", "debezium", "row"]
 
 #: The table of last states: `key`, `ordering_key`, `deleted`, `data`, `action` and where the change was published.
 STATES = Layout(
     "last states", partitions=(), statistics=("ordering_key", "publish_time", "partition", "offset")
 )
-#: How a state (`new`) finds its row (`old`), and when it counts. Texts have statistics, which bytes have not; two keys
-#: that differ in bytes that are no text are told apart by the bytes.
+#: The conditions by which a state (`new`) finds its row (`old`), and replaces it. Delta skips files by the key as text,
+#: because columns of bytes have no statistics; the bytes distinguish keys that aren't valid text.
 SAME_ROW = "old.ordering_key = new.ordering_key AND old.key = new.key"
 NEWER = (
     "CASE WHEN new.topic = old.topic AND new.partition = old.partition THEN new.offset > old.offset "
@@ -42,18 +42,19 @@ NEWER = (
 )
 
 
-def told(
+def changes_in(
     messages: DataFrame, envelope: Envelope = "action", schema: str | StructType | None = None
 ) -> DataFrame:
-    """The messages with `action`, `after` (the row as JSON), `deleted`, and `problem` where it isn't a change.
+    """Adds `action`, `after` (the row as JSON), `deleted`, and `problem` (why it isn't a change) to messages.
 
-    `schema` are the row's columns, which are then in `record` (default: there is no `record`).
+    `envelope` is the form of the changes (default "action"). `schema` are the row's columns, which are then in `record`
+    (default: there is no `record`).
     """
     text = F.col("data").cast("string")
     action, after, said = _READERS[envelope](text)
     reason = (
         F.when(F.col("key").isNull(), F.lit("has no key: which row does it change?"))
-        # A tombstone is how Kafka's own connectors say that a row is gone.
+        # Kafka's own connectors write a tombstone for a row that was deleted.
         .when(F.col("data").isNull(), F.lit(None))
         .when(action.isNull(), said)
         .when((action != "DELETE") & after.isNull(), F.lit("has no data"))
@@ -70,20 +71,22 @@ def told(
 
 
 def _by_action(text: Column) -> tuple[Column, Column, Column]:
-    told = F.upper(F.get_json_object(text, "$.action"))
-    known = F.when(told.isin("INSERT", "UPDATE", "DELETE"), told)
-    said = F.coalesce(F.concat(F.lit("has the action "), told), F.lit("isn't JSON with an action"))
+    changes_in = F.upper(F.get_json_object(text, "$.action"))
+    known = F.when(changes_in.isin("INSERT", "UPDATE", "DELETE"), changes_in)
+    said = F.coalesce(F.concat(F.lit("has the action "), changes_in), F.lit("isn't JSON with an action"))
     return known, F.get_json_object(text, "$.data"), said
 
 
 def _by_debezium(text: Column) -> tuple[Column, Column, Column]:
     # With schemas in its messages, Debezium puts the change into `payload`.
     change = F.coalesce(F.get_json_object(text, "$.payload"), text)
-    told = F.get_json_object(change, "$.op")
+    changes_in = F.get_json_object(change, "$.op")
     known = (
-        F.when(told.isin("c", "r"), F.lit("INSERT")).when(told == "u", "UPDATE").when(told == "d", "DELETE")
+        F.when(changes_in.isin("c", "r"), F.lit("INSERT"))
+        .when(changes_in == "u", "UPDATE")
+        .when(changes_in == "d", "DELETE")
     )
-    said = F.coalesce(F.concat(F.lit("has the op "), told), F.lit("isn't JSON with an op"))
+    said = F.coalesce(F.concat(F.lit("has the op "), changes_in), F.lit("isn't JSON with an op"))
     return known, F.get_json_object(change, "$.after"), said
 
 
@@ -100,7 +103,10 @@ _READERS: dict[Envelope, Callable[[Column], tuple[Column, Column, Column]]] = {
 
 
 def states(found: DataFrame) -> DataFrame:
-    """What `told` found (without those that are no changes), with the columns of the table of last states."""
+    """Selects the columns of the table of last states from what `changes_in` returned.
+
+    Messages with a `problem` must have been left out before.
+    """
     return found.select(
         "key",
         "ordering_key",
@@ -115,7 +121,7 @@ def states(found: DataFrame) -> DataFrame:
 
 
 def last_states(found: DataFrame) -> DataFrame:
-    """One row a key: its newest change."""
+    """Returns one row for each key: its newest change."""
     row = F.struct(*found.columns)
     here = (
         found.groupBy("key", "topic", "partition").agg(F.max_by(row, "offset").alias("row")).select("row.*")

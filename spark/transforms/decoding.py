@@ -1,9 +1,9 @@
-"""Bodies as columns, by a schema: JSON, Avro or Protobuf. What can't be decoded stays, with its bytes and the reason.
+"""Decodes bodies into columns by a schema of JSON, Avro or Protobuf.
 
 Rules
 1. No row is lost: `record` is null and `problem` says why, or `record` is there and `problem` is null.
 2. A schema with which few bytes become a very large value, or that contains itself, is refused before anything is read.
-3. JSON, and Avro where the package spark-avro is there, are decoded by Spark itself; the others by Python.
+3. Spark itself decodes JSON, and Avro where the package spark-avro is there. Python decodes the others.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def decoded(
     writers: Mapping[int, str] | None = None,
     decoder: Decoder = "auto",
 ) -> DataFrame:
-    """The messages with `record` (the body by its schema) and `problem` (why there is none) in addition.
+    """Adds `record` (the decoded body) and `problem` (why there is no `record`) to messages.
 
-    `schema`: for JSON the columns, "id bigint, amount double" or a `StructType`; for Avro the schema, as JSON text; for
-    Protobuf `Protobuf(descriptors, message)`. `framing`: how bodies say which schema they were written by (default
-    "none": they don't): "confluent", "apicurio" (8 bytes of a number) or "apicurio3" (4 bytes, from Registry 3 on); the
-    column `schema_id` tells it. `writers`: for framed Avro, schemas by number, e.g. `registered(registry, subject)`;
-    a body of another one isn't decoded. `decoder`: for Avro, "spark" or "fastavro" (default: Spark's where the package
-    spark-avro is there).
+    `schema` is, for JSON, the columns: "id bigint, amount double" or a `StructType`; for Avro the schema as JSON text;
+    for Protobuf `Protobuf(descriptors, message)`. `framing` says how bodies name the schema that they were written by:
+    "none" (default: they don't), "confluent", "apicurio" (8 bytes of a number) or "apicurio3" (4 bytes, from Registry 3
+    on); with a framing, the column `schema_id` has the schema's number. `writers` are, for framed Avro, the schemas by
+    number, e.g. `registered(registry, subject)`; a body of another schema isn't decoded (default: none). `decoder` is,
+    for Avro, "spark", "fastavro" or "auto" (default: Spark's decoder where the package spark-avro is there).
 
     Example:
         decoded(messages(spark, "orders"), "id bigint, amount double").where("problem is null").select("record.*")
@@ -93,15 +93,15 @@ def _kind_of(schema: str | StructType | Protobuf) -> str:
 
 
 def by_json(messages: DataFrame, text: Column, schema: str | StructType) -> DataFrame:
-    """The messages with `record` and `problem`, by a text that is a JSON object; both null where the text is null."""
+    """Adds `record` and `problem` to messages, by `text`, a JSON object; both are null where `text` is null."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructType
 
     columns = schema if isinstance(schema, StructType) else _parsed(messages, schema)
     if _CORRUPT in columns.names:
         raise SchemaError(f"schema: the name {_CORRUPT} is taken: choose another one")
-    # Spark reads the first value of a text and ignores what follows. So the text is put into other values, in two ways:
-    # what ends one of them too early can't be a part of the other.
+    # Spark reads the first value of a text and ignores what follows. So the text is put into an array and into an
+    # object: a text that ends one of them too early isn't valid in the other.
     alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
     inner = F.concat(F.lit('{"record":'), text, F.lit("}"))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
@@ -126,7 +126,7 @@ def _parsed(messages: DataFrame, schema: str) -> StructType:
     from ..spark_session import first_line
 
     try:
-        # An empty frame, because to parse a schema needs a session, of whatever kind.
+        # An empty DataFrame parses the schema, because that works in every kind of session.
         found = messages.sparkSession.createDataFrame([], schema).schema
     except Exception as error:
         raise SchemaError(

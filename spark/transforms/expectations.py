@@ -1,9 +1,11 @@
-"""Rows that a job takes, and rows that it doesn't: by conditions over a message and over the columns of its body.
+"""Splits rows into those that a job takes and those that it rejects, by conditions over messages and their bodies.
 
 Rules
-1. A row is kept when every condition is true of it; where one is false or null, the row is rejected and says which.
-2. A body that can't be decoded (`problem`) is rejected with that reason.
-3. A rejected row keeps its bytes and says where it lies, so that it can be looked at, mended and published again.
+1. A row is kept if every condition is true of it. If a condition is false or null, the row is rejected, and its reason
+   names the condition.
+2. A row whose body can't be decoded (`problem`) is rejected with that reason.
+3. A rejected row keeps its bytes, topic, partition and offset, so that it can be inspected, corrected and published
+   again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ __all__ = ["REJECTS", "split"]
 REJECTS = Layout(
     "rejected rows", partitions=("topic",), statistics=("publish_time", "partition", "offset", "rejected_at")
 )
-#: What a rejected row keeps of its message.
+#: The columns of a message that a rejected row keeps.
 _KEPT = ("topic", "partition", "offset", "publish_time", "message_id", "key", "headers", "data")
 _REASON = "_reason"
 
@@ -32,10 +34,11 @@ _REASON = "_reason"
 def split(
     rows: DataFrame, conditions: Sequence[str], *, unless: Column | None = None
 ) -> tuple[DataFrame, DataFrame]:
-    """The rows of which every condition holds, with their columns; and the others, as a table of rejected rows.
+    """Returns the rows of which every condition holds, with their columns, and the others as rejected rows.
 
-    `rows` are messages, whose `record` and `problem` (of `decoded`) count where they are. `conditions` are SQL over the
-    columns of a message and the fields of `record`. `unless`: rows that no condition is asked of (default: none).
+    `rows` are messages, with or without the columns `record` and `problem` of `decoded`. `conditions` are SQL over the
+    columns of a message and the fields of `record`. No condition is checked of rows for which `unless` holds (default:
+    they are checked of all rows).
 
     The columns of rejected rows: topic, partition, offset, publish_time, message_id, key, headers, data, reason and
     rejected_at.
@@ -43,9 +46,9 @@ def split(
     Example:
         kept, rejected = split(decoded(messages(spark, "orders"), "amount double"), ["amount >= 0"])
     """
-    # A condition may name a field of the body by itself; the columns of a message come first.
+    # A condition may name a field of the body without `record.`, unless a message has a column of that name.
     fields = _fields_of(rows)
-    # With no fields too: Spark Connect takes no empty list of columns to add.
+    # `select` also works without fields; `withColumns` of Spark Connect refuses an empty list.
     scope = rows.select("*", *(F.col(f"record.`{name}`").alias(name) for name in fields))
     failed = [_failed(scope, condition, unless) for condition in conditions]
     problem = F.col("problem") if "problem" in rows.columns else F.lit(None).cast("string")
@@ -63,16 +66,16 @@ def _fields_of(rows: DataFrame) -> list[str]:
     kind = rows.schema["record"].dataType if "record" in rows.columns else None
     if not isinstance(kind, StructType):
         return []
-    # Spark takes names that differ only in the case of their letters for the same.
+    # To Spark, names that differ only in the case of their letters are the same.
     taken = {name.lower() for name in rows.columns}
     return [name for name in kind.names if name.lower() not in taken]
 
 
 def _failed(scope: DataFrame, condition: str, unless: Column | None) -> Column:
-    """What is said of a row of which the condition doesn't hold; null of another."""
+    """Returns the reason for a row of which the condition doesn't hold; null for other rows."""
     try:
         holds = F.expr(condition)
-        # Looks whether it is a condition over these columns; nothing is read.
+        # The type shows whether this is a condition over these columns; no data is read.
         if dict(scope.select(holds.alias("holds")).dtypes)["holds"] != "boolean":
             raise InvalidArgument(f"--expect {condition!r} is no condition: it is neither true nor false")
     except InvalidArgument:

@@ -1,11 +1,11 @@
-"""Bodies that say by which schema they were written: the frames of Confluent's and of Apicurio's serializers.
+"""Reads the frames of Confluent's and Apicurio's serializers, which say by which schema a body was written.
 
-Theory. Both begin with a zero byte and the schema's number in the registry, the highest byte first: 4 bytes of
-Confluent's and of Apicurio's from Registry 3 on, 8 bytes of Apicurio's before. The number says which schema wrote the
-body; by which one it is read is the reader's choice. For Protobuf the two say in their own ways which message it is
-(`protobuf.py`).
+Theory. Both frames begin with a zero byte and the schema's number in the registry, with the highest byte first:
+Confluent's has 4 bytes for it, Apicurio's 4 bytes from Registry 3 on and 8 bytes before. The number names the schema
+that wrote the body; the reader chooses the schema to read it by. For Protobuf each of the two frames also names the
+message in its own way (`protobuf.py`).
 
-Rule: a body whose schema isn't among the known ones is not decoded by another one. It would give wrong values.
+Rule: a body whose schema isn't known is not decoded by another schema, which would give wrong values.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAME_PROBLEM", "Framing", "registered", "unframed"]
 
-#: How a body is framed: not at all, or with how many bytes of a number.
+#: How a body is framed: not at all, or as one of these serializers does it.
 Framing = Literal["none", "confluent", "apicurio", "apicurio3"]
 _NUMBER = {"confluent": 4, "apicurio": 8, "apicurio3": 4}
 #: The column that says why a body has no frame.
 FRAME_PROBLEM = "_frame_problem"
-#: Seconds for one question to a registry.
+#: Seconds for one request to a registry.
 _PATIENCE = 20
 
 
 def unframed(messages: DataFrame, framing: Framing, known: Mapping[int, Any] | None) -> DataFrame:
-    """The messages with the body, its schema's number, and why it can't be decoded, if that is so.
+    """Adds to messages the body without its frame, its schema's number, and why it can't be decoded, if it can't.
 
-    `known` are the numbers of schemas that can be decoded; None: the number doesn't matter.
+    `known` are the numbers of the schemas that can be decoded; None: all numbers are accepted.
     """
     from pyspark.sql import functions as F
 
@@ -53,7 +53,7 @@ def unframed(messages: DataFrame, framing: Framing, known: Mapping[int, Any] | N
             f"framing must be 'none', 'confluent', 'apicurio' or 'apicurio3', not {framing!r}"
         )
     size = _NUMBER[framing]
-    # The highest bit of 8 bytes would be a negative number, which no registry gives.
+    # A number whose highest bit is set doesn't fit into a bigint and becomes null; no registry gives such a number.
     number = F.conv(F.hex(F.substring(body, 2, size)), 16, 10).try_cast("bigint")
     framed = (F.length(body) > size) & (F.hex(F.substring(body, 1, 1)) == "00")
     problem = F.when(~framed, F.lit(f"isn't framed as {framing} does it"))
@@ -69,10 +69,10 @@ def unframed(messages: DataFrame, framing: Framing, known: Mapping[int, Any] | N
 
 
 def registered(registry: str, subject: str, *, headers: Mapping[str, str] | None = None) -> dict[int, str]:
-    """The schemas of a subject (`orders-value`) by number, from a registry: what `decoded` takes as `writers`.
+    """Reads the schemas of a subject (`orders-value`) from a registry, by number: the `writers` for `decoded`.
 
     `registry` is the address of Confluent's interface, which Apicurio has as well (http://HOST:8080/apis/ccompat/v7).
-    `headers` are sent with each question, e.g. Authorization (default: none).
+    `headers` are sent with each request, e.g. Authorization (default: none).
 
     Example:
         writers = registered("http://registry:8081", "orders-value")
@@ -80,10 +80,10 @@ def registered(registry: str, subject: str, *, headers: Mapping[str, str] | None
     base = f"{registry.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
     found = {}
     for version in _asked(base, headers):
-        told = _asked(f"{base}/{version}", headers)
-        if told.get("references"):
+        given = _asked(f"{base}/{version}", headers)
+        if given.get("references"):
             raise SchemaError(f"{base}/{version} refers to other schemas: give it as one schema")
-        found[int(told["id"])] = str(told["schema"])
+        found[int(given["id"])] = str(given["schema"])
     return found
 
 

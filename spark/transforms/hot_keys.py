@@ -1,8 +1,8 @@
-"""Skew: which keys carry a topic, how full its partitions are, and how many partitions would be worth having.
+"""Measures the skew of a topic's keys, and suggests a number of partitions.
 
-Theory. A key lies in one partition, so the hottest key bounds what partitions can do: with a third of all
-messages, three partitions are as many as can be busy at once. And keys fall into partitions by their hash, so a
-few large ones may meet in one. Both are computed for each number of partitions, with the partitioner that all
+Theory. A key lies in one partition, so the hottest key limits how many partitions are useful: if it has a third of all
+messages, no more than three partitions can be busy at once. A hash decides which partition a key lies in, so several
+large keys may lie in one. Both effects are computed for each number of partitions, with the partitioner that all
 clients share.
 """
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CANDIDATES", "WEIGHED", "KeyLoad", "Suggestion", "by_key", "suggest"]
 
-#: Numbers of partitions that people choose, because they divide among many numbers of consumers.
+#: The numbers of partitions to choose from: they can be divided evenly among many numbers of consumers.
 CANDIDATES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-#: Keys that are placed one by one; the others are so many and so small that they spread evenly.
+#: How many keys are assigned to partitions one by one; the others are so many and so small that they spread evenly.
 WEIGHED = 10_000
-#: The fullest partition may have so much more than the mean: above, one consumer is busy while others wait.
+#: The fullest partition may have so many times the mean: with more, one consumer is busy while the others wait.
 UNEVEN = 1.5
 
 
 class KeyLoad(NamedTuple):
-    """A key and what it carries."""
+    """A key, and how many messages and bytes it has."""
 
     key: bytes
     messages: int
@@ -35,16 +35,19 @@ class KeyLoad(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """`unevenness`: the fullest partition by the mean, for each number of partitions."""
+    """A suggested number of partitions, and why.
+
+    `unevenness` is the load of the fullest partition divided by the mean, for each number of partitions.
+    """
 
     partitions: int
-    #: Partitions that can be busy at once, by the hottest key.
+    #: How many partitions can be busy at once, by the hottest key's share.
     useful: float
     unevenness: dict[int, float]
 
 
 def by_key(messages: DataFrame) -> DataFrame:
-    """Messages and bytes of each key, the hottest first."""
+    """Counts the messages and bytes of each key; the hottest key comes first."""
     from pyspark.sql import functions as F
 
     size = F.coalesce(F.length("data"), F.lit(0)) + F.length("key")
@@ -55,7 +58,7 @@ def by_key(messages: DataFrame) -> DataFrame:
 
 
 def suggest(hottest: Sequence[KeyLoad], total: int) -> Suggestion:
-    """How many partitions for these keys and `total` keyed messages."""
+    """Suggests a number of partitions for a topic with these hottest keys and `total` keyed messages."""
     if not hottest or total <= 0:
         return Suggestion(1, 0.0, {})
     useful = total / hottest[0].messages

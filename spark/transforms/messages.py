@@ -1,10 +1,10 @@
-"""A topic as a DataFrame of messages, batch or stream: exactly the set that a subscription delivers.
+"""Reads a topic as a DataFrame of messages, batch or stream: exactly the messages that a subscription delivers.
 
 Rules
-1. `read_committed`, always: what an aborted transaction left is no message.
-2. Records that are gone (retention, a topic made again) fail a query that should have read them, and the error
-   says which; `lost="skip"` goes on without.
-3. New partitions, and new topics that fit a pattern, are read from their beginning by a stream that runs.
+1. The isolation level is always `read_committed`: records of an aborted transaction aren't messages.
+2. If records are gone (retention, a topic made again), a query that should have read them fails, and the error says
+   which; with `lost="skip"` it goes on without them.
+3. A stream that runs reads new partitions, and new topics that fit a pattern, from their beginning.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Topics", "check_topics", "may_hold_retries", "messages", "raw_records"]
 
-#: A topic, several, or a pattern that their whole name must match.
+#: A topic, several topics, or a pattern that the whole name of a topic must match.
 Topics = str | Sequence[str] | re.Pattern[str]
-#: Topic -> partition -> offset; partitions that aren't named begin at the earliest.
+#: Topic -> partition -> offset; partitions that aren't named begin at their earliest offset.
 Offsets = Mapping[str, Mapping[int, int]]
-#: In front of a pattern: not the catalog, nor a retry topic, whose messages lie in their home topic as well.
+#: Precedes a pattern: it excludes the catalog, and retry topics, whose messages lie in their home topic as well.
 _OTHERS = r"(?!_kafka_pubsub\.|.+\.sub\..+\.retry$)"
 _FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x"}
 #: Options of Spark's source that this package sets, in small letters as Spark compares them.
@@ -49,8 +49,8 @@ _OURS = {
     "failondataloss",
 }
 _MOST = "maxoffsetspertrigger"
-#: A batch reads no further than its ends, and behind a transaction's marker it would wait 500 ms for more. After each
-#: poll Spark asks for the partition's beginning and end, so a poll takes as much as one fetch brings (1 MB).
+#: A batch ends at fixed offsets, and after a transaction's marker it would wait 500 ms for more records. After each
+#: poll Spark asks for the partition's beginning and end, so a poll should take all that one fetch brings (1 MB).
 _OF_A_BATCH = {"kafka.fetch.max.wait.ms": "50", "kafka.max.poll.records": "10000"}
 
 
@@ -67,16 +67,17 @@ def messages(
     lost: Literal["fail", "skip"] = "fail",
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """One row a message; its columns are `transforms.rows.COLUMNS`.
+    """Reads topics as messages, one row for each; the columns are `transforms.rows.COLUMNS`.
 
-    `topic` is a name, several, or a compiled pattern that a topic's whole name must match; a pattern leaves out topics
-    of kafka_pubsub's own (the catalog, retry topics), which are read by name. `bootstrap` is Kafka's address (default:
-    KAFKA_PUBSUB_BOOTSTRAP), `config` are settings of the Java client. `stream`: a stream (default: a batch).
-    `starting` (default "earliest") is "earliest" or "latest", `ending` (default, not included) "latest"; both may be a
-    time by the records' timestamps, or offsets. A stream has no `ending`, and begins at `starting` only while its
-    checkpoint is new. `max_per_batch`: messages in a batch of a stream (default: all). `lost`: whether messages that
-    are gone fail the query (default) or are skipped. `options`: more options of Spark's Kafka source, e.g.
-    minPartitions or kafka.max.poll.records (default: none); those that an argument of this function sets are refused.
+    `topic` is a name, several names, or a compiled pattern that a topic's whole name must match. A pattern leaves out
+    kafka_pubsub's own topics (the catalog, retry topics); read those by name. `bootstrap` is Kafka's address (default:
+    KAFKA_PUBSUB_BOOTSTRAP), `config` are settings of the Java client (default: none). `stream=True` makes a stream
+    (default: a batch). `starting` is "earliest" (default) or "latest", and `ending`, which isn't included, is "latest"
+    (default). Both may also be a time, which is compared with the records' timestamps, or offsets. A stream has no
+    `ending`, and begins at `starting` only while its checkpoint is new. `max_per_batch` is how many messages a batch of
+    a stream has at most (default: all). `lost` says whether messages that are gone fail the query ("fail", default) or
+    are skipped ("skip"). `options` are more options of Spark's Kafka source, e.g. minPartitions or
+    kafka.max.poll.records (default: none); options that an argument of this function sets are refused.
 
     Example:
         messages(spark, "orders", bootstrap="localhost:9092").select("ordering_key", "attributes").show()
@@ -98,7 +99,7 @@ def messages(
 
 
 def may_hold_retries(topic: Topics) -> bool:
-    """Whether a retry topic may be among them."""
+    """Returns whether a retry topic may be among these topics."""
     if isinstance(topic, re.Pattern):
         return False
     return any(map(may_be_retry, [topic] if isinstance(topic, str) else topic))
@@ -117,10 +118,10 @@ def raw_records(
     options: Mapping[str, str] | None = None,
     only: bool = False,
 ) -> DataFrame:
-    """The records as Spark's own source gives them, headers included.
+    """Reads records as Spark's own source gives them, with headers.
 
-    The arguments are those of `messages`. `only`: of a batch whose `starting` and `ending` are offsets, nothing but the
-    partitions that `ending` names (default: all partitions).
+    The arguments are those of `messages`, and `only`: with `only=True` a batch whose `starting` and `ending` are
+    offsets reads only the partitions that `ending` names (default: all partitions).
     """
     check_kafka(spark)
     if lost not in ("fail", "skip"):
@@ -132,7 +133,7 @@ def raw_records(
     reach = (
         _offsets(starting, ending) if only else {**_subscription(topic), **_from(spark, connection, starting)}
     )
-    told = {
+    given = {
         **({} if stream else _OF_A_BATCH),
         **theirs,
         **connection.spark_options(),
@@ -144,23 +145,23 @@ def raw_records(
     check_topics(spark, topic, connection)
     if stream:
         if max_per_batch is not None:
-            told["maxOffsetsPerTrigger"] = str(max_per_batch)
-        return spark.readStream.format("kafka").options(**told).load()
+            given["maxOffsetsPerTrigger"] = str(max_per_batch)
+        return spark.readStream.format("kafka").options(**given).load()
     if only:
-        return spark.read.format("kafka").options(**told).load()
+        return spark.read.format("kafka").options(**given).load()
     if isinstance(ending, datetime):
-        told["endingTimestamp"] = _milliseconds(ending, "ending")
+        given["endingTimestamp"] = _milliseconds(ending, "ending")
     elif isinstance(ending, str):
         if ending != "latest":
             raise InvalidArgument(f"ending must be 'latest', a time or offsets, not {ending!r}")
-        told["endingOffsets"] = ending
+        given["endingOffsets"] = ending
     else:
-        told["endingOffsets"] = json.dumps(_filled(spark, connection, ending, -1))
-    return spark.read.format("kafka").options(**told).load()
+        given["endingOffsets"] = json.dumps(_filled(spark, connection, ending, -1))
+    return spark.read.format("kafka").options(**given).load()
 
 
 def _theirs(options: Mapping[str, str], max_per_batch: int | None) -> dict[str, str]:
-    """The options that a user may set; `InvalidArgument` names one that this package sets."""
+    """Returns the user's options; raises `InvalidArgument` for an option that this package sets."""
     for name in options:
         if name.lower() in _OURS:
             raise InvalidArgument(
@@ -172,7 +173,7 @@ def _theirs(options: Mapping[str, str], max_per_batch: int | None) -> dict[str, 
 
 
 def _with_settings(connection: Connection, theirs: dict[str, str]) -> Connection:
-    """The place with those of the options that are for the Java client, which are taken out of them."""
+    """Returns the connection with the options for the Java client added, and removes them from `theirs`."""
     names = [name for name in theirs if name.lower().startswith("kafka.")]
     settings = {name: theirs.pop(name) for name in names}
     return connection_of(connection.bootstrap, {**connection.config, **settings})
@@ -180,7 +181,7 @@ def _with_settings(connection: Connection, theirs: dict[str, str]) -> Connection
 
 def _subscription(topic: Topics) -> dict[str, str]:
     if isinstance(topic, re.Pattern):
-        # Spark takes what fits anywhere in a name, so both ends are said.
+        # Spark searches the pattern anywhere in a name, so the pattern is anchored at both ends.
         return {"subscribePattern": f"^{_OTHERS}{_in_java(topic)}$"}
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names or not all(names):
@@ -189,15 +190,15 @@ def _subscription(topic: Topics) -> dict[str, str]:
 
 
 def _in_java(pattern: re.Pattern[str]) -> str:
-    """The pattern with its flags, which Java takes inside of it."""
+    """Returns the pattern in Java's syntax, in which the flags are a part of the pattern."""
     flags = "".join(letter for flag, letter in _FLAGS.items() if pattern.flags & flag)
-    # A line's end closes a comment of a verbose pattern.
+    # The newline ends a comment at the end of a verbose pattern.
     return f"(?{flags}:{pattern.pattern}{chr(10) if 'x' in flags else ''})"
 
 
 def check_topics(spark: SparkSession, topic: Topics, connection: Connection) -> None:
-    """`NotFound` names what doesn't exist."""
-    # Spark itself would try for a minute, and then speak of metadata.
+    """Raises `NotFound` with the names of the topics that don't exist."""
+    # Spark itself would try for a minute, and its error would only mention metadata.
     if isinstance(topic, re.Pattern):
         return
     wanted = [topic] if isinstance(topic, str) else list(topic)
@@ -214,10 +215,10 @@ def check_topics(spark: SparkSession, topic: Topics, connection: Connection) -> 
 
 
 def _check_by_reading(spark: SparkSession, wanted: Sequence[str], connection: Connection) -> None:
-    """Has Spark look for the topics and read one record of them: what there is without the Java client."""
-    told = {"subscribe": ",".join(wanted), "startingOffsets": "earliest", "endingOffsets": "latest"}
+    """Checks topics without the Java client: lets Spark read one of their records."""
+    given = {"subscribe": ",".join(wanted), "startingOffsets": "earliest", "endingOffsets": "latest"}
     try:
-        spark.read.format("kafka").options(**connection.spark_options(), **told).load().limit(1).collect()
+        spark.read.format("kafka").options(**connection.spark_options(), **given).load().limit(1).collect()
     except Exception as error:
         if "UnknownTopicOrPartitionException" not in str(error):
             raise BrokerUnavailable(f"topics on {connection.bootstrap}: {first_line(error)}") from error
@@ -264,14 +265,17 @@ def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offset
 def _filled(
     spark: SparkSession, connection: Connection, offsets: Offsets, other: int
 ) -> dict[str, dict[str, int]]:
-    """Spark wants every partition named; -2 is its earliest, -1 its latest."""
-    # The caller names them all, or Spark says which are missing.
+    """Adds the partitions that `offsets` doesn't name, because Spark needs all.
+
+    `other` is their offset: -2 for the earliest, -1 for the latest.
+    """
+    # Over Spark Connect the caller must name all partitions; otherwise Spark's error says which are missing.
     if is_remote(spark):
-        return {topic: {str(number): at for number, at in told.items()} for topic, told in offsets.items()}
+        return {topic: {str(number): at for number, at in given.items()} for topic, given in offsets.items()}
     from ..cluster import Cluster
 
     with Cluster(spark, connection) as cluster:
         return {
-            topic: {str(number): told.get(number, other) for number in cluster.partitions(topic)}
-            for topic, told in offsets.items()
+            topic: {str(number): given.get(number, other) for number in cluster.partitions(topic)}
+            for topic, given in offsets.items()
         }

@@ -1,13 +1,13 @@
-"""What is wrong with a log's order: reorders, gaps and duplicates of numbered messages, keys in two places.
+"""Finds reorders, gaps and duplicates of numbered messages, and keys that lie in a wrong partition.
 
-Theory. A log's own order can't be wrong, but it may differ from the publisher's. So the publisher numbers each
+Theory. A log's own order can't be wrong, but it may differ from the publisher's order. So the publisher numbers each
 key's messages (1, 2, 3 ...), in an attribute or in the body, and a SQL expression reads the number.
 
 Rules
-1. In the order of the log, a number below one that came before is a reorder. It is named where it lies.
-2. In the order of the numbers, one that comes twice is a duplicate and one that is missing is a gap; a message
-   that only came late is neither.
-3. One shuffle by key and two sorts, all of which can spill: memory doesn't grow with the log.
+1. In the order of the log, a number below an earlier number is a reorder. The finding names its offset.
+2. In the order of the numbers, a number that comes twice is a duplicate and a missing number is a gap. A message that
+   only came late is neither.
+3. The search takes one shuffle by key and two sorts, all of which can spill: its memory doesn't grow with the log.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .partitioner import partition_of
 
 __all__ = ["FINDINGS", "highest", "keys_out_of_place", "number_of", "numbered", "out_of_order"]
 
-#: The columns of everything that an audit finds.
+#: The columns of an audit's findings.
 FINDINGS = ("kind", "topic", "partition", "offset", "key", "said")
 _NUMBERED = ("topic", "partition", "offset", "key", "number")
 
 
 def number_of(messages: DataFrame, expression: str) -> Column:
-    """The number of a message, by a SQL expression over the columns of `messages`."""
+    """Returns the number of a message, by a SQL expression over the columns of `messages`."""
     try:
         number = F.expr(f"try_cast({expression} as bigint)")
         messages.select(number)
@@ -40,15 +40,16 @@ def number_of(messages: DataFrame, expression: str) -> Column:
 
 
 def numbered(messages: DataFrame, expression: str) -> DataFrame:
-    """The keyed messages with their `number`."""
+    """Returns the messages that have a key, with their `number`."""
     found = messages.withColumn("number", number_of(messages, expression))
     return found.where("key is not null").select(*_NUMBERED)
 
 
 def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFrame:
-    """Findings in what `numbered` made: kinds reorder, gap, duplicate and unnumbered.
+    """Finds reorders, gaps, duplicates and messages without a number in what `numbered` made.
 
-    `before`: the highest number of each key, with its topic and partition, of messages that were looked at already.
+    `before` has the highest number of each key, with its topic and partition, of messages that were checked before
+    (default: there are none).
     """
     floor = F.lit(None).cast("bigint")
     if before is not None:
@@ -63,8 +64,8 @@ def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFr
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     previous, number = F.lag("number").over(by_number), F.col("number")
-    told = messages.withColumn("previous", previous).withColumn("highest", F.max("number").over(earlier))
-    told = told.withColumn("floor", floor)
+    marked = messages.withColumn("previous", previous).withColumn("highest", F.max("number").over(earlier))
+    marked = marked.withColumn("floor", floor)
     kinds = F.array(
         F.when(
             number.isNull(), F.struct(F.lit("unnumbered").alias("kind"), F.lit("has no number").alias("said"))
@@ -79,20 +80,20 @@ def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFr
             _said("gap", "numbers ", F.col("previous") + 1, " to ", number - 1, " are missing"),
         ),
     )
-    told = told.where(F.col("offset") >= 0)
-    found = told.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
+    marked = marked.where(F.col("offset") >= 0)
+    found = marked.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
     return found.select("finding.kind", "topic", "partition", "offset", F.col("key"), "finding.said")
 
 
 def _after(messages: DataFrame, before: DataFrame) -> DataFrame:
-    """The messages, and of each of their keys a row in front of them with the number that it had reached."""
+    """Adds to the messages a row for each of their keys that comes before them and has the key's number so far."""
     keys = messages.select("topic", "key").distinct()
     known = before.join(keys, ["topic", "key"], "left_semi").withColumn("offset", F.lit(-1).cast("bigint"))
     return messages.select(*_NUMBERED).unionByName(known.select(*_NUMBERED))
 
 
 def highest(messages: DataFrame) -> DataFrame:
-    """Of what `numbered` made the highest number of each key, and the partition that it lies in."""
+    """Returns the highest number of each key in what `numbered` made, and the partition in which it lies."""
     return (
         messages.where("number is not null")
         .groupBy("topic", "key")
@@ -106,10 +107,10 @@ def _said(kind: str, *parts: str | Column) -> Column:
 
 
 def keys_out_of_place(messages: DataFrame, partitions: int) -> DataFrame:
-    """Findings about keys of a topic with so many partitions.
+    """Finds keys that lie in other partitions than they should, in a topic with so many partitions.
 
-    split: a key that lies in more than one partition has no order between them. misplaced: it lies in one, but
-    publishing puts it into another.
+    The kind of finding is split if a key lies in several partitions, between which it has no order. It is misplaced if
+    the key lies in one partition, but publishing puts it into another.
     """
     lies_in = F.sort_array(F.collect_set("partition"))
     found = (
@@ -128,9 +129,9 @@ def keys_out_of_place(messages: DataFrame, partitions: int) -> DataFrame:
     misplaced = _said(
         "misplaced", "lies in partition ", F.col("partition"), ", publishing puts it into ", F.col("expected")
     )
-    told = F.when(F.size("partitions") > 1, split).when(F.col("partition") != F.col("expected"), misplaced)
+    marked = F.when(F.size("partitions") > 1, split).when(F.col("partition") != F.col("expected"), misplaced)
     return (
-        found.withColumn("finding", told)
+        found.withColumn("finding", marked)
         .where("finding is not null")
         .select("finding.kind", "topic", "partition", "offset", "key", "finding.said")
     )

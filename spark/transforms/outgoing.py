@@ -1,17 +1,17 @@
-"""Rows into a topic, so that our subscribers read them as any message.
+"""Publishes rows to a topic, so that subscribers read them like any other message.
 
-Theory. Spark's Kafka sink is the Java producer: idempotent, `acks=all`, and its partitioner puts a key where
-every other client puts it. What it can't promise is once: a task that failed, or a batch that is repeated after
-a crash, writes its rows again. So each row carries a `ps-id` that is the same each time, and a reader can tell a
-repeat.
+Theory. Spark's Kafka sink is the Java producer: idempotent, with `acks=all`, and its partitioner puts a key into the
+same partition as every other client. But it may write a row more than once: a task that failed, or a batch that is
+repeated after a crash, writes its rows again. So each row has a `ps-id` that is the same each time, by which a reader
+recognises the repeat.
 
 Rules
-1. The id is query, batch and row, and no two rows share one. A stream's query is that of its checkpoint. Other
-   callers say which batch they write, or name each row: two daily runs may hold equal rows.
-2. A row's own name is `row_id` if the caller has one (an offset, say); else what it holds, and its number among equal
-   ones: that is the same however Spark spreads the rows.
-3. A key's rows are written by one task, in the order of `order_by`. Rows without a key go anywhere.
-4. What a publisher would refuse is refused here, and nothing of the batch is written unless a task had begun.
+1. An id is made of query, batch and row, and is unique. A stream's query is that of its checkpoint. Other callers say
+   which batch they write, or name each row, because two daily runs may hold equal rows.
+2. A row's name is `row_id` if the caller gives one (an offset, for example). Otherwise it is made of the row's content
+   and its number among equal rows, which is the same however Spark distributes the rows.
+3. One task writes all rows of a key, in the order of `order_by`. Rows without a key are written by any task.
+4. Rows that a publisher would refuse are refused here. Nothing of their batch is written unless a task had begun.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["records", "write", "write_records", "write_stream"]
 
-#: As in the seed, and in client/publish/checks.py.
+#: The limit of client/publish/checks.py.
 _MAX_KEY_BYTES = 1024
 _HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -49,10 +49,10 @@ def records(
     order_by: Sequence[str | Column] = (),
     more_headers: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """Key, value and headers, as Spark's sink takes them, with the `ps-id` of each row; the arguments are `write`'s.
+    """Makes the key, value and headers for Spark's sink, with the `ps-id` of each row; the arguments are `write`'s.
 
-    `messages` has `data` (bytes or text), and may have `ordering_key` (text) and `attributes` (a map of texts).
-    `more_headers` are ours: names that begin with `ps-`.
+    `messages` has the column `data` (bytes or text), and may have `ordering_key` (text) and `attributes` (a map of
+    texts). `more_headers` are reserved headers, whose names begin with `ps-`.
     """
     _check_columns(messages)
     keyed = "ordering_key" in messages.columns
@@ -87,13 +87,15 @@ def write(
     bootstrap: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> None:
-    """Publishes the rows; at least once, a repeat has the same `ps-id`.
+    """Publishes the rows at least once; a row that is written again has the same `ps-id`.
 
-    `query` names the program, and `batch` this run of it (a date, a number): a run that is repeated says the same, and
-    its rows get the same ids again. `row_id` is a column that names each row by itself (an order's number); without
-    it a row's name is what it holds. One of `batch` and `row_id` must be given (default of both: None). `order_by`:
-    the order of a key's rows (default: none). `more_headers`: headers of kafka_pubsub's own. `bootstrap`: Kafka's
-    address (default: KAFKA_PUBSUB_BOOTSTRAP). `config`: settings of the Java client.
+    `messages` has the column `data` (bytes or text), and may have `ordering_key` (text) and `attributes` (a map of
+    texts). `query` names the program, and `batch` this run of it (a date, a number): repeat a run with the same
+    `batch`, and its rows get the same ids again. `row_id` is a column that names each row by itself (an order's
+    number); without it a row's name is made of its content. One of `batch` and `row_id` must be given (default of both:
+    None). `order_by` is the order of a key's rows (default: none). `more_headers` are reserved headers of kafka_pubsub
+    (default: none). `bootstrap` is Kafka's address (default: KAFKA_PUBSUB_BOOTSTRAP). `config` are settings of the Java
+    client (default: none).
 
     Example:
         orders = df.selectExpr("to_json(struct(*)) AS data", "user AS ordering_key")
@@ -106,7 +108,7 @@ def write(
 
 
 def write_records(found: DataFrame, topic: str, connection: Connection) -> None:
-    """Publishes what `records` made."""
+    """Publishes rows that `records` made."""
     from .messages import check_topics
 
     check_topics(found.sparkSession, topic, connection)
@@ -126,17 +128,18 @@ def write_stream(
     available_now: bool = False,
     every: str | None = None,
 ) -> StreamingQuery:
-    """Publishes a stream's rows, batch by batch: a batch that is repeated has the same ids.
+    """Publishes a stream's rows batch by batch; the rows of a repeated batch have the same ids.
 
     `query` names the stream; an id is made of it, the checkpoint's own id, the batch and the row. `checkpoint` is the
-    directory that keeps how far the stream has come. `available_now`: end when all is read (default: go on). `every`:
-    how often a batch begins, e.g. "10 seconds" (default: at once). The others are as for `write`.
+    directory that keeps how far the stream has come. `available_now=True` ends the stream when all is read (default:
+    it goes on). `every` is how often a batch begins, e.g. "10 seconds" (default: as soon as the last one is finished).
+    The other arguments are as for `write`.
     """
     connection = connection_of(bootstrap, config)
 
-    # Over Spark Connect this runs in a process of the server's, so it holds names only.
+    # Over Spark Connect a process of the server runs this function, so it refers to names only, not to a session.
     def publish(batch: DataFrame, number: int) -> None:
-        # By the checkpoint: with another one the numbers of batches begin at 0 again.
+        # The name has the checkpoint's id, because with a new checkpoint the numbers of batches begin at 0 again.
         name = f"{query}-{query_of(files_below(batch.sparkSession, str(checkpoint)))}"
         found = records(batch, query=name, batch=number, row_id=row_id, order_by=order_by)
         write_records(found, topic, connection)
@@ -155,7 +158,11 @@ def start(
     every: str | None = None,
     mode: str = "append",
 ) -> StreamingQuery:
-    """A stream that hands each batch to a function; `once`: one batch, the one that is planned if there is one."""
+    """Starts a stream that passes each batch and its number to a function.
+
+    `available_now` ends it when all is read. `once` runs one batch: the one that is planned already, if there is one.
+    `every` is how often a batch begins. By default it goes on, and a batch begins as soon as the last one is finished.
+    """
     writer = frame.writeStream.queryName(query).outputMode(mode).option("checkpointLocation", checkpoint)
     if once:
         writer = writer.trigger(once=True)
@@ -239,7 +246,7 @@ def _row_name(messages: DataFrame, row_id: Column | None) -> Column:
     if "ordering_key" in messages.columns:
         parts.append(F.coalesce(F.hex(F.col("ordering_key").cast("binary")), F.lit("-")))
     if "attributes" in messages.columns:
-        # As a list, because maps have no order of their own and can't be compared.
+        # The map is compared as a sorted list, because Spark can't compare maps.
         parts.append(F.coalesce(F.to_json(F.array_sort(F.map_entries("attributes"))), F.lit("-")))
     digest = F.sha2(F.concat_ws("|", *parts), 256).substr(1, 32)
     equal = Window.partitionBy(digest).orderBy(F.lit(0))
@@ -247,7 +254,7 @@ def _row_name(messages: DataFrame, row_id: Column | None) -> Column:
 
 
 def _in_key_order(found: DataFrame, columns: int) -> DataFrame:
-    # Without a key they may go anywhere, so they are spread by their id.
+    # Rows without a key may be written by any task, so they are distributed by their id.
     ids = F.xxhash64(F.get(F.reverse("headers"), F.lit(0))["value"])
     together = found.repartition(F.coalesce(F.xxhash64("key"), ids))
     order = [f"_order{at}" for at in range(columns)]

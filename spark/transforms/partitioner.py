@@ -1,6 +1,7 @@
-"""Which partition publishing puts a key into, as an expression: `core/partitioner.py` on the executors' JVM.
+"""Computes the partition of a key as a Spark expression: `core/partitioner.py` for the executors' JVM.
 
-Rule: no step leaves 64 bits, since an overflow is an error in Spark's ANSI mode: a product is made of two halves.
+Rule: no step exceeds 64 bits, because an overflow is an error in Spark's ANSI mode. So products are computed in two
+halves.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ _MULTIPLIER = 0x5BD1E995
 
 
 def partition_of(key: Column, partitions: int) -> Column:
-    """The partition of a key (bytes) among `partitions`."""
+    """Returns the partition, of `partitions`, into which publishing puts a key (bytes)."""
     length = F.length(key)
     whole, rest = F.floor(length / 4).cast("int"), length % 4
-    # From 0 to 0 there is one number, so a key without a whole word needs the filter.
+    # The sequence from 0 to 0 has one number; the filter removes it for a key of less than 4 bytes.
     places = F.filter(F.sequence(F.lit(0), F.greatest(whole - 1, F.lit(0))), lambda at: at < whole)
     words = F.transform(places, lambda at: _reversed(_number(key, at * 4, F.lit(4))))
     begun = F.lit(_SEED).bitwiseXOR(length.cast("long"))
     mixed = F.aggregate(words, begun, lambda digest, word: _times(digest).bitwiseXOR(_scrambled(word)))
-    # As if zeros followed the last one to three bytes.
+    # The last one to three bytes count as if zeros followed them.
     missing = F.when(rest == 1, F.lit(1 << 24)).when(rest == 2, F.lit(1 << 16)).otherwise(F.lit(1 << 8))
     last = _reversed(_number(key, whole * 4, rest) * missing.cast("long"))
     ended = F.when(rest > 0, _given(mixed.bitwiseXOR(last), _times)).otherwise(mixed)
@@ -40,12 +41,12 @@ def partition_of(key: Column, partitions: int) -> Column:
 
 
 def _number(key: Column, at: Column, count: Column) -> Column:
-    """Bytes of the key as a number, the first one the highest."""
+    """Returns bytes of the key as a number, with the first byte as the highest."""
     return F.conv(F.hex(key.substr(at + 1, count)), 16, 10).cast("long")
 
 
 def _reversed(number: Column) -> Column:
-    """The number with its four bytes in the other order."""
+    """Reverses the order of a number's four bytes."""
     return _given(
         number,
         lambda each: (
@@ -66,12 +67,12 @@ def _folded(number: Column, bits: int) -> Column:
 
 
 def _times(number: Column) -> Column:
-    """The lower 32 bits of the number times murmur2's multiplier."""
+    """Returns the lower 32 bits of the number times murmur2's multiplier."""
     high = (F.shiftright(number, 16) * _MULTIPLIER).bitwiseAND(F.lit(0xFFFF))
     low = number.bitwiseAND(F.lit(0xFFFF)) * _MULTIPLIER
     return (F.shiftleft(high, 16) + low).bitwiseAND(F.lit(_MASK))
 
 
 def _given(value: Column, use: Callable[[Column], Column]) -> Column:
-    """`use(value)`, with the value computed once: an expression that stands in several places is computed in each."""
+    """Returns `use(value)`, but computes the value only once; Spark computes an expression wherever it is used."""
     return F.transform(F.array(value), use)[0]

@@ -1,14 +1,14 @@
-"""Protobuf bodies as columns, by the descriptors that `protoc --include_imports --descriptor_set_out=FILE` writes.
+"""Decodes Protobuf bodies by the descriptors that `protoc --include_imports --descriptor_set_out=FILE` writes.
 
-Theory. Spark's own decoder of Protobuf is a package that few registries have; the Python package `protobuf`, which
-pyspark itself needs for stateful streaming, decodes the same.
+Theory. Spark's own decoder for Protobuf is a package that few package registries have. The Python package `protobuf`,
+which pyspark itself needs for stateful streaming, decodes the same bodies.
 
 Rules
-1. A field that isn't set has its default where the schema gives it one (proto3's numbers and texts); else it is null.
-2. An enum is its name, and its number where that has no name. An unsigned number of 64 bits is a decimal.
-3. A frame says which message it holds, and one that isn't the wanted one isn't decoded. Confluent's says where the
-   message stands in its file. Apicurio's has a small message before the body, whose field 1 is the name, without the
-   package and the messages around it.
+1. A field that isn't set has its default if the schema gives it one (proto3's numbers and texts); otherwise it is null.
+2. An enum becomes its name, or its number as text if that has no name. An unsigned number of 64 bits becomes a decimal.
+3. A frame names the message that it holds, and a body with another message than the wanted one isn't decoded.
+   Confluent's frame has the message's position in its file. Apicurio's has a small message before the body, whose field
+   1 is the name, without the package and the enclosing messages.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 
 @dataclass(frozen=True)
 class Protobuf:
-    """A message's full name (`shop.Order`), and the set of descriptors that holds it, as bytes."""
+    """A message's full name (`shop.Order`), and the set of descriptors that contains the message, as bytes."""
 
     descriptors: bytes
     message: str
 
 
 def by_protobuf(messages: DataFrame, schema: Protobuf, framing: Framing) -> DataFrame:
-    """The messages with `record` and `problem`, of the columns that `frames.unframed` made."""
+    """Adds `record` and `problem` to messages that have the columns of `frames.unframed`."""
     from .python_decoder import by_python
 
     if importlib.util.find_spec("google.protobuf") is None:
@@ -55,7 +55,7 @@ def by_protobuf(messages: DataFrame, schema: Protobuf, framing: Framing) -> Data
 
 
 def _found(schema: Protobuf) -> Any:
-    """The message's descriptor."""
+    """Returns the message's descriptor."""
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()
@@ -93,12 +93,12 @@ def _type_of(message: Any, inside: tuple[str, ...]) -> DataType:
 
 
 def _value_type(field: Any, inside: tuple[str, ...]) -> DataType:
-    """The type of one value of the field."""
+    """Returns the type of one value of the field."""
     from pyspark.sql import types as T
 
     if field.message_type is not None:
         return _type_of(field.message_type, inside)
-    # By the kinds that Python gives values of (`cpp_type`); bytes and text are one kind.
+    # The types are chosen by the kind of Python's values (`cpp_type`), which is the same for bytes and text.
     kinds: dict[int, DataType] = {
         field.CPPTYPE_INT32: T.IntegerType(),
         field.CPPTYPE_INT64: T.LongType(),
@@ -119,13 +119,13 @@ def _is_map(field: Any) -> bool:
 
 
 def _is_repeated(field: Any) -> bool:
-    # Versions of protobuf below 6.31 say it by a number.
-    told = getattr(field, "is_repeated", None)
-    return bool(field.label == field.LABEL_REPEATED if told is None else told)
+    # Versions of protobuf below 6.31 have only the label, a number.
+    given = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if given is None else given)
 
 
 def _begin(schema: Protobuf, framing: Framing) -> Decode:
-    """Runs on executors."""
+    """Makes the function that decodes bodies, on an executor."""
     from google.protobuf import message_factory
 
     found = _found(schema)
@@ -147,7 +147,7 @@ def _begin(schema: Protobuf, framing: Framing) -> Decode:
 
 
 def _path(message: Any) -> list[int]:
-    """Where a message stands in its file, as Confluent's frame says it: from the outermost message to this one."""
+    """Returns a message's position in its file as Confluent's frame has it, from the outermost message to this one."""
     from google.protobuf import descriptor_pb2
 
     outer = message.containing_type
@@ -155,13 +155,16 @@ def _path(message: Any) -> list[int]:
         file = descriptor_pb2.FileDescriptorProto()
         message.file.CopyToProto(file)
         return [[each.name for each in file.message_type].index(message.name)]
-    told = descriptor_pb2.DescriptorProto()
-    outer.CopyToProto(told)
-    return [*_path(outer), [each.name for each in told.nested_type].index(message.name)]
+    given = descriptor_pb2.DescriptorProto()
+    outer.CopyToProto(given)
+    return [*_path(outer), [each.name for each in given.nested_type].index(message.name)]
 
 
 def _unwrapped(body: bytes) -> tuple[list[int], bytes]:
-    """Which message of the file it is, and the rest: a count and so many numbers, or a zero for the first message."""
+    """Splits a body into the position of its message in the file and the rest.
+
+    The position is a count and so many numbers, or a zero for the first message.
+    """
     count, at = _varint(body, 0)
     if count == 0:
         return [0], body[at:]
@@ -173,7 +176,7 @@ def _unwrapped(body: bytes) -> tuple[list[int], bytes]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """A number of the frame, which are signed (zigzag), and where the next one begins."""
+    """Reads a number of the frame, which is signed (zigzag); also returns where the next number begins."""
     value, at = _plain_varint(body, at)
     return (value >> 1) ^ -(value & 1), at
 
@@ -191,18 +194,21 @@ def _plain_varint(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _named(body: bytes) -> tuple[str, bytes]:
-    """The message's name, and the rest: a length, then a message of so many bytes with the name as its field 1."""
+    """Splits a body into its message's name and the rest.
+
+    The name is field 1 of a message that comes first, after its length.
+    """
     size, at = _plain_varint(body, 0)
-    told = body[at : at + size]
-    # Field 1, of a kind that has a length.
-    length, begin = _plain_varint(told, 1) if told[:1] == b"\x0a" else (-1, 0)
-    if len(told) < size or begin + length != len(told):
+    given = body[at : at + size]
+    # This byte says: field 1, with a length.
+    length, begin = _plain_varint(given, 1) if given[:1] == b"\x0a" else (-1, 0)
+    if len(given) < size or begin + length != len(given):
         raise ValueError("its frame doesn't name a message, as Apicurio's serializer does by default")
-    return told[begin:].decode("utf-8", "replace"), body[at + size :]
+    return given[begin:].decode("utf-8", "replace"), body[at + size :]
 
 
 def _reader(message: Any) -> Callable[[Any], Any]:
-    """From a message to what Arrow takes."""
+    """Makes a function that turns a message into a value that Arrow accepts."""
     if message.full_name == _TIMESTAMP:
         return _time
     fields = [(field, _value_reader(field)) for field in message.fields]

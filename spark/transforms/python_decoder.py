@@ -1,4 +1,4 @@
-"""Bodies decoded by Python on the executors, a batch of Arrow at a time: where Spark has no decoder of its own."""
+"""Decodes bodies with Python on the executors, a batch of Arrow at a time, where Spark has no decoder of its own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BODY", "SCHEMA_ID", "Decode", "by_python"]
 
-#: The columns that hold what is decoded: the body without its frame, and the number of its schema.
+#: The columns to decode: the body without its frame, and the number of its schema.
 BODY, SCHEMA_ID = "_body", "_schema_id"
-#: From a body and the number of its schema (None: it isn't framed) to a record; what it raises is why there is none.
+#: Turns a body and the number of its schema (None: it isn't framed) into a record; an exception says why it can't.
 Decode = Callable[[bytes, int | None], Any]
 
 
 def by_python(messages: DataFrame, kind: DataType, begin: Callable[[], Decode]) -> DataFrame:
-    """The messages with `record`, of this type, and `problem`; `begin` makes the function on each executor."""
+    """Adds `record` (of the type `kind`) and `problem` to messages; executors call `begin` for the decoder."""
     more = [StructField("record", kind, True), StructField("problem", StringType(), True)]
 
     def decode(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -47,7 +47,7 @@ def _decode_batches(batches: Iterable[RecordBatch], decode: Decode, kind: DataTy
 
 def _decoded(body: bytes | None, number: int | None, decode: Decode) -> tuple[Any, str | None]:
     if body is None:
-        # A tombstone, or a body without the frame that it should have: that is said elsewhere.
+        # This is a tombstone, or a body without the frame that it should have; `decoded` says so in `problem`.
         return None, None
     try:
         return decode(body, number), None

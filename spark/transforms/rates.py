@@ -1,6 +1,6 @@
-"""Spans of time that messages are counted by: how many were published in each.
+"""Divides a range of time into spans, by which published messages are counted.
 
-Rule: the spans are chosen before the messages are read, so that one pass counts them beside everything else.
+Rule: the spans are chosen before the messages are read, so that one pass counts by span and by everything else.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 __all__ = ["OUTSIDE", "Spans", "spans_of"]
 
-#: The number of the span of a message whose time lies outside of all of them.
+#: The number that stands for a span if a message's time lies outside of all spans.
 OUTSIDE = -1
-#: At most so many spans: a column each, on a page.
+#: The most spans that there may be: each is a column on a page.
 _MOST = 120
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 
@@ -27,13 +27,13 @@ class Spans(NamedTuple):
     number: int
 
     def of(self, time: Column) -> Column:
-        """The number of the span that a time lies in, or `OUTSIDE`."""
+        """Returns the number of the span in which a time lies, or `OUTSIDE`."""
         found = F.floor((F.unix_seconds(time) - self.begins_s) / self.step_s)
         return F.when(found.between(0, self.number - 1), found).otherwise(F.lit(OUTSIDE)).cast("int")
 
 
 def spans_of(first_ms: int, last_ms: int) -> Spans:
-    """The spans that cover these times: round ones, at most 120."""
+    """Returns spans that cover these times: at most 120, which begin at round times."""
     first, last = first_ms // 1000, max(first_ms, last_ms) // 1000
     weeks = 7 * 86_400
     step = next((each for each in _STEPS if _count(first, last, each) <= _MOST), weeks)

@@ -1,9 +1,9 @@
-"""Messages as they were, once more: the same key, body and headers, marked as a replay.
+"""Prepares messages for a replay: with the same key, body and headers, and marked as replayed.
 
 Rules
-1. Headers of ours are left out and two are added: `ps-replayed` says where the message was published, `ps-id`
-   is the same at every try, so that a repeat is recognisable, and found.
-2. A key's messages are written by one task, in the order in which they lay.
+1. Reserved headers are left out and two are added. `ps-replayed` says where the message was published first. `ps-id`
+   is the same each time that the message is written, so that a repeat is recognised.
+2. One task writes all messages of a key, in the order of their offsets.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def identity(name: str) -> Column:
-    """The `ps-id` of a message in the replay of this name: its place in what is replayed."""
+    """Returns the `ps-id` of a message in the replay of this name: the name and the message's topic and offset."""
     return F.concat_ws(
         ":", F.lit(name), "topic", F.col("partition").cast("string"), F.col("offset").cast("string")
     )
 
 
 def without(messages: DataFrame, target: DataFrame, name: str) -> DataFrame:
-    """Those that aren't among `target`'s messages yet, in the same order."""
+    """Returns those of the messages that the replay `name` hasn't written to `target` yet, in the same order."""
     there = target.where(F.col("message_id").startswith(name + ":")).select(F.col("message_id").alias("_id"))
-    # Broadcast: a portion's ids at most, and a shuffle would mix up what lies in order.
-    told = messages.withColumn("_id", identity(name))
-    return told.join(F.broadcast(there), "_id", "left_anti").drop("_id")
+    # The ids are broadcast, because they are at most those of a portion, and a shuffle would change the order.
+    identified = messages.withColumn("_id", identity(name))
+    return identified.join(F.broadcast(there), "_id", "left_anti").drop("_id")
 
 
 def again(messages: DataFrame, name: str, *, ordered: bool = False) -> DataFrame:
-    """Key, value and headers, as Spark's sink takes them; `ordered`: each task has whole partitions, by offset."""
+    """Makes the key, value and headers of a replay for Spark's sink.
+
+    `ordered` says that each task already has whole partitions, in the order of offsets (default: False).
+    """
     theirs = F.filter(
         F.coalesce("headers", F.array().cast(_HEADERS)),
         lambda h: ~h["key"].startswith(RESERVED_HEADER_PREFIX),

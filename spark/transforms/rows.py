@@ -1,16 +1,15 @@
-"""The one place where a Kafka record becomes a row.
+"""Turns Kafka records into rows; no other module does this.
 
-Theory. A record of a home topic is a message as it lies there. A record of a retry topic is the same message,
-moved: its header `ps-retry` says where it was published. A dead letter says so in texts (`ps-dead-*`), a
-replayed message in `ps-replayed`. What later issues bring (lanes, delays, revisions of schemas) is read here
-and nowhere else.
+Theory. A record of a home topic is a message. A record of a retry topic is the same message after a move: its header
+`ps-retry` says where it was published. A dead letter says this in texts (`ps-dead-*`), a replayed message in
+`ps-replayed`. Only this module reads these headers into rows.
 
 Rules
-1. Expressions only: no Python runs for a record.
+1. There are only Spark expressions: no Python runs for a record.
 2. Nothing of a record is lost: `key` and `headers` hold its bytes, beside the columns that read them as text. A
    body that is null is a tombstone.
-3. Whatever can't be read as ours is an ordinary message, as for a subscription.
-4. Control records of ours (a command in a retry topic, a checkpoint) are no messages, and left out.
+3. A record whose headers of kafka_pubsub can't be read is an ordinary message, as it is for a subscription.
+4. Control records (a command in a retry topic, a checkpoint) aren't messages, and are left out.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ COLUMNS = (
     "headers",
 )
 
-#: Says of which message this is a replay: topic, partition and offset, with colons.
+#: The header that says which message was replayed: topic, partition and offset, separated by colons.
 REPLAYED_HEADER = RESERVED_HEADER_PREFIX + "replayed"
 _ID_HEADER = RESERVED_HEADER_PREFIX + "id"
 _DEAD = RESERVED_HEADER_PREFIX + "dead-"
 _RETRY_TOPIC = r"^(.+)\.sub\..+\.retry$"
 _PLACE = r"^(.+):(\d{1,9}):(\d{1,18})$"
 
-#: Where the numbers of `ps-retry` stand (core/retry/record.py): first byte from 1, and how many bytes.
+#: The numbers in `ps-retry` (core/retry/record.py): for each its first byte, counted from 1, and its number of bytes.
 _RETRY_NUMBERS = {
     "version": (1, 1),
     "why": (2, 1),
@@ -77,25 +76,25 @@ _UNLIKELY = b"\x1a"
 
 
 def header_value(name: str, headers: str = "headers") -> Column:
-    """The first value of a header that isn't null, as bytes; null if there is none."""
+    """Returns the first value of a header that isn't null, as bytes; null if there is none."""
     named = F.filter(headers, lambda h: (h["key"] == name) & h["value"].isNotNull())
     return F.get(named, F.lit(0))["value"]
 
 
 def header_text(name: str, headers: str = "headers") -> Column:
-    """The same as text."""
+    """Returns the first value of a header that isn't null, as text; null if there is none."""
     return header_value(name, headers).cast("string")
 
 
 def retry_number(name: str, headers: str = "headers") -> Column:
-    """A number of the header `ps-retry`; null without one."""
+    """Returns a number from the header `ps-retry`; null if there is no such header."""
     start, size = _RETRY_NUMBERS[name]
     said = F.hex(F.substring(header_value(RETRY_HEADER, headers), start, size))
     return F.conv(said, 16, 10).cast("bigint")
 
 
 def is_retry(headers: str = "headers") -> Column:
-    """True for a record of a retry topic whose header is whole and the only one of its name."""
+    """Returns whether a record lies in a retry topic and has exactly one header `ps-retry`, which is undamaged."""
     value = header_value(RETRY_HEADER, headers)
     body = F.substring(value, F.lit(1), F.length(value) - _CHECKSUM)
     said = F.conv(F.hex(F.substring(value, F.length(value) - _CHECKSUM + 1, F.lit(_CHECKSUM))), 16, 10)
@@ -106,18 +105,19 @@ def is_retry(headers: str = "headers") -> Column:
 
 
 def is_message(headers: str = "headers") -> Column:
-    """Whether a record of a retry topic is a message, by what `ps-retry` says."""
+    """Returns whether a record of a retry topic is a message, by its header `ps-retry`."""
     return ~retry_number("why", headers).isin(sorted(map(int, NO_MESSAGES)))
 
 
 def attributes_of(theirs: Column) -> Column:
-    """Headers that aren't ours as a map of texts; of a repeated name the last value, as for a subscription."""
+    """Returns the publisher's headers as a map of texts; a repeated name has its last value, as for a subscription."""
     names, values = theirs["key"], theirs["value"]
-    # With a null in it an array has no "no" to `array_contains`; a value found by chance costs time only.
+    # `array_contains` is null, never false, for an array with a null. If it finds the value by chance, the slower way
+    # below gives the same result.
     whole = F.coalesce(~F.array_contains(values, F.lit(_UNLIKELY)), F.lit(False))
     texts = F.when(whole, values.cast("array<string>")).otherwise(F.transform(theirs, _text))
     once = (F.size(names) <= 1) | (F.size(F.array_distinct(names)) == F.size(names))
-    # Whatever the session says about keys that come twice, here the last one wins; most records never get to that.
+    # The last value of a repeated name counts, whatever the session's setting is. Few records have such a name.
     entries = F.transform(theirs, lambda h: F.struct(h["key"], _text(h).alias("value")))
     return F.when(once, F.map_from_arrays(names, texts)).otherwise(F.map_from_entries(_last_of_each(entries)))
 
@@ -143,7 +143,7 @@ def _place(topic: Column, partition: Column, offset: Column) -> Column:
 
 
 def _moved(retry: Column) -> Column:
-    """Where a message of a retry topic was published; null for another."""
+    """Returns where a message of a retry topic was published; null for other records."""
     return F.when(
         retry,
         _place(
@@ -154,8 +154,8 @@ def _moved(retry: Column) -> Column:
     )
 
 
-def _told() -> Column:
-    """Where a dead letter or a replay says that it comes from; null if neither."""
+def _given() -> Column:
+    """Returns where a dead letter or a replayed message says that it was published; null for other records."""
     died = header_text(_DEAD + "offset")
     replayed = header_text(REPLAYED_HEADER)
     partition = header_text(_DEAD + "partition")
@@ -166,36 +166,39 @@ def _told() -> Column:
 
 
 def may_be_retry(topic: str) -> bool:
-    """Whether a topic of this name holds a subscription's moved messages."""
+    """Returns whether a topic of this name is a retry topic."""
     return re.fullmatch(_RETRY_TOPIC, topic) is not None
 
 
 def _all_theirs(headers: Column) -> Column:
-    """True only if no header is ours, found without a look at each."""
+    """Returns whether no header has a reserved name; it doesn't call a function for each header.
+
+    It may be false by chance for a header of the publisher.
+    """
     names = F.concat(F.lit("\n"), F.array_join(headers["key"], "\n"))
     return ~names.contains(f"\n{RESERVED_HEADER_PREFIX}")
 
 
 def published() -> Column:
-    """When a record was published; the beginning of time for one of a producer that doesn't say."""
+    """Returns when a record was published; the beginning of 1970 if its producer gave no time."""
     return F.greatest(F.col("timestamp"), F.timestamp_seconds(F.lit(0)))
 
 
 def rows(
     records: DataFrame, *, retry_topics: bool = True, beside: Mapping[str, Column] | None = None
 ) -> DataFrame:
-    """Messages, of the records as Spark's source gives them (with headers).
+    """Turns records of Spark's source (with headers) into messages, with the columns `COLUMNS`.
 
-    `retry_topics=False` says that none of them lies in a retry topic, which makes the plan half as large. `beside`
-    are more columns, found of the record in the same step.
+    `retry_topics=False` says that no record lies in a retry topic, which makes the plan half as large (default: some
+    may). `beside` are more columns, computed from the record in the same step (default: none).
     """
     headers = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
-    # Most records have none of ours, and a function that is called for each header costs more than all the rest.
+    # Most records have no reserved header, and a function that is called for each header costs more than all the rest.
     plain = _all_theirs(headers)
     theirs = F.filter(headers, lambda h: ~h["key"].startswith(RESERVED_HEADER_PREFIX))
     here = _place(F.col("topic"), F.col("partition"), F.col("offset"))
     own, moved = here, F.lit(None)
-    # Without retry topics all is one step, because each step copies the body again.
+    # Without retry topics there is only one step, because each step copies the body again.
     if retry_topics:
         records = records.withColumn("_retry", is_retry())
         records = records.where(~(F.col("_retry") & ~is_message()))
@@ -209,8 +212,9 @@ def rows(
         F.when(plain, attributes_of(headers)).otherwise(attributes_of(theirs)).alias("attributes"),
         F.when(plain, position).otherwise(F.coalesce(header_text(_ID_HEADER), position)).alias("message_id"),
         published().alias("publish_time"),
-        F.when(plain, here).otherwise(F.coalesce(moved, _told(), here)).alias("origin"),
-        # Spark's source doesn't say that it is never null, and who writes by topic would look for nulls: a step more.
+        F.when(plain, here).otherwise(F.coalesce(moved, _given(), here)).alias("origin"),
+        # Spark's source doesn't say that the topic is never null, and a write partitioned by topic would then need one
+        # more step, to check for nulls.
         F.coalesce("topic", F.lit("")).alias("topic"),
         "partition",
         "offset",

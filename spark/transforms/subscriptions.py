@@ -1,18 +1,18 @@
-"""What a subscription has done with a topic: acked, waiting, parked, dead; and whether that can be true.
+"""Finds what a subscription has done with a topic's messages (acked, waiting, parked, dead), and contradictions in it.
 
-Theory. A message that was handed over is in one place: finished by the commit of the home topic (position and
-map), or unfinished there, or moved to the retry topic, or dead. The commits and the two other topics say which,
-so any job can look while the subscription runs.
+Theory. A message is in exactly one state: finished by the commit of the home topic (position and metadata), unfinished
+there, in the retry topic, or a dead letter. The commits and the two other topics say which, so a job can check this
+while the subscription runs.
 
 Rules
-1. Facts read at different moments may contradict each other though nothing is wrong. So ends are read before the
-   commits; records below the ends count as parked or dead, and records behind them only explain a missing message.
-2. A record in the retry topic is unfinished when neither the retry partition's position nor its map says otherwise,
-   nor the checkpoint that the map may name (`core/commit/checkpoint.py`). Neither commands of ours nor checkpoints
-   are messages.
-3. A replayed message comes late on purpose: it isn't reported as a reorder.
-4. A checkpoint may tell of many thousand runs, and as many messages may lie between them. So runs are cut up by their
-   offsets, and each message is compared with a few.
+1. Facts that were read at different moments may contradict each other though nothing is wrong. So ends are read before
+   the commits: records below the ends count as parked or dead, and records above them only explain a missing message.
+2. A record in the retry topic is unfinished unless it is below the retry partition's position, or finished by the
+   metadata or by the checkpoint that the metadata names (`core/commit/checkpoint.py`). Commands and checkpoints in the
+   retry topic aren't messages.
+3. A replayed message comes late on purpose, so it isn't reported.
+4. A checkpoint may have many thousand runs, and as many messages may lie between them. So runs are cut into buckets of
+   offsets, and each message is compared with few runs.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ __all__ = [
     "unreadable",
 ]
 
-#: Bits of an offset within a bucket: at most 32 runs are in one. With 8 a million records took three times as long.
+#: Bits of an offset within a bucket, so that a bucket has at most 32 runs. With 8, a million records took three times
+#: as long.
 _BUCKET = 6
 
 
 class Positions(NamedTuple):
-    """One topic's commits of a group as small tables."""
+    """A group's commits of one topic, as small tables."""
 
     #: topic, partition, position
     table: DataFrame
-    #: topic, partition, bucket, runs: what is finished above the positions, cut up (rule 4); None: nothing is.
+    #: topic, partition, bucket, runs: finished offsets above the positions, by bucket (rule 4); None: there are none.
     runs: DataFrame | None
-    #: Partitions whose metadata can't be read: acks above the position are lost.
+    #: The partitions whose metadata can't be read: acks above their positions are lost.
     broken: Sequence[TopicPartition]
 
 
@@ -66,9 +67,13 @@ def positions(
     topic: str,
     commits: Mapping[TopicPartition, Committed],
     copy: Mapping[int, int],
-    told: Mapping[int, Sequence[Run]] | None = None,
+    in_checkpoints: Mapping[int, Sequence[Run]] | None = None,
 ) -> Positions:
-    """The commits of `topic`; where there is none, the catalog's copy. `told`: by the checkpoints that they name."""
+    """Makes tables of the commits of `topic`.
+
+    `copy` are the catalog's positions, for partitions without a commit. `in_checkpoints` are the finished runs of
+    the checkpoints that the commits name, by partition (default: none).
+    """
     known = {at.partition: found for at, found in commits.items() if at.topic == topic}
     rows, cut, broken = [], [], []
     for number in sorted({*known, *copy}):
@@ -78,7 +83,7 @@ def positions(
         if found.metadata and said is None:
             broken.append(TopicPartition(topic, number))
         rows.append((topic, number, offset))
-        more = (told or {}).get(number, ()) if said is not None and said.more else ()
+        more = (in_checkpoints or {}).get(number, ()) if said is not None and said.more else ()
         runs = united(() if said is None else said.runs, more, offset)
         cut += [(topic, number, bucket, parts) for bucket, parts in _cut(runs).items()]
     table = spark.createDataFrame(rows, "topic string, partition int, position bigint")
@@ -87,7 +92,7 @@ def positions(
 
 
 def _cut(runs: Sequence[Run]) -> dict[int, list[Run]]:
-    """The parts of the runs, by bucket."""
+    """Cuts the runs at the bounds of the buckets, and returns the parts by bucket."""
     parts: dict[int, list[Run]] = {}
     for start, end in runs:
         at = int(start)
@@ -100,7 +105,7 @@ def _cut(runs: Sequence[Run]) -> dict[int, list[Run]]:
 
 
 def named_checkpoints(commits: Mapping[TopicPartition, Committed], topics: Sequence[str]) -> dict[int, Named]:
-    """Of each partition of these topics where the checkpoint lies that its commit needs."""
+    """Returns the checkpoints that commits of these topics need, by partition."""
     named = {}
     for place, stored in commits.items():
         if place.topic in topics and stored.metadata and stored.offset is not None:
@@ -111,13 +116,13 @@ def named_checkpoints(commits: Mapping[TopicPartition, Committed], topics: Seque
 
 
 def unreadable(found: Positions) -> list[tuple[str, str, int, int, None, str]]:
-    """Findings for metadata that isn't ours."""
+    """Returns findings for metadata that can't be read."""
     said = "the commit's metadata isn't ours or damaged: acks above the position are lost and come again"
     return [("metadata", at.topic, at.partition, -1, None, said) for at in found.broken]
 
 
 def finished(messages: DataFrame, found: Positions) -> DataFrame:
-    """The messages with `finished`: what the commits say of their offset."""
+    """Adds `finished` to messages: whether the commits say that their offset is finished."""
     joined = messages.join(F.broadcast(found.table), ["topic", "partition"], "left")
     offset = F.col("offset")
     said = F.coalesce(offset < F.col("position"), F.lit(False))
@@ -131,7 +136,10 @@ def finished(messages: DataFrame, found: Positions) -> DataFrame:
 
 
 def parked(retry_records: DataFrame, found: Positions, ends: Mapping[TopicPartition, int]) -> DataFrame:
-    """Unfinished messages of a retry topic: their origin, and `seen`: whether they count (rule 1)."""
+    """Returns the unfinished messages of a retry topic, with their origin and with `seen`: whether they count (rule 1).
+
+    `found` are the commits of the retry topic, and `ends` the ends that were read before the commits.
+    """
     mine = finished(retry_records.where(is_retry()), found).where("NOT finished")
     return _seen(mine.where(is_message()), ends).select(
         retry_number("partition").cast("int").alias("partition"),
@@ -146,7 +154,7 @@ def parked(retry_records: DataFrame, found: Positions, ends: Mapping[TopicPartit
 def dead_letters(
     records: DataFrame, topic: str, subscription: str, ends: Mapping[TopicPartition, int]
 ) -> DataFrame:
-    """The dead letters of one subscription: their origin, the reason, and `seen`."""
+    """Returns the dead letters of one subscription, with their origin, their reason, and `seen` as `parked` has it."""
     mine = records.where(
         (header_text("ps-dead-topic") == topic) & (header_text("ps-dead-subscription") == subscription)
     )
@@ -160,8 +168,8 @@ def dead_letters(
 
 
 def _seen(records: DataFrame, ends: Mapping[TopicPartition, int]) -> DataFrame:
-    """The records with `seen`: whether they lie below these ends."""
-    # A table: as literals, thousands of partitions would make a plan that takes longer than the reading.
+    """Adds `seen` to records: whether they lie below these ends."""
+    # The ends are a table, because a plan with literals for thousands of partitions takes longer than the reading.
     rows = [(place.topic, place.partition, end) for place, end in ends.items()]
     table = records.sparkSession.createDataFrame(rows, "topic string, partition int, _end bigint")
     joined = records.join(F.broadcast(table), ["topic", "partition"], "left")
@@ -171,9 +179,9 @@ def _seen(records: DataFrame, ends: Mapping[TopicPartition, int]) -> DataFrame:
 def judged(
     topic: str, home: DataFrame, waiting_away: DataFrame, dead: DataFrame, *, ordered: bool
 ) -> DataFrame:
-    """Findings: in two places at once, and (ordered) acked although an earlier message of the key isn't done.
+    """Finds messages in two states at once and, if `ordered`, messages acked before an earlier one of their key.
 
-    `home` has `finished`; the others come from `parked` and `dead_letters`.
+    `home` are the topic's messages with `finished`; `waiting_away` and `dead` come from `parked` and `dead_letters`.
     """
     again = F.col("why") == int(Why.REPLAYED)
     counted = waiting_away.where(F.col("seen") & ~again)

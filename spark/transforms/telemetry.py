@@ -1,6 +1,6 @@
-"""Readings of devices: aggregates by window and device, and the windows that an alert is published of.
+"""Aggregates readings of devices by window and device, and chooses the windows of which alerts are published.
 
-Rule: a window is told once, when the watermark has passed its end; what comes later is left out.
+Rule: a window is written once, when the watermark has passed its end; readings that come later are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ WINDOWS = Layout("windows", partitions=("date",), statistics=("ordering_key", "s
 
 
 def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: str, time: str) -> DataFrame:
-    """Count, and least, mean and greatest of each field, by window and key; `time` is a SQL expression."""
+    """Computes by window and key the number of readings, and the least, mean and greatest value of each field.
+
+    `time` is a SQL expression for a reading's time.
+    """
     if not fields:
         raise InvalidArgument("field: name at least one number of the readings, e.g. temp")
     text = F.col("data").cast("string")
@@ -37,23 +40,23 @@ def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: st
         for kind, function in (("min", F.min), ("avg", F.avg), ("max", F.max))
     ]
     grouped = found.withWatermark("time", late).groupBy(F.window("time", window), "ordering_key")
-    told = grouped.agg(F.count("*").alias("readings"), *numbers)
-    return told.select(
+    result = grouped.agg(F.count("*").alias("readings"), *numbers)
+    return result.select(
         "ordering_key",
         "window.start",
         "window.end",
-        *told.columns[2:],
+        *result.columns[2:],
         F.to_date("window.start").alias("date"),
     )
 
 
 def last_of(window: str) -> Column:
-    """The end of the window of a message with a `time`: from then on Spark leaves it out."""
+    """Returns the end of a message's window, by its `time`; Spark leaves the message out if the watermark is there."""
     return F.window("time", window)["end"]
 
 
 def chosen(found: DataFrame, condition: str) -> DataFrame:
-    """The windows of which the condition holds."""
+    """Returns the windows of which the condition holds."""
     try:
         return found.where(condition)
     except Exception as error:
@@ -63,11 +66,11 @@ def chosen(found: DataFrame, condition: str) -> DataFrame:
 
 
 def alerts(found: DataFrame, condition: str) -> DataFrame:
-    """The windows of which the condition holds, as messages to publish."""
-    told = [name for name in found.columns if name != "date"]
+    """Returns the windows of which the condition holds, as messages to publish."""
+    result = [name for name in found.columns if name != "date"]
     return chosen(found, condition).select(
         "ordering_key",
-        F.to_json(F.struct(*told)).cast("binary").alias("data"),
+        F.to_json(F.struct(*result)).cast("binary").alias("data"),
         F.create_map(F.lit("kind"), F.lit("alert")).alias("attributes"),
         "start",
     )

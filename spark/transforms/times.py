@@ -1,4 +1,4 @@
-"""When an event happened, by a SQL expression that a user gives."""
+"""Reads the time of an event by a SQL expression of the user."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["timed", "with_time"]
 
 
 def timed(messages: DataFrame, expression: str, *columns: str | Column) -> DataFrame:
-    """These columns, and `time` by the expression; null where the expression gives no time."""
+    """Returns these columns and `time`, by the expression; it is null where the expression gives no time."""
     try:
-        # As a column first: what isn't an expression shall not be completed by ours.
+        # The expression is a column of its own first: an incomplete one must not be completed by a cast around it.
         return messages.select(*columns, F.expr(expression).alias("time")).withColumn(
             "time", F.col("time").try_cast("timestamp")
         )
@@ -26,5 +26,5 @@ def timed(messages: DataFrame, expression: str, *columns: str | Column) -> DataF
 
 
 def with_time(messages: DataFrame, expression: str) -> DataFrame:
-    """All columns, and `time`."""
+    """Returns all columns and `time`, by the expression."""
     return timed(messages, expression, *messages.columns)

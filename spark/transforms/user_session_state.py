@@ -1,4 +1,4 @@
-"""What Spark keeps of each key's session, and the timer that ends it; the rules are those of `sessions.fold`."""
+"""Keeps each key's open sessions in Spark's state, with timers that end them, by the rules of `user_sessions.fold`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STATE = "sessions string"
 
 
 def sessions(found: DataFrame, gap_ms: int) -> DataFrame:
-    """The sessions that ended, as `SESSION`."""
+    """Returns the sessions that ended, with the columns `SESSION`; `found` are events, with a watermark."""
     keyed = found.groupBy("ordering_key")
     if not hasattr(keyed, "transformWithStateInPandas"):
         raise FailedPrecondition(
@@ -39,20 +39,20 @@ def sessions(found: DataFrame, gap_ms: int) -> DataFrame:
 
 
 class Sessions(StatefulProcessor):
-    """One key's open sessions in state, and a timer at the end of each one's silence. `gap` in milliseconds."""
+    """The state of a key's open sessions, with a timer for the end of each. `gap` is in milliseconds."""
 
     def __init__(self, gap: int) -> None:
         self._gap = gap
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Spark's, before the first key."""
+        """Prepares the state; Spark calls this before the first key."""
         self._handle = handle
         self._state = handle.getValueState("sessions", _STATE)
 
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        """Spark's, for a key's events of a batch."""
+        """Adds a key's events to its sessions; Spark calls this for each batch."""
         batch = pd.concat(list(rows)).sort_values("time", kind="stable")
         found, ended = self._load(), []
         for kind, time in zip(batch["type"], batch["time"], strict=True):
@@ -64,14 +64,14 @@ class Sessions(StatefulProcessor):
             yield pd.DataFrame(ended)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        """Spark's, when the watermark has passed a silence."""
+        """Ends the sessions that had no event for `gap`; Spark calls this when the watermark has passed a timer."""
         found, over = silent(self._load(), timerValues.getCurrentWatermarkInMs(), self._gap)
         if over:
             self._keep(found)
             yield pd.DataFrame([_row(key[0], each, "silence") for each in over])
 
     def close(self) -> None:
-        """Spark's, after the last key."""
+        """Does nothing; Spark calls this after the last key."""
 
     def _load(self) -> list[Session]:
         found = self._state.get() if self._state.exists() else None
@@ -89,12 +89,12 @@ class Sessions(StatefulProcessor):
 
 
 def _row(key: str, session: Session, why: str) -> dict[str, Any]:
-    told = json.dumps(session.types)
+    types_text = json.dumps(session.types)
     return {
         "ordering_key": key,
         "started": session.started,
         "ended": session.ended,
         "events": session.events,
-        "types": told,
+        "types": types_text,
         "why": why,
     }

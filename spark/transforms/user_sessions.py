@@ -1,16 +1,16 @@
-"""Sessions of users: what belongs together in one key's events, ended by a logout or by silence.
+"""Groups a user's events into sessions, which end with a logout or after a time without events.
 
-Theory. An event is JSON with a type and a time (`{"type": "login", "timestamp": 1700000000000}`), published
-with the user as key. Spark keeps a little state for each key, and a timer of event time: silence is known when
-the watermark has passed it. Spark's own `session_window` knows no end but silence, so it can't serve for a logout.
+Theory. An event is JSON with a type and a time (`{"type": "login", "timestamp": 1700000000000}`), published with the
+user as key. Spark keeps a small state for each key, and a timer of event time for the end without a logout: the
+watermark must have passed it. Spark's own `session_window` has only this second end, so it can't be used here.
 
 Rules
-1. An event belongs to a session when at most `gap` of event time lies between them, before or after; else it begins
-   another one. An event between two open sessions that is near enough to both makes one of them.
+1. An event belongs to a session if at most `gap` of event time lies between them, before or after; otherwise it begins
+   another session. An event that belongs to two open sessions joins them into one.
 2. A session ends with `logout`, or when the watermark has passed its last event by `gap`.
-3. Events of one batch are taken in the order of their time. One that comes later than the watermark allows is left
-   out by Spark, which counts it. One that comes late but in time counts, and may move a session's beginning.
-4. What isn't an event (no JSON, no time) is no part of a session.
+3. Events of a batch are taken in the order of their time. Spark leaves out and counts an event that comes later than
+   the watermark allows. An event that is late but within that limit counts, and may move a session's beginning.
+4. A message that isn't an event (no JSON, no time) isn't part of a session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SESSION = "ordering_key string, started bigint, ended bigint, events int, types 
 
 
 class Session(NamedTuple):
-    """One that goes on. `types`: how often each type of event came."""
+    """A session. `types` says how often each type of event came; times are milliseconds."""
 
     started: int
     ended: int
@@ -37,7 +37,7 @@ class Session(NamedTuple):
 
 
 def timed_events(messages: DataFrame, *, time: str) -> DataFrame:
-    """The events among the messages, with all columns, `type` and `time`; `time` is a SQL expression."""
+    """Returns the messages that are events, with `type` and `time` added; the argument `time` is a SQL expression."""
     from pyspark.sql import functions as F
 
     from .times import timed
@@ -48,13 +48,13 @@ def timed_events(messages: DataFrame, *, time: str) -> DataFrame:
 
 
 def events(messages: DataFrame, *, late: str, time: str) -> DataFrame:
-    """Key, type and time of the events, with a watermark."""
+    """Returns key, type and time of the events, with a watermark."""
     known = timed_events(messages, time=time).select("ordering_key", "type", "time")
     return known.withWatermark("time", late)
 
 
 def fold(open_ones: Sequence[Session], kind: str, at: int, gap: int) -> tuple[list[Session], Session | None]:
-    """Takes one event in: the sessions that are open then, and the one that it ended by a logout."""
+    """Adds one event; returns the sessions that are open then, and the session that it ended as a logout, if any."""
     near = [each for each in open_ones if each.started - gap <= at <= each.ended + gap]
     others = [each for each in open_ones if each not in near]
     whole = Session(at, at, 1, {kind: 1})
@@ -71,13 +71,13 @@ def fold(open_ones: Sequence[Session], kind: str, at: int, gap: int) -> tuple[li
 
 
 def silent(open_ones: Sequence[Session], until: int, gap: int) -> tuple[list[Session], list[Session]]:
-    """The sessions that are still open when no event before `until` can come, and those that silence has ended."""
+    """Splits sessions into those that stay open and those that end, when no event before `until` can come any more."""
     over = [each for each in open_ones if each.ended + gap <= until]
     return [each for each in open_ones if each not in over], over
 
 
 def as_messages(ended: DataFrame) -> DataFrame:
-    """Sessions as messages to publish."""
+    """Makes messages of sessions, to publish them."""
     from pyspark.sql import functions as F
 
     body = F.struct(

@@ -153,7 +153,7 @@ def test_members_that_come_and_go_never_see_what_is_durable(
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_commits_hurry_for_whoever_waits(room: Room, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+def test_commits_hurry_while_an_ack_waits(room: Room, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     """Neither for the grid of commits nor for the end of a read, which are far apart here."""
     monkeypatch.setattr(commits, "COMMIT_INTERVAL", 2 * PATIENCE)
     monkeypatch.setattr(runner, "READ_WAIT", 10.0)

@@ -23,14 +23,14 @@ def test_an_outage_does_not_empty_the_topic_into_the_dead_letters(
     room: Room, log: Deliveries, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "kafka_pubsub.subscriber")
-    graves = room.topic(partitions=1)
+    dead_letter_topics = room.topic(partitions=1)
     topic = room.topic(partitions=1)
     subscription = room.subscription(
         topic,
         retry=RetryPolicy(min_backoff=0, max_backoff=0.1),
-        dead_letter=DeadLetterPolicy(topic=graves.name, max_attempts=5),
+        dead_letter=DeadLetterPolicy(topic=dead_letter_topics.name, max_attempts=5),
     )
-    buried = room.subscription(graves, message_ordering=False)
+    buried = room.subscription(dead_letter_topics, message_ordering=False)
     is_up = threading.Event()
 
     def handle(message: Message) -> None:

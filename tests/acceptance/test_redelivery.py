@@ -129,10 +129,10 @@ def test_no_redelivery_comes_before_the_backoffs_lower_bound(
 def test_a_callback_that_raises_nacks_and_the_dead_letter_says_why(
     room: Room, log: Deliveries, pulling: Pulling
 ) -> None:
-    topic, graves = room.topic(), room.topic(partitions=2)
-    policy = DeadLetterPolicy(topic=graves.name, max_attempts=5)
+    topic, dead_letter_topics = room.topic(), room.topic(partitions=2)
+    policy = DeadLetterPolicy(topic=dead_letter_topics.name, max_attempts=5)
     subscription = room.subscription(topic, retry=SOON, dead_letter=policy)
-    buried = room.subscription(graves)
+    buried = room.subscription(dead_letter_topics)
     attempts: list[int] = []
 
     def handle(message: Message) -> None:
@@ -145,18 +145,20 @@ def test_a_callback_that_raises_nacks_and_the_dead_letter_says_why(
     with pulling(subscription, handle):
         publish(topic, 30)
         log.wait_for_distinct(30)
-        letters = buried.receive(1, timeout=PATIENCE)
+        dead_letters = buried.receive(1, timeout=PATIENCE)
     assert attempts == [1, 2, 3, 4, 5]
     in_order(log, 30)
-    (letter,) = letters
-    said = {name: (value or b"").decode() for name, value in letter.headers if name.startswith("ps-dead-")}
-    assert (letter.data, letter.ordering_key) == (b"4", "k1")
+    (dead_letter,) = dead_letters
+    said = {
+        name: (value or b"").decode() for name, value in dead_letter.headers if name.startswith("ps-dead-")
+    }
+    assert (dead_letter.data, dead_letter.ordering_key) == (b"4", "k1")
     assert said["ps-dead-topic"] == topic.name
     assert said["ps-dead-subscription"] == subscription.name
     assert (said["ps-dead-attempts"], said["ps-dead-crashes"]) == ("5", "0")
     assert said["ps-dead-error-class"] == "LookupError"
     assert said["ps-dead-error"] == "no customer 4 in the books"
-    letter.ack()
+    dead_letter.ack()
     until(lambda: subscription.state().lag == 0)
 
 
@@ -182,8 +184,8 @@ def test_a_message_that_nobody_answers_for_comes_again_after_its_deadline(
 
 
 def test_park_keeps_a_key_until_it_is_released(room: Room, log: Deliveries, pulling: Pulling) -> None:
-    topic, graves = room.topic(), room.topic(partitions=1)
-    policy = DeadLetterPolicy(topic=graves.name, max_attempts=5, on_exhausted="park")
+    topic, dead_letter_topics = room.topic(), room.topic(partitions=1)
+    policy = DeadLetterPolicy(topic=dead_letter_topics.name, max_attempts=5, on_exhausted="park")
     subscription = room.subscription(topic, retry=SOON, dead_letter=policy)
     mended = threading.Event()
 

@@ -141,9 +141,9 @@ def id_of(kafka: RunningKafka, topic: Topic) -> str:
 def test_what_cannot_be_read_goes_to_the_dead_letters_with_all_its_bytes(
     kafka: RunningKafka, room: Room, stranger: Producer, log: Deliveries
 ) -> None:
-    graves = room.topic(partitions=1)
-    inspector = room.subscription(graves)
-    topic, sub = room.pair(retry=QUICK, dead_letter=policy(graves.name))
+    dead_letter_topics = room.topic(partitions=1)
+    inspector = room.subscription(dead_letter_topics)
+    topic, sub = room.pair(retry=QUICK, dead_letter=policy(dead_letter_topics.name))
     written = write_broken(kafka, stranger, topic, sub)
     found: list[Message] = []
     with sub.pull(log.ack):
@@ -173,7 +173,7 @@ def message_headers(message: Message) -> dict[str, str]:
     return {name: (value or b"").decode("utf-8", "replace") for name, value in message.headers}
 
 
-def test_without_dead_letters_it_stays_where_it_is_and_is_told(
+def test_without_dead_letters_it_stays_where_it_is_and_is_reported(
     kafka: RunningKafka, room: Room, stranger: Producer, log: Deliveries, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, sub = room.pair(retry=QUICK)
@@ -182,9 +182,9 @@ def test_without_dead_letters_it_stays_where_it_is_and_is_told(
         all_stored([topic.publish(b"%d" % at, ordering_key=f"k{at % 5}") for at in range(50)])
         log.wait_for(50)
         until(lambda: said(caplog, "unreadable retry record") >= len(written), "one warning for each")
-    graves = room.topic(partitions=1)
-    inspector = room.subscription(graves)
-    room.ps.update_subscription(sub.name, dead_letter=policy(graves.name))
+    dead_letter_topics = room.topic(partitions=1)
+    inspector = room.subscription(dead_letter_topics)
+    room.ps.update_subscription(sub.name, dead_letter=policy(dead_letter_topics.name))
     found: set[bytes] = set()
     with sub.pull(log.ack):  # nothing was lost: whoever wants them has them now
         while len(found) < len(written):
@@ -228,7 +228,7 @@ def test_a_retry_topic_that_is_deleted_ends_the_stream_with_what_to_do(
         until(lambda: b"2" in log.bodies, "the next message")
 
 
-def test_what_retention_took_from_a_retry_topic_is_told_and_its_key_goes_on(
+def test_what_retention_took_from_a_retry_topic_is_reported_and_its_key_goes_on(
     room: Room, cluster: AdminClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """200 messages of a key wait behind the first; of most only the place is known when they are deleted."""
@@ -303,14 +303,14 @@ def test_a_retry_topic_with_another_number_of_partitions_serves_nothing_until_it
     assert log.bodies == [b"1"]
 
 
-def test_a_dead_letter_topic_that_is_gone_is_told_before_anything_is_delivered(
+def test_a_dead_letter_topic_that_is_gone_is_reported_before_anything_is_delivered(
     room: Room, cluster: AdminClient, log: Deliveries
 ) -> None:
-    graves = room.topic(partitions=1)
-    topic, sub = room.pair(dead_letter=policy(graves.name))
-    remove(cluster, graves.name)
+    dead_letter_topics = room.topic(partitions=1)
+    topic, sub = room.pair(dead_letter=policy(dead_letter_topics.name))
+    remove(cluster, dead_letter_topics.name)
     with pytest.raises(
-        FailedPrecondition, match=rf"dead_letter\.topic '{graves.name}' is gone.*name another"
+        FailedPrecondition, match=rf"dead_letter\.topic '{dead_letter_topics.name}' is gone.*name another"
     ):
         sub.pull(log.ack)
     other = room.topic(partitions=1)
@@ -324,8 +324,8 @@ def test_a_dead_letter_topic_that_is_gone_is_told_before_anything_is_delivered(
 def test_a_dead_letter_topic_that_goes_away_loses_nothing(
     room: Room, cluster: AdminClient, log: Deliveries, caplog: pytest.LogCaptureFixture
 ) -> None:
-    graves = room.topic(partitions=1)
-    topic, sub = room.pair(retry=QUICK, dead_letter=policy(graves.name))
+    dead_letter_topics = room.topic(partitions=1)
+    topic, sub = room.pair(retry=QUICK, dead_letter=policy(dead_letter_topics.name))
 
     def handle(message: Message) -> None:
         with log.handling(message):
@@ -339,13 +339,15 @@ def test_a_dead_letter_topic_that_goes_away_loses_nothing(
     with caplog.at_level(logging.WARNING, "kafka_pubsub"), sub.pull(handle) as stream:
         topic.publish(b"first", ordering_key="b").result(PATIENCE)
         log.wait_for(1)
-        remove(cluster, graves.name)
+        remove(cluster, dead_letter_topics.name)
         topic.publish(b"poison", ordering_key="poison").result(PATIENCE)
         until(lambda: log.bodies.count(b"poison") == 5, "the last attempt")
         topic.publish(b"again", ordering_key="c").result(PATIENCE)
         until(lambda: log.bodies.count(b"again") == 2, "another key's redelivery", 2 * PATIENCE)
         assert stream.stats.dead_lettered == 0
         # Somebody makes it again, as Kafka's own tools do: the message is there, and goes.
-        cluster.create_topics([NewTopic(graves.name, 1, 1)])[graves.name].result(PATIENCE)
+        cluster.create_topics([NewTopic(dead_letter_topics.name, 1, 1)])[dead_letter_topics.name].result(
+            PATIENCE
+        )
         until(lambda: stream.stats.dead_lettered == 1, "the dead letter", 2 * PATIENCE)
     assert sub.state().lag == 0

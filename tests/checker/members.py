@@ -11,7 +11,6 @@ from kafka_pubsub.observe.history import HistoryFile
 __all__ = [
     "MS",
     "START",
-    "Flight",
     "Held",
     "Host",
     "Member",
@@ -19,6 +18,7 @@ __all__ = [
     "Partition",
     "Plan",
     "Standing",
+    "Unanswered",
     "standing",
 ]
 
@@ -71,7 +71,7 @@ class Held:
 
 
 @dataclass
-class Flight:
+class Unanswered:
     """A commit on its way."""
 
     number: int
@@ -108,7 +108,7 @@ class Owner:
     due: dict[int, int | None] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
     held: list[Held] = field(default_factory=list)
-    move_request: Flight | None = None
+    move_request: Unanswered | None = None
     last: tuple[Standing, Standing] = ((0, []), (0, []))
     dirty_since: int | None = None
 

@@ -162,8 +162,8 @@ class Report:
                         told = (time, f"{_clock(time)} {history.name}:{line} {json.dumps(event)}")
                         found.setdefault(id(violation), []).append(told)
         for violation in self.violations:
-            told_in_order = sorted(found.get(id(violation), []))
-            violation.events = [text for _, text in told_in_order[-SHOWN:]]
+            reported_in_order = sorted(found.get(id(violation), []))
+            violation.events = [text for _, text in reported_in_order[-SHOWN:]]
 
 
 def _about(event: Event) -> list[tuple[int, int]]:

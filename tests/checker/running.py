@@ -46,7 +46,7 @@ class Running:
             if other.history is not callback.history:
                 self._across(others, other, callback)
             elif callback.batch is None or other.batch != callback.batch:
-                text = f"{key[0]}:{callback.offset} begins while {other.offset} of the same key is with its handler"
+                text = f"{key[0]}:{callback.offset} begins while {other.offset} of the same key is with its callback"
                 self._found("overlap", text, (key[0], callback.offset))
         others.append(callback)
 
@@ -90,7 +90,7 @@ class Running:
             if ended > since + skew:
                 text = (
                     f"{key[0]}:{rival.offset} began in {rival.history.name} while {callback.offset} of the same key "
-                    f"was with its handler in {callback.history.name}"
+                    f"was with its callback in {callback.history.name}"
                 )
                 about = [(key[0], callback.offset), (key[0], rival.offset)]
                 self._report.add(Violation("overlap", text, None, about))

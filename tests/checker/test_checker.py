@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.checker.anomalies import ANOMALIES
 from tests.checker.check import check
 from tests.checker.members import Plan
-from tests.checker.plants import PLANTS
 from tests.checker.report import KINDS
 from tests.checker.story import Story
 from tests.checker.world import make
@@ -54,7 +54,7 @@ def test_valid_histories_of_several_hosts_pass(tmp_path: Path) -> None:
 
 def planted(name: str, plan: Plan, directory: Path) -> bool:
     """Plants an anomaly and holds it against its name; False if there is no place for it."""
-    plant, kinds = PLANTS[name]
+    plant, kinds = ANOMALIES[name]
     directory.mkdir()
     story = Story(make(plan, directory), random.Random(plan.seed))
     if not plant(story):
@@ -64,13 +64,13 @@ def planted(name: str, plan: Plan, directory: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", ANOMALIES)
 def test_each_anomaly_is_caught_and_called_by_its_name(name: str, tmp_path: Path) -> None:
     if not any(planted(name, Plan(seed, faults=0.3), tmp_path / str(seed)) for seed in range(TRIES)):
         pytest.fail(f"no place for {name} in {TRIES} histories")
 
 
-@pytest.mark.parametrize("name", PLANTS)
+@pytest.mark.parametrize("name", ANOMALIES)
 def test_an_anomaly_is_caught_wherever_it_is_planted(name: str, tmp_path: Path) -> None:
     # A second owner of a partition in which nothing happens any more breaks no promise.
     least = 10 if name == "two_owners" else 1
@@ -84,5 +84,5 @@ def test_an_anomaly_is_caught_wherever_it_is_planted(name: str, tmp_path: Path) 
 
 
 def test_every_kind_of_violation_is_planted() -> None:
-    planted = frozenset().union(*(kinds for _, kinds in PLANTS.values()))
+    planted = frozenset().union(*(kinds for _, kinds in ANOMALIES.values()))
     assert planted == set(KINDS) - {"ownership", "unsettled"}  # these two come along with others

@@ -13,7 +13,7 @@ import random
 from pathlib import Path
 
 from kafka_pubsub.observe.history import HistoryFile, fingerprint
-from tests.checker.members import MS, START, Flight, Held, Host, Member, Owner, Partition, Plan, standing
+from tests.checker.members import MS, START, Held, Host, Member, Owner, Partition, Plan, Unanswered, standing
 
 __all__ = ["Plan", "make"]
 
@@ -402,10 +402,10 @@ class World:
             place, attempt = owner.places.get(at), owner.attempts[at]
             member.file.dead_letter(number, owner.number, at, owner.epoch, place, attempt, "ValueError")
         member.file.commit(number, owner.number, owner.epoch, main, retry)
-        owner.move_request = Flight(number, (main, retry), moves, dead, self.now)
+        owner.move_request = Unanswered(number, (main, retry), moves, dead, self.now)
         owner.dirty_since = None
 
-    def store(self, owner: Owner, move_request: Flight) -> list[tuple[int, int]]:
+    def store(self, owner: Owner, move_request: Unanswered) -> list[tuple[int, int]]:
         log = self.logs[owner.number]
         placed = []
         for at, _, attempt, due, _ in move_request.moves:
@@ -442,7 +442,7 @@ class World:
         if move_request.dead and self.chance.random() < 0.3:
             self.replay(owner, move_request.dead[0])
 
-    def give_up(self, owner: Owner, move_request: Flight) -> None:
+    def give_up(self, owner: Owner, move_request: Unanswered) -> None:
         """Nobody can say whether it was stored: starts again from what is."""
         owner.member.file.answer(move_request.number, owner.number, owner.epoch, None)
         if self.chance.random() < 0.5:

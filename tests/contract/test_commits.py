@@ -160,7 +160,7 @@ def test_a_member_that_saw_the_rebalance_may_commit_what_is_not_its_own(world: W
     assert second.reader.committed([foreign]) == {foreign: Committed(11, "foreign")}
 
 
-def test_a_member_that_slept_through_a_rebalance_is_refused_and_told(world: World) -> None:
+def test_a_member_that_slept_through_a_rebalance_is_refused_and_reported(world: World) -> None:
     topic, group = world.topic(partitions=2), world.name("group")
     with world.lasting(world.impatient) as impatient:
         sleeper = world.member(group, topic, backend=impatient)
@@ -183,7 +183,7 @@ def test_a_member_that_slept_through_a_rebalance_is_refused_and_told(world: Worl
         assert heir.reader.committed([at]) == {at: Committed(8, "heir")}
 
 
-def test_a_silent_member_is_told_that_all_is_lost_and_may_commit_when_it_is_back(world: World) -> None:
+def test_a_silent_member_is_reported_that_all_is_lost_and_may_commit_when_it_is_back(world: World) -> None:
     topic, group = world.topic(), world.name("group")
     with world.lasting(world.impatient) as impatient:
         sleeper = world.member(group, topic, backend=impatient)

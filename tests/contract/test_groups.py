@@ -80,7 +80,7 @@ def test_positions_survive_the_last_member_and_can_be_set_again(world: World) ->
     assert world.backend.admin.group_offsets(group, topic) == {0: Committed(1, "")}
 
 
-def test_the_room_beside_a_position_is_told(world: World) -> None:
+def test_the_room_beside_a_position_is_reported(world: World) -> None:
     assert world.backend.admin.metadata_limit() == 4096
 
 

@@ -42,7 +42,7 @@ def test_a_topic_that_is_gone_is_an_error(world: World) -> None:
         world.record_fetch().lost_tails({TopicPartition(world.name("absent"), 0): LogEnd(3)}, 2.0)
 
 
-def test_a_record_tells_its_leader_s_epoch_and_a_commit_keeps_it(world: World) -> None:
+def test_a_record_reports_its_leader_s_epoch_and_a_commit_keeps_it(world: World) -> None:
     at = _filled(world, 1)
     (record,) = world.record_fetch().fetch(at, [0], 1000, PATIENCE).records
     assert record.leader_epoch() == 0

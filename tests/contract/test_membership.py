@@ -76,7 +76,7 @@ def test_a_topic_and_its_retry_topic_come_in_one_assignment(world: World) -> Non
         assert numbers[0] == numbers[1]
 
 
-def test_who_leaves_is_told_revoked_and_the_others_take_over(world: World) -> None:
+def test_who_leaves_is_reported_revoked_and_the_others_take_over(world: World) -> None:
     topic, group = world.topic(partitions=2), world.name("group")
     first, second = world.member(group, topic), world.member(group, topic)
     until(lambda: first.owned and second.owned, first, second)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tests.checker import verdict as checker
 from tests.checker.settings import Settings
-from tests.faults.morgue import DeadLetter
+from tests.faults.dead_letter_reader import DeadLetter
 from tests.faults.progress import place_of
 
 __all__ = ["Event", "Verdict", "histories", "judge", "prove"]
@@ -156,7 +156,7 @@ class _Judge:
         acked = {place for place, life in stored.items() if life.finished < FOREVER}
         lost = (place for place in stored if place not in acked and place not in buried)
         _add(verdict, "lost", map(self._named, lost))
-        _add(verdict, "buried", self._wrongly_buried())
+        _add(verdict, "buried", self._wrongly_dead_lettered())
         _add(verdict, "digested", self._digested(stored, acked, buried))
         self._link(stored, buried)
         stalls = list(self._stalls(stored))
@@ -181,7 +181,7 @@ class _Judge:
         sent = self._lives[place].sent
         return f"{(place >> 48, place & ((1 << 48) - 1))} of key {None if sent is None else sent.key}"
 
-    def _wrongly_buried(self) -> Iterator[str]:
+    def _wrongly_dead_lettered(self) -> Iterator[str]:
         seen: set[tuple[int, int]] = set()
         for letter in self._dead:
             place = place_of(*letter.origin) if min(letter.origin) >= 0 else -1

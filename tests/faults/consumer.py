@@ -35,7 +35,7 @@ DAMAGED = 4
 class DoomedProducer(Producer):
     """Dies inside a transaction, when it is asked to: before its offsets, its end, or the answer to that is used."""
 
-    doom = threading.Event()
+    arm_kill = threading.Event()
     mark: Path
     rng: random.Random
 
@@ -49,7 +49,7 @@ class DoomedProducer(Producer):
         self._die(1.0)
 
     def _die(self, probability: float) -> None:
-        if self.doom.is_set() and self.rng.random() < probability:
+        if self.arm_kill.is_set() and self.rng.random() < probability:
             self.mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(SOON)
@@ -106,8 +106,8 @@ def main() -> None:
     stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     faulthandler.register(signal.SIGUSR2)
-    doom = DoomedProducer.doom
-    signal.signal(signal.SIGUSR1, lambda *_: doom.set())
+    arm_kill = DoomedProducer.arm_kill
+    signal.signal(signal.SIGUSR1, lambda *_: arm_kill.set())
     DoomedProducer.mark = Path(plan.deaths) / f"in-transaction-{os.getpid()}"
     DoomedProducer.rng = random.Random(plan.seed)
     vars(client_factory)["Producer"] = DoomedProducer

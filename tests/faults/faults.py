@@ -19,7 +19,7 @@ from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.arena import Arena
-from tests.faults.crew import Crew
+from tests.faults.children import Children
 from tests.faults.plan import Poison
 from tests.faults.proxy import Direction, Proxy
 from tests.local_cluster import LocalCluster
@@ -47,7 +47,7 @@ class Stage:
     """What a burst acts on."""
 
     arena: Arena
-    crew: Crew
+    children: Children
     driver: HistoryFile
     until: float
     #: The topics that a burst may make unwritable.
@@ -74,11 +74,11 @@ class Stage:
     @contextmanager
     def trouble(self, name: str) -> Iterator[None]:
         """From here to the end of the block consumers may not hear from the log."""
-        self.crew.trouble(name)
+        self.children.trouble(name)
         try:
             yield
         finally:
-            self.crew.relief(name)
+            self.children.relief(name)
 
 
 Burst = Callable[[Stage, random.Random], None]
@@ -132,49 +132,49 @@ class Fault:
 
 
 def kill_consumer(stage: Stage, rng: random.Random) -> None:
-    slot = rng.choice(stage.crew.slots)
-    stage.crew.kill(slot)
+    slot = rng.choice(stage.children.slots)
+    stage.children.kill(slot)
     stage.wait(rng.uniform(0, 3))
-    stage.crew.start(slot)
+    stage.children.start(slot)
     stage.wait(rng.uniform(1, 5))
 
 
 def kill_in_transaction(stage: Stage, rng: random.Random) -> None:
     """It dies by itself, with a transaction open; who can't have one in this weather dies anyhow."""
-    slot = rng.choice(stage.crew.slots)
-    pid = stage.crew.pid(slot)
-    stage.crew.doom(slot)
+    slot = rng.choice(stage.children.slots)
+    pid = stage.children.pid(slot)
+    stage.children.arm_kill(slot)
     until = time.monotonic() + TRANSACTION_PATIENCE
-    while stage.crew.pid(slot) == pid and time.monotonic() < until:
+    while stage.children.pid(slot) == pid and time.monotonic() < until:
         stage.wait(0.1)
-    if stage.crew.pid(slot) == pid:
-        stage.crew.kill(slot)
-        stage.crew.start(slot)
+    if stage.children.pid(slot) == pid:
+        stage.children.kill(slot)
+        stage.children.start(slot)
     stage.wait(rng.uniform(3, 8))
 
 
 def stop_consumer(stage: Stage, rng: random.Random) -> None:
-    slot = rng.choice(stage.crew.slots)
-    stage.crew.freeze(slot)
+    slot = rng.choice(stage.children.slots)
+    stage.children.freeze(slot)
     try:
         stage.wait(SESSION + rng.uniform(1, 3))
     finally:
-        stage.crew.thaw(slot)
+        stage.children.thaw(slot)
 
 
 def rejoin(stage: Stage, rng: random.Random) -> None:
     """A guest comes and goes: everything is revoked, most of it comes back, and slow handlers run meanwhile."""
     guest = GUESTS + len(stage.done)
-    stage.crew.start(guest)
+    stage.children.start(guest)
     try:
         for _ in range(100 * GUEST_PATIENCE):
-            if stage.crew.begun(guest):
+            if stage.children.begun(guest):
                 break
             stage.wait(0.01)
         stage.wait(rng.uniform(1, 4))
     finally:
-        if guest in stage.crew.slots:
-            stage.crew.retire(guest)
+        if guest in stage.children.slots:
+            stage.children.retire(guest)
 
 
 def rolling_restart(stage: Stage, rng: random.Random) -> None:

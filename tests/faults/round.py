@@ -18,9 +18,9 @@ from kafka_pubsub.client.admin.names import retry_topic
 from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.arena import Arena
 from tests.faults.check import histories, judge, prove
-from tests.faults.crew import Crew
+from tests.faults.children import Children
+from tests.faults.dead_letter_reader import SILENCE, DeadLetterReader
 from tests.faults.faults import FAULTS, Stage
-from tests.faults.morgue import SILENCE, Morgue
 from tests.faults.plan import ConsumerPlan, PublisherPlan, RoundPlan
 from tests.faults.progress import Progress, place_of
 from tests.faults.watcher import Sight
@@ -77,8 +77,12 @@ def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
         longest_stall=FAULTS[plan.fault].longest_stall,
     )
     proved = prove(played.told)
-    outcome.problems += played.crew.findings + verdict.problems + proved.problems
-    outcome.counts = {**verdict.counts, "deaths": played.crew.deaths, "in_transaction": played.in_transaction}
+    outcome.problems += played.children.findings + verdict.problems + proved.problems
+    outcome.counts = {
+        **verdict.counts,
+        "deaths": played.children.deaths,
+        "in_transaction": played.in_transaction,
+    }
     outcome.proved = proved.counts
     outcome.stall = round(verdict.stall, 1)
     return outcome
@@ -97,39 +101,39 @@ class _Round:
         self._deaths = folder / "deaths"
         self._deaths.mkdir()
         self._subscription = self._subscribe(ps)
-        self.morgue = Morgue(arena.bootstrap, self._dead, DEAD_PARTITIONS)
+        self.morgue = DeadLetterReader(arena.bootstrap, self._dead, DEAD_PARTITIONS)
         self._progress = Progress(self.told)
         self._driver = HistoryFile(
             self.told / "driver.jsonl", role="driver", topic=self._topic, subscription=self._subscription.name
         )
         self._driver.subscribe(dict.fromkeys(range(plan.partitions), 0))
-        self.crew = Crew(folder, self._driver, self._consumer)
+        self.children = Children(folder, self._driver, self._consumer)
         self.outcome = Outcome(plan)
 
     def play(self) -> None:
         """From the first process to the last."""
         for slot in range(self._plan.consumers):
-            self.crew.start(slot)
+            self.children.start(slot)
         for number in range(self._plan.publishers):
-            self.crew.start_publisher(self._publisher(number))
+            self.children.start_publisher(self._publisher(number))
         if not self._warmed_up():
             self.outcome.problems.append(f"nothing was delivered within {WARM_UP:.0f} s")
             return
         until = time.monotonic() + self._plan.seconds
         retry = retry_topic(self._topic, self._subscription.name)
-        stage = Stage(self._arena, self.crew, self._driver, until, retry, self._dead)
+        stage = Stage(self._arena, self.children, self._driver, until, retry, self._dead)
         try:
             self._fault.run(stage, self._plan.seed, self._plan.calm)
         finally:
             self.outcome.bursts = dict(Counter(stage.done))
-        self.crew.end_publishers()
+        self.children.end_publishers()
         self._settle()
-        self.crew.retire_all()
+        self.children.retire_all()
         self.morgue.look(SILENCE)
 
     def close(self) -> None:
         """Nothing goes on."""
-        self.crew.close()
+        self.children.close()
         self.morgue.close()
         self._driver.close()
 
@@ -178,7 +182,7 @@ class _Round:
         sight: Sight | None = None
         left: set[int] = set()
         while time.monotonic() < began + self._plan.settle:
-            sight = self.crew.watch(self._arena.bootstrap, self._subscription.name)
+            sight = self.children.watch(self._arena.bootstrap, self._subscription.name)
             self._progress.look()
             self.morgue.look()
             left = self._progress.unfinished({place_of(*each.origin) for each in self.morgue.found})
@@ -186,7 +190,7 @@ class _Round:
                 self.outcome.settled_in = round(time.monotonic() - began, 1)
                 return
             time.sleep(0.2)
-        self.crew.question()
+        self.children.question()
         seen = "nothing was seen" if sight is None else sight.text
         some = [(place >> 48, place & ((1 << 48) - 1)) for place in sorted(left)[:5]]
         self.outcome.problems.append(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kafka_pubsub.observe.history import HistoryFile, fingerprint
 from tests.faults.check import Event, histories, judge, prove
-from tests.faults.morgue import DeadLetter
+from tests.faults.dead_letter_reader import DeadLetter
 from tests.faults.progress import Progress, place_of
 from tests.faults.publisher import intact, payload
 
@@ -98,7 +98,7 @@ def test_a_dead_letter_finishes_poison() -> None:
     assert judge(poisoned().values(), [LETTER], poison={"s0"}).counts["buried"] == 1
 
 
-def test_poison_must_be_buried_once_and_whole_and_nothing_else_may_be() -> None:
+def test_poison_must_be_dead_lettered_once_and_whole_and_nothing_else_may_be() -> None:
     assert found(poisoned(), poison="s0") == {"lost", "digested"}
     assert found(well(), LETTER, poison="s0") == {"digested"}
     assert found(poisoned(), LETTER, LETTER, poison="s0") == {"buried"}

@@ -156,7 +156,7 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
             until(lambda: stream.stats.acked == 1)
 
 
-def test_a_topic_that_may_not_be_made_is_told_with_its_settings(broker: GuardedKafka) -> None:
+def test_a_topic_that_may_not_be_made_is_reported_with_its_settings(broker: GuardedKafka) -> None:
     with PubSub(broker.bootstrap) as owner:
         owner.create_topic("orders", partitions=3)
     broker.grant({**TO_PUBLISH, (TOPIC, RETRY): [DESCRIBE]})

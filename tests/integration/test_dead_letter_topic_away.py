@@ -82,7 +82,7 @@ def set_replicas(admin: AdminClient, topic: str, needed: int) -> None:
         done.result(PATIENCE)
 
 
-def letters(bootstrap: str, topic: str) -> list[dict[str, bytes | None]]:
+def dead_letters(bootstrap: str, topic: str) -> list[dict[str, bytes | None]]:
     """The headers of all dead letters that are there now."""
     found: list[dict[str, bytes | None]] = []
     consumer = Consumer(
@@ -108,21 +108,21 @@ def letters(bootstrap: str, topic: str) -> list[dict[str, bytes | None]]:
 
 
 @pytest.mark.timeout(480)
-def test_others_are_redelivered_in_time_and_the_letter_is_written_once_when_it_is_back(
+def test_others_are_redelivered_in_time_and_the_dead_letter_is_written_once_when_it_is_back(
     cluster: LocalCluster, ps: PubSub
 ) -> None:
-    topic, graves = f"t-{uuid.uuid4().hex[:12]}", f"g-{uuid.uuid4().hex[:12]}"
+    topic, dead_letter_topics = f"t-{uuid.uuid4().hex[:12]}", f"g-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     orders = ps.create_topic(topic, partitions=2, message_ordering=True)
-    ps.create_topic(graves, partitions=1)
+    ps.create_topic(dead_letter_topics, partitions=1)
     subscription = ps.create_subscription(
         f"s-{topic}",
         topic=topic,
         message_ordering=True,
         retry=RetryPolicy(min_backoff=0.05, max_backoff=BACKOFF),
-        dead_letter=DeadLetterPolicy(topic=graves, max_attempts=ATTEMPTS),
+        dead_letter=DeadLetterPolicy(topic=dead_letter_topics, max_attempts=ATTEMPTS),
     )
-    set_replicas(admin, graves, 3)
+    set_replicas(admin, dead_letter_topics, 3)
     cluster.stop(3)
     handle, number = Handler(), 0
     with subscription.pull(handle):
@@ -143,11 +143,11 @@ def test_others_are_redelivered_in_time_and_the_letter_is_written_once_when_it_i
         orders.publish(b"once", ordering_key="next").result(PATIENCE)
         until(lambda: "next" in handle.again, "the next owner's redelivery", PATIENCE)
         assert handle.poisoned == [*range(1, ATTEMPTS + 1)], "its attempts were used up"
-        assert letters(cluster.bootstrap, graves) == []
+        assert dead_letters(cluster.bootstrap, dead_letter_topics) == []
         cluster.start(3)
-        until(lambda: letters(cluster.bootstrap, graves), "the dead letter", PATIENCE)
+        until(lambda: dead_letters(cluster.bootstrap, dead_letter_topics), "the dead letter", PATIENCE)
         orders.publish(b"once", ordering_key="last").result(PATIENCE)
         until(lambda: "last" in handle.again, "what comes afterwards", PATIENCE)
-    (letter,) = letters(cluster.bootstrap, graves)
-    assert letter["ps-dead-attempts"] == b"5"
+    (dead_letter,) = dead_letters(cluster.bootstrap, dead_letter_topics)
+    assert dead_letter["ps-dead-attempts"] == b"5"
     assert handle.poisoned == [*range(1, ATTEMPTS + 1)]

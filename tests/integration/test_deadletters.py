@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, Subscription
 from kafka_pubsub.client.dead_letters import exclusive_session
-from kafka_pubsub.client.dead_letters.exclusive_session import seat_group
+from kafka_pubsub.client.dead_letters.exclusive_session import session_group
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.core.retry.dead_letter_record import Origin, replay_headers
 from kafka_pubsub.core.retry.record import Death, RetryInfo, dead_headers
@@ -62,7 +62,7 @@ def bury(ps: PubSub, kafka: Any, name: str, count: int, keys: int) -> None:
     """As if that many messages had died: published, acked, and written as dead letters by hand."""
     publish(ps, name, count, keys)
     lock = threading.Condition()
-    letters: list[tuple[bytes | None, bytes, list[Any]]] = []
+    dead_letters: list[tuple[bytes | None, bytes, list[Any]]] = []
 
     def note(message: Message) -> None:
         info = RetryInfo(topic_id, message.partition, message.offset, attempt=5)
@@ -70,17 +70,17 @@ def bury(ps: PubSub, kafka: Any, name: str, count: int, keys: int) -> None:
             message.headers, info, Death(name, name, "attempts used up", "E", "no", 1)
         )
         with lock:
-            letters.append((message.key, message.data, headers))
+            dead_letters.append((message.key, message.data, headers))
             lock.notify_all()
         message.ack()
 
     backend = KafkaBackend(kafka.bootstrap)
     topic_id = backend.admin.topic(name).topic_id
     with ps.subscription(name).pull(note), lock:
-        assert lock.wait_for(lambda: len(letters) >= count, PATIENCE)
+        assert lock.wait_for(lambda: len(dead_letters) >= count, PATIENCE)
     backend.close()
     writer = Producer({"bootstrap.servers": kafka.bootstrap, "partitioner": "murmur2_random"})
-    for key, data, headers in letters:
+    for key, data, headers in dead_letters:
         writer.produce(f"{name}-dead", data, key, headers=headers)
     assert writer.flush(PATIENCE) == 0
 
@@ -117,8 +117,8 @@ def test_what_died_comes_back_and_may_die_again(ps: PubSub, kafka: Any, name: st
     publish(ps, name, 6, 3)
     with sub.pull(lambda message: message.nack()):
         until(lambda: len(list(sub.dead_letters())) == 6)
-        letters = list(sub.dead_letters())
-        assert {each.attempts for each in letters} == {5}
+        dead_letters = list(sub.dead_letters())
+        assert {each.attempts for each in dead_letters} == {5}
         assert sub.replay_dead_letters(keys=["k1"]).count == 2
         until(lambda: sorted(each.replays for each in sub.dead_letters()) == [0, 0, 0, 0, 1, 1])
     seen = Seen()
@@ -152,7 +152,7 @@ REPLAY = """
 import sys
 from kafka_pubsub import PubSub
 from kafka_pubsub.client.dead_letters import replay
-replaying.BATCH = 50
+replay.BATCH = 50
 with PubSub(sys.argv[1]) as ps:
     def tell(progress):
         print(progress.phase, progress.done, flush=True)
@@ -191,21 +191,23 @@ def test_what_a_killed_replay_left_open_is_ended_by_the_next(ps: PubSub, kafka: 
     sub = make(ps, name)
     bury(ps, kafka, name, 40, 4)
     topic_id = KafkaBackend(kafka.bootstrap).admin.topic(name).topic_id
-    letter = next(iter(sub.dead_letters()))
+    dead_letter = next(iter(sub.dead_letters()))
     killed = Producer(
         {
             "bootstrap.servers": kafka.bootstrap,
-            "transactional.id": seat_group(name),
+            "transactional.id": session_group(name),
             "transaction.timeout.ms": 120_000,
             "log_level": 0,
         }
     )
     killed.init_transactions(PATIENCE)
     killed.begin_transaction()
-    origin = Origin(topic_id, letter.partition or 0, letter.offset or 0)
-    record = MemoryRecord("", 0, 0, letter.key, letter.data, list(letter.headers), 1)
+    origin = Origin(topic_id, dead_letter.partition or 0, dead_letter.offset or 0)
+    record = MemoryRecord("", 0, 0, dead_letter.key, dead_letter.data, list(dead_letter.headers), 1)
     headers: list[Any] = replay_headers(record, origin)
-    killed.produce(f"{name}.sub.{name}.retry", letter.data, letter.key, origin.partition, headers=headers)
+    killed.produce(
+        f"{name}.sub.{name}.retry", dead_letter.data, dead_letter.key, origin.partition, headers=headers
+    )
     assert killed.flush(PATIENCE) == 0
     seen = Seen()
     with sub.pull(seen):
@@ -235,7 +237,7 @@ def test_of_two_replays_one_waits_or_is_refused(
     assert "another client just now" in refused[0]
 
 
-def test_parked_keys_are_told_released_and_dropped(ps: PubSub, kafka: Any, name: str) -> None:
+def test_parked_keys_are_reported_released_and_dropped(ps: PubSub, kafka: Any, name: str) -> None:
     sub = make(ps, name, "park")
     publish(ps, name, 6, 3)
     with PubSub(kafka.bootstrap) as other:
@@ -272,9 +274,9 @@ def test_the_command_line_from_end_to_end(ps: PubSub, kafka: Any, name: str) -> 
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
-    letters = run("deadletter", "list", name)
-    assert len(letters) == 4
-    assert run("deadletter", "show", name, letters[0]["id"])["data"] in {"0", "1", "2", "3"}
+    dead_letters = run("deadletter", "list", name)
+    assert len(dead_letters) == 4
+    assert run("deadletter", "show", name, dead_letters[0]["id"])["data"] in {"0", "1", "2", "3"}
     assert run("deadletter", "replay", name, "--dry-run")["replayed"] == 4
     assert run("deadletter", "replay", name, "--key", "k0")["replayed"] == 2
     waiting = run("subscription", "keys", name)

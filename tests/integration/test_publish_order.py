@@ -136,7 +136,7 @@ def test_a_message_that_the_broker_refuses_leaves_no_later_one_of_its_key(
     assert number_of(bench.stored(name)[-1][1]) == 401
 
 
-def test_a_refusal_spares_what_other_keys_publish_afterwards_and_tells_the_truth_about_all(
+def test_a_refusal_spares_what_other_keys_publish_afterwards_and_reports_the_truth_about_all(
     bench: Bench,
 ) -> None:
     name = bench.topic(limit=SMALL_LIMIT)

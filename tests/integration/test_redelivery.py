@@ -182,12 +182,12 @@ def test_members_that_come_and_go_keep_the_order(
     assert sub.state().lag == 0
 
 
-def test_what_is_used_up_is_buried_and_its_successors_go_on(ps: PubSub, name: str) -> None:
+def test_what_is_used_up_is_dead_lettered_and_its_successors_go_on(ps: PubSub, name: str) -> None:
     ps.create_topic(name, partitions=2)
     ps.create_topic(name + "-dead", partitions=3)
     policy = DeadLetterPolicy(topic=name + "-dead", max_attempts=5)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK, dead_letter=policy)
-    graves = ps.create_subscription(name + "-dead", name + "-dead")
+    dead_letter_topics = ps.create_subscription(name + "-dead", name + "-dead")
     seen = Seen(lambda message: int(message.data) == 7)
     with sub.pull(seen):
         publish(ps, name, range(50), 5)
@@ -196,7 +196,7 @@ def test_what_is_used_up_is_buried_and_its_successors_go_on(ps: PubSub, name: st
         buried: list[Message] = []
         while not buried:
             assert time.monotonic() < until
-            buried = graves.receive(1, timeout=5)
+            buried = dead_letter_topics.receive(1, timeout=5)
     seen.check()
     assert [attempt for number, attempt in seen.begun["k2"] if number == 7] == [1, 2, 3, 4, 5]
     assert (buried[0].data, buried[0].ordering_key) == (b"7", "k2")

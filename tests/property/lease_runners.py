@@ -8,7 +8,7 @@ from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.events import LeaseReport
 from kafka_pubsub.core.records import Record
 
-__all__ = ["Inline", "Walker"]
+__all__ = ["Inline", "Runner"]
 
 
 @dataclass(eq=False)
@@ -25,7 +25,7 @@ class Inline:
 
 
 @dataclass(eq=False)
-class Walker:
+class Runner:
     """A holder of the model: takes its lease's records in order."""
 
     lease: Lease

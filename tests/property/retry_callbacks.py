@@ -21,11 +21,11 @@ from kafka_pubsub.core.retry.record import RetryRecord
 from tests.property.retry_kafka import WALL, RetryLog, Transaction
 from tests.support import FakeBody
 
-__all__ = ["Handlers", "Owner", "Walker"]
+__all__ = ["Handlers", "Owner", "Runner"]
 
 
 @dataclass(eq=False)
-class Walker:
+class Runner:
     """A holder, and the handler that it is in."""
 
     owner: Owner
@@ -52,16 +52,16 @@ class Owner:
     read_main: int
     read_retry: int
     end: int
-    walkers: list[Walker] = field(default_factory=list)
+    runners: list[Runner] = field(default_factory=list)
     commit: CommitBoth | None = None
     commit_applied: bool | None = None
     transaction: Transaction | None = None
     asked: list[int] | None = None
     #: Dead letters that are being written, and those that the log has taken.
-    burying: WriteDeadLetters | None = None
+    dead_lettering: WriteDeadLetters | None = None
     written: WriteDeadLetters | None = None
     caught_up: bool = False
-    inline: Walker | None = None
+    inline: Runner | None = None
     revoked: bool = False
     #: Its clock less the world's; and by how much the wall clock was wrong when it looked last.
     shift: float = 0.0
@@ -78,7 +78,7 @@ class Handlers(RetryLog):
 
     owner: Owner
     stale: list[Owner]
-    lingering: list[Walker]
+    lingering: list[Runner]
     begun = 0
 
     def do(self, owner: Owner, event: Event) -> None:
@@ -110,72 +110,72 @@ class Handlers(RetryLog):
             return False
         return True
 
-    def walk(self, walker: Walker) -> None:
+    def walk(self, runner: Runner) -> None:
         """A handler goes on by one step."""
-        owner, lease = walker.owner, walker.lease
-        lingering = walker in self.lingering
-        if walker.kept:
-            self.speak_up(walker)
-        elif not walker.running:
-            if walker.stopped or walker.withdrawn:
-                self.let_go(walker, LeaseOutcome.UNTOUCHED)
+        owner, lease = runner.owner, runner.lease
+        lingering = runner in self.lingering
+        if runner.kept:
+            self.speak_up(runner)
+        elif not runner.running:
+            if runner.stopped or runner.withdrawn:
+                self.let_go(runner, LeaseOutcome.UNTOUCHED)
                 return
-            walker.running, walker.started = True, self.now
-            self.begins(owner, walker.record)
-        elif walker.withdrawn or lingering:
-            self.let_go(walker, LeaseOutcome.NACKED)
+            runner.running, runner.started = True, self.now
+            self.begins(owner, runner.record)
+        elif runner.withdrawn or lingering:
+            self.let_go(runner, LeaseOutcome.NACKED)
         elif self.chance(self.plan.nacks):
             what = self.random.choice([LeaseOutcome.NACKED, LeaseOutcome.NACKED, LeaseOutcome.KEPT])
-            self.let_go(walker, what, self.random.choice([None, 0.0, 3.0]))
+            self.let_go(runner, what, self.random.choice([None, 0.0, 3.0]))
         else:
-            self.ack(owner, walker.record)
-            walker.at += 1
-            walker.running = False
-            if walker.at == len(lease.records):
-                self.let_go(walker, LeaseOutcome.FINISHED)
+            self.ack(owner, runner.record)
+            runner.at += 1
+            runner.running = False
+            if runner.at == len(lease.records):
+                self.let_go(runner, LeaseOutcome.FINISHED)
 
     def ack(self, owner: Owner, record: object) -> None:
         assert isinstance(record, FakeBody | RetryRecord)
         if owner is self.owner or owner in self.stale:
             self.acked.add(record.offset())
 
-    def let_go(self, walker: Walker, verdict: LeaseOutcome, delay: float | None = None) -> None:
-        walker.running = False
-        owner = walker.owner
-        release = LeaseReport(walker.lease, walker.at, verdict, delay, "ValueError: no" if verdict else "")
-        if walker in self.lingering:
-            self.lingering.remove(walker)
-            if walker.lease.key is not None and self.owner.process == owner.process:
-                self.do(self.owner, Ended([walker.lease.key]))
+    def let_go(self, runner: Runner, outcome: LeaseOutcome, delay: float | None = None) -> None:
+        runner.running = False
+        owner = runner.owner
+        release = LeaseReport(runner.lease, runner.at, outcome, delay, "ValueError: no" if outcome else "")
+        if runner in self.lingering:
+            self.lingering.remove(runner)
+            if runner.lease.key is not None and self.owner.process == owner.process:
+                self.do(self.owner, Ended([runner.lease.key]))
             return
-        if verdict is LeaseOutcome.KEPT and not walker.withdrawn:
-            walker.kept = True
-        elif walker in owner.walkers:
-            owner.walkers.remove(walker)
+        if outcome is LeaseOutcome.KEPT and not runner.withdrawn:
+            runner.kept = True
+        elif runner in owner.runners:
+            owner.runners.remove(runner)
         self.do(owner, LeasesReported([release]))
 
-    def speak_up(self, walker: Walker) -> None:
+    def speak_up(self, runner: Runner) -> None:
         """The user says something about a message that was kept, perhaps too late."""
-        owner = walker.owner
-        if walker in owner.walkers:
-            owner.walkers.remove(walker)
+        owner = runner.owner
+        if runner in owner.runners:
+            owner.runners.remove(runner)
         acked = self.calm or self.random.random() < 0.5
-        if acked and not walker.withdrawn:
-            self.ack(owner, walker.record)
+        if acked and not runner.withdrawn:
+            self.ack(owner, runner.record)
         times = 1 if self.calm else self.random.choice([1, 1, 2])
         for _ in range(times):  # told twice is told once
-            self.do(owner, Settled([Settlement(walker.lease, walker.at, acked)]))
+            self.do(owner, Settled([Settlement(runner.lease, runner.at, acked)]))
 
     def do_inline(self, owner: Owner, event: Event) -> None:
         """Tells the owner of an event, and takes the inline lease that it answers with, if there is one."""
         self.do(owner, event)
         if owner.inline is not None:
-            self.walk_inline(owner)
+            self.run_inline(owner)
 
-    def walk_inline(self, owner: Owner) -> None:
+    def run_inline(self, owner: Owner) -> None:
         """The reading thread takes what it was given: all, or up to a take-over, or up to the end of its process."""
-        walker = owner.inline
-        assert walker is not None
+        runner = owner.inline
+        assert runner is not None
         owner.inline = None
         left: list[LeaseReport] = []
         nacked: list[Nacked] = []
@@ -183,11 +183,11 @@ class Handlers(RetryLog):
         keys: set[bytes | None] = set()
         reached = 0
         stop = (
-            self.random.randint(0, len(walker.lease.records))
+            self.random.randint(0, len(runner.lease.records))
             if self.chance(0.3)
-            else len(walker.lease.records)
+            else len(runner.lease.records)
         )
-        for record in walker.lease.records[:stop]:
+        for record in runner.lease.records[:stop]:
             reached += 1
             key = record.key() if self.plan.ordered else None
             if key in keys:
@@ -199,21 +199,21 @@ class Handlers(RetryLog):
                 self.crash()
                 return
             if self.chance(0.05):  # a take-over: this record's handler goes on
-                walker.running, walker.started = True, self.now
-                owner.walkers.append(walker)
-                passed = Passed(walker.lease, reached - 1, left, skipped, True, nacked)  # type: ignore[arg-type]
+                runner.running, runner.started = True, self.now
+                owner.runners.append(runner)
+                passed = Passed(runner.lease, reached - 1, left, skipped, True, nacked)  # type: ignore[arg-type]
                 self.do(owner, passed)
                 return
             if self.chance(self.plan.nacks):
                 if self.chance(0.5):
                     nacked.append((record, self.random.choice([None, 0.0, 3.0]), "ValueError: no"))
                 else:
-                    lease = Lease(0, walker.lease.epoch, key, [record], attempt_of(record))
+                    lease = Lease(0, runner.lease.epoch, key, [record], attempt_of(record))
                     lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
                     left.append(LeaseReport(lease, 0, LeaseOutcome.KEPT, None))
-                    owner.walkers.append(Walker(owner, lease, kept=True))
+                    owner.runners.append(Runner(owner, lease, kept=True))
                 if key is not None:
                     keys.add(key)
             else:
                 self.ack(owner, record)
-        self.do(owner, Passed(walker.lease, reached, left, skipped, False, nacked))  # type: ignore[arg-type]
+        self.do(owner, Passed(runner.lease, reached, left, skipped, False, nacked))  # type: ignore[arg-type]

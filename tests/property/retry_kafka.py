@@ -286,7 +286,7 @@ class RetryLog:
         """Each failure is one attempt more; waiting and moving on are none."""
         before = self.said.get(info.origin, RetryInfo("", 0, info.origin))
         self.said[info.origin] = info
-        half = owner.partition.half
+        half = owner.partition.retry_partition
         if info == before:
             return  # moved within the retry partition
         crashed = info.crashes - before.crashes

@@ -58,7 +58,7 @@ from kafka_pubsub.core.retry.next_move import LATEST
 from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, Why, decode
 from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
-from tests.property.retry_callbacks import Handlers, Owner, Walker
+from tests.property.retry_callbacks import Handlers, Owner, Runner
 from tests.property.retry_kafka import WALL, Plan, Transaction
 
 __all__ = ["TOPIC_ID", "Owner", "Plan", "World"]
@@ -75,7 +75,7 @@ class World(Handlers):
         self.wrong_by = 0.0
         self.processes = 0
         self.stale: list[Owner] = []
-        self.lingering: list[Walker] = []
+        self.lingering: list[Runner] = []
         self.owner = self.take_over(same_process=False)
 
     # Ownership
@@ -113,8 +113,8 @@ class World(Handlers):
             self.generation,
             main_exists=end,
             checkpoint=named,
-            told=() if told is None else told.retry.runs,
-            main_told=() if told is None else told.main.runs,
+            in_checkpoint=() if told is None else told.retry.runs,
+            main_in_checkpoint=() if told is None else told.main.runs,
             older=self.forgotten or (found is not None and found.older),
         )
         rules = Rules(
@@ -189,10 +189,10 @@ class World(Handlers):
         self.owner = self.take_over(same_process=True)
 
     def linger(self, owner: Owner) -> None:
-        for walker in owner.walkers:
-            walker.withdrawn = True
-            if not walker.kept:
-                self.lingering.append(walker)
+        for runner in owner.runners:
+            runner.withdrawn = True
+            if not runner.kept:
+                self.lingering.append(runner)
 
     # Events and effects
 
@@ -219,8 +219,8 @@ class World(Handlers):
         elif isinstance(effect, StoreMoves):
             self.begin_transaction(owner, effect)
         elif isinstance(effect, WriteDeadLetters):
-            assert owner.burying is None and owner.written is None, "two burials"  # noqa: PT018
-            owner.burying = effect
+            assert owner.dead_lettering is None and owner.written is None, "two burials"  # noqa: PT018
+            owner.dead_lettering = effect
         elif isinstance(effect, ReadBodies):
             assert owner.asked is None
             owner.asked = list(effect.offsets)
@@ -233,10 +233,10 @@ class World(Handlers):
 
     def take_away(self, owner: Owner, effect: Effect) -> None:
         if isinstance(effect, Stop | Withdraw):
-            for walker in owner.walkers:
-                if walker.lease in effect.leases:
-                    walker.stopped = True
-                    walker.withdrawn = walker.withdrawn or isinstance(effect, Withdraw)
+            for runner in owner.runners:
+                if runner.lease in effect.leases:
+                    runner.stopped = True
+                    runner.withdrawn = runner.withdrawn or isinstance(effect, Withdraw)
 
     def begin_transaction(self, owner: Owner, effect: StoreMoves) -> None:
         assert owner.commit is None, "a transaction beside a plain commit"
@@ -252,19 +252,19 @@ class World(Handlers):
     def delivered(self, owner: Owner, lease: Lease) -> None:
         assert not owner.doubts, f"since: {lease} begins"
         if lease.key is not None:
-            for other in owner.walkers + self.lingering:
+            for other in owner.runners + self.lingering:
                 assert other.lease.key != lease.key or other.owner.process != owner.process, "I1: two holders"
-        walker = Walker(owner, lease)
-        if lease is owner.partition.leases.walk:
-            owner.inline = walker
+        runner = Runner(owner, lease)
+        if lease is owner.partition.leases.inline_lease:
+            owner.inline = runner
         else:
-            owner.walkers.append(walker)
+            owner.runners.append(runner)
 
     # The log
 
     def fetch(self, owner: Owner) -> None:
         batch = [m for m in self.main if m.offset() >= owner.read_main][: self.random.randint(1, 8)]
-        half = owner.partition.half
+        half = owner.partition.retry_partition
         if batch and not (half.retries.older and not owner.caught_up):  # newer copies are known by then
             owner.read_main = batch[-1].offset() + 1
             inline = self.plan.inline and self.chance(0.5)
@@ -363,8 +363,8 @@ class World(Handlers):
         if same and self.chance(0.6):
             owner.asked = None  # a read that was on its way is dropped, and asked for again
             self.do(owner, Returned())
-            for walker in owner.walkers:
-                walker.stopped = walker.stopped and walker.running
+            for runner in owner.runners:
+                runner.stopped = runner.stopped and runner.running
         else:
             self.do(owner, Lost())
             self.restart(owner)
@@ -373,8 +373,8 @@ class World(Handlers):
         """The owner's process finds that it stood still: what isn't begun is taken back, and it announces itself."""
         self.say("stood still")
         owner.doubts, owner.made_since, owner.asked = True, False, None
-        for walker in owner.walkers:
-            walker.stopped = True
+        for runner in owner.runners:
+            runner.stopped = True
         self.do(owner, Returned())
 
     def named(self) -> Named | None:
@@ -428,12 +428,12 @@ class World(Handlers):
             self.step_commit(owner)
         elif owner.asked is not None:
             self.answer_bodies(owner)
-        elif owner.burying is not None:
-            self.write_letters(owner, owner.burying)
+        elif owner.dead_lettering is not None:
+            self.write_dead_letters(owner, owner.dead_lettering)
 
-    def write_letters(self, owner: Owner, bury: WriteDeadLetters) -> None:
+    def write_dead_letters(self, owner: Owner, bury: WriteDeadLetters) -> None:
         """The log takes dead letters, or it doesn't, with or without saying for which of them."""
-        owner.burying = None
+        owner.dead_lettering = None
         if not self.chance(self.plan.aborts):
             owner.written = bury
             self.do(owner, Written(True))
@@ -449,20 +449,20 @@ class World(Handlers):
 
     def tick(self, owner: Owner) -> None:
         steps = [
-            Progress(walker.lease, walker.at, walker.started + owner.shift)
-            for walker in owner.walkers
-            if walker.running and not walker.kept
+            Progress(runner.lease, runner.at, runner.started + owner.shift)
+            for runner in owner.runners
+            if runner.running and not runner.kept
         ]
         self.do(owner, Progressed(steps))
         if self.plan.clock_steps:
             owner.wrong_by = self.wrong_by
         self.do(owner, Tick(wall=WALL - owner.shift + owner.wrong_by if self.plan.clock_steps else None))
-        owner.walkers = [walker for walker in owner.walkers if not (walker.kept and walker.withdrawn)]
+        owner.runners = [runner for runner in owner.runners if not (runner.kept and runner.withdrawn)]
 
     def move_callback(self, owner: Owner) -> None:
-        walkers = owner.walkers + (self.lingering if owner is self.owner else [])
-        if walkers:
-            self.walk(self.random.choice(walkers))
+        runners = owner.runners + (self.lingering if owner is self.owner else [])
+        if runners:
+            self.walk(self.random.choice(runners))
 
     def run(self, steps: int) -> None:
         """Faults for a while; then everything settles."""

@@ -45,7 +45,7 @@ def test_a_checkpoint_comes_back_from_its_records_in_any_order(
 
 
 @given(made, made, st.integers(1, 4), st.data())
-def test_with_a_record_that_is_missing_doubled_or_anothers_it_tells_nothing(
+def test_with_a_record_that_is_missing_doubled_or_anothers_it_reports_nothing(
     checkpoint: Checkpoint, other: Checkpoint, most: int, data: st.DataObject
 ) -> None:
     parts = split(checkpoint, most)
@@ -86,7 +86,7 @@ def offsets(runs: list[Run]) -> set[int]:
 
 
 @given(finished, finished, st.integers(0, 30))
-def test_what_is_new_and_what_was_told_are_all_that_is_finished(
+def test_what_is_new_and_what_was_reported_are_all_that_is_finished(
     before: set[int], since: set[int], position: int
 ) -> None:
     told = as_runs(before)
@@ -100,7 +100,7 @@ def test_what_is_new_and_what_was_told_are_all_that_is_finished(
     assert whole == sorted(whole)
 
 
-def test_what_is_told_already_needs_no_room() -> None:
+def test_what_is_reported_already_needs_no_room() -> None:
     assert news([(1, 2), (4, 9)], {(1, 2), (4, 9)}) == []
     assert news([(1, 2), (4, 10)], {(1, 2), (4, 9)}) == [(4, 10)]
 

@@ -7,7 +7,7 @@ What is promised
   durable   nobody is told so before the stored map calls the record finished (and then it never begins again)
   late      who is told that his ack came too late or is gone gets the message again
   answered  once all is settled nobody waits
-Each rule of `durability` is taken out in turn; somebody must notice.
+Each rule of `durable_acks` is taken out in turn; somebody must notice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafka_pubsub.core.delivery.lease_reports import LeaseReports
 from kafka_pubsub.core.effects import Durable, Effect, Unstored
 from kafka_pubsub.core.events import Ask, Awaited, LeaseOutcome, Lost
 from kafka_pubsub.core.retry.record import RetryRecord
-from tests.property.retry_callbacks import Owner, Walker
+from tests.property.retry_callbacks import Owner, Runner
 from tests.property.retry_world import Plan, World
 from tests.property.waiting import Handler, PromptMachine, Waiter, WaitingMachine, tell
 from tests.support import FakeBody
@@ -39,7 +39,7 @@ class WaitingWorld(World):
     """A retry topic, take-overs, stalled owners, and handlers some of which wait for their acks."""
 
     def __init__(self, random: Random, plan: Plan) -> None:
-        self.asked: dict[Walker, Waiter] = {}
+        self.asked: dict[Runner, Waiter] = {}
         self.durable_acks = 0
         super().__init__(random, plan)
 
@@ -54,34 +54,34 @@ class WaitingWorld(World):
             elif waiter.told is Unstored.GONE and owner is self.owner:
                 assert waiter.offset not in self.durable, f"{waiter.offset} is stored, and called gone"
 
-    def walk(self, walker: Walker) -> None:
-        waits = walker.running and not walker.kept and walker not in self.lingering
-        if waits and walker not in self.asked and not walker.withdrawn and self.random.random() < 0.5:
-            self.ask(walker)
-        elif walker in self.asked:
-            self.go_on(walker)
+    def walk(self, runner: Runner) -> None:
+        waits = runner.running and not runner.kept and runner not in self.lingering
+        if waits and runner not in self.asked and not runner.withdrawn and self.random.random() < 0.5:
+            self.ask(runner)
+        elif runner in self.asked:
+            self.go_on(runner)
         else:
-            super().walk(walker)
+            super().walk(runner)
 
-    def ask(self, walker: Walker) -> None:
-        record = walker.record
+    def ask(self, runner: Runner) -> None:
+        record = runner.record
         assert isinstance(record, FakeBody | RetryRecord)
-        waiter = self.asked[walker] = Waiter(record.offset())
-        self.do(walker.owner, Awaited([Ask(walker.lease, record, waiter)]))
+        waiter = self.asked[runner] = Waiter(record.offset())
+        self.do(runner.owner, Awaited([Ask(runner.lease, record, waiter)]))
         assert waiter.told is not Unstored.LATE
-        self.ack(walker.owner, record)
+        self.ack(runner.owner, record)
 
-    def go_on(self, walker: Walker) -> None:
+    def go_on(self, runner: Runner) -> None:
         """The handler has its answer, or is tired of waiting."""
-        del self.asked[walker]
-        if walker in self.lingering:
-            super().walk(walker)
+        del self.asked[runner]
+        if runner in self.lingering:
+            super().walk(runner)
             return
-        walker.at += 1
-        walker.running = False
-        if walker.withdrawn or walker.at == len(walker.lease.records):
-            whole = walker.at == len(walker.lease.records)
-            self.let_go(walker, LeaseOutcome.FINISHED if whole else LeaseOutcome.UNTOUCHED)
+        runner.at += 1
+        runner.running = False
+        if runner.withdrawn or runner.at == len(runner.lease.records):
+            whole = runner.at == len(runner.lease.records)
+            self.let_go(runner, LeaseOutcome.FINISHED if whole else LeaseOutcome.UNTOUCHED)
 
 
 PLANS = {
@@ -114,17 +114,17 @@ def waiting(ends: bool = False) -> tuple[WaitingMachine, Handler]:
     machine.publish([b"a"], 0)
     machine.fetch_all()
     machine.demand(limit=1, run=1, spread=False)
-    (walker,) = machine.walkers
-    walker.began = True
+    (runner,) = machine.runners
+    runner.began = True
     if ends:
-        machine.release(walker, LeaseOutcome.KEPT)
+        machine.release(runner, LeaseOutcome.KEPT)
     else:
-        assert machine.ask(walker.lease, walker.lease.records[0])
+        assert machine.ask(runner.lease, runner.lease.records[0])
         machine.acked.add(0)
-    return machine, walker
+    return machine, runner
 
 
-def test_a_waiter_is_told_that_no_answer_comes() -> None:
+def test_a_waiter_is_reported_that_no_answer_comes() -> None:
     machine, _ = waiting()
     machine.wait(25.0)
     assert machine.answers() == [None]
@@ -155,7 +155,7 @@ def test_what_comes_after_a_commit_was_made_waits_for_the_next() -> None:
     machine.publish([b"b"], 0)
     machine.fetch_all()
     machine.demand(limit=1, run=1, spread=False)
-    second = machine.walkers[-1]
+    second = machine.runners[-1]
     assert machine.ask(second.lease, second.lease.records[0])
     machine.acked.add(1)
     machine.settle_commit(accepted=True)
@@ -165,7 +165,7 @@ def test_what_comes_after_a_commit_was_made_waits_for_the_next() -> None:
     assert machine.answers() == [True, True]
 
 
-def test_a_walk_counts_when_it_has_told_of_itself() -> None:
+def test_a_run_counts_when_it_has_reported_of_itself() -> None:
     machine = WaitingMachine()
     machine.fetch_inline(keys=[b"a", b"b"], count=3)
     machine.inline_asks(late=False)
@@ -180,26 +180,26 @@ def test_a_walk_counts_when_it_has_told_of_itself() -> None:
 
 
 def test_an_ack_after_the_deadline_is_late() -> None:
-    machine, walker = waiting(ends=True)
+    machine, runner = waiting(ends=True)
     machine.wait(11.0)
-    assert not machine.ask(walker.lease, walker.lease.records[0])
+    assert not machine.ask(runner.lease, runner.lease.records[0])
     assert machine.waiters[0].told is Unstored.LATE
 
 
-def test_commits_hurry_for_whoever_waits_and_share() -> None:
+def test_commits_hurry_while_acks_wait_and_share() -> None:
     machine = PromptMachine()
     machine.publish([b"a", b"b", b"c"], 0)
     machine.fetch_all()
     machine.demand(limit=3, run=1, spread=False)
     machine.now = 100.0
-    first, *others = machine.walkers
+    first, *others = machine.runners
     ask_for(machine, first)
     machine.wait(0.01)
     assert machine.unanswered
     machine.settle_commit(accepted=True)
     times = []
-    for walker in others:
-        ask_for(machine, walker)
+    for runner in others:
+        ask_for(machine, runner)
         machine.now += 0.0005
         times.append(machine.partition.wakeup_at())
     assert times[0] == times[1]
@@ -210,20 +210,20 @@ def test_commits_hurry_for_whoever_waits_and_share() -> None:
     assert machine.answers() == [True] * 3
 
 
-def ask_for(machine: WaitingMachine, walker: Handler) -> None:
-    walker.began = True
-    assert machine.ask(walker.lease, walker.lease.records[0])
-    machine.acked.add(walker.first)
+def ask_for(machine: WaitingMachine, runner: Handler) -> None:
+    runner.began = True
+    assert machine.ask(runner.lease, runner.lease.records[0])
+    machine.acked.add(runner.first)
 
 
 SCENES = (
-    test_a_waiter_is_told_that_no_answer_comes,
+    test_a_waiter_is_reported_that_no_answer_comes,
     test_what_is_in_no_commit_is_gone_with_the_partition,
     test_of_a_commit_without_an_answer_nobody_can_say,
     test_what_comes_after_a_commit_was_made_waits_for_the_next,
-    test_a_walk_counts_when_it_has_told_of_itself,
+    test_a_run_counts_when_it_has_reported_of_itself,
     test_an_ack_after_the_deadline_is_late,
-    test_commits_hurry_for_whoever_waits_and_share,
+    test_commits_hurry_while_acks_wait_and_share,
 )
 
 # The test of the test
@@ -238,7 +238,7 @@ SEARCH = settings(
 )
 
 
-def told_at_the_ack(patch: pytest.MonkeyPatch) -> None:
+def reported_at_the_ack(patch: pytest.MonkeyPatch) -> None:
     """The future resolves when the ack is booked."""
     real = Durability._take
 
@@ -246,15 +246,15 @@ def told_at_the_ack(patch: pytest.MonkeyPatch) -> None:
         before = self.waiting
         real(self, ask, since)
         if self.waiting > before:
-            for some in (self._booked, self._walked):
+            for some in (self._booked, self._ended_inline):
                 if some:
                     some.pop()
-            self._told.append(Durable([ask.waiter]))
+            self._answers.append(Durable([ask.waiter]))
 
     patch.setattr(Durability, "_take", take)
 
 
-def told_when_sent(patch: pytest.MonkeyPatch) -> None:
+def reported_when_sent(patch: pytest.MonkeyPatch) -> None:
     """The future resolves when the commit is made, not when it was accepted."""
     real = Durability._made
 
@@ -282,14 +282,14 @@ def crossing_commit_resolves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Durability, "_answered", answered)
 
 
-def walk_counts_at_once(patch: pytest.MonkeyPatch) -> None:
+def run_counts_at_once(patch: pytest.MonkeyPatch) -> None:
     """An ack in a walk counts as booked, though the books don't know it."""
     real = Durability._take
 
     def take(self: Durability, ask: Ask, since: float) -> None:
         real(self, ask, since)
-        self._booked += [(each.waiter, since) for each, _ in self._walked]
-        self._walked.clear()
+        self._booked += [(each.waiter, since) for each, _ in self._ended_inline]
+        self._ended_inline.clear()
 
     patch.setattr(Durability, "_take", take)
     patch.setattr(Durability, "check", lambda self: None)
@@ -322,11 +322,11 @@ def lost_is_silent(patch: pytest.MonkeyPatch) -> None:
 BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     each.__name__: each
     for each in (
-        told_at_the_ack,
-        told_when_sent,
+        reported_at_the_ack,
+        reported_when_sent,
         refusal_resolves,
         crossing_commit_resolves,
-        walk_counts_at_once,
+        run_counts_at_once,
         doubtful_is_gone,
         late_acks_count,
         lost_is_silent,
@@ -347,7 +347,7 @@ def test_each_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None
         scenes_and_search()
 
 
-@pytest.mark.parametrize("name", ["told_at_the_ack", "told_when_sent", "crossing_commit_resolves"])
+@pytest.mark.parametrize("name", ["reported_at_the_ack", "reported_when_sent", "crossing_commit_resolves"])
 def test_each_rule_is_needed_with_a_retry_topic(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BREAKS[name](monkeypatch)
     with pytest.raises(AssertionError):

@@ -28,7 +28,7 @@ class Book:
     first: int
     length: int
     done: int = 0
-    state: LeaseState = LeaseState.WALKING
+    state: LeaseState = LeaseState.RUNNING
     deadline: float | None = None
 
     def offsets(self) -> list[int]:
@@ -45,18 +45,18 @@ class LeasesMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.leases = Leases()
-        self.books: dict[Lease, Book] = {}
+        self.finished_runs: dict[Lease, Book] = {}
         self.now = 0.0
         self.next = 0
 
     def some(self, data: st.DataObject, *states: LeaseState) -> tuple[Lease, Book] | None:
-        fits = [pair for pair in self.books.items() if pair[1].state in states]
+        fits = [pair for pair in self.finished_runs.items() if pair[1].state in states]
         return data.draw(st.sampled_from(fits)) if fits else None
 
     @rule(length=st.integers(1, 5), keyed=st.booleans())
     def open(self, length: int, keyed: bool) -> None:
         lease = lease_of(self.next, length, b"%d" % self.next if keyed else None)
-        self.books[lease] = Book(self.next, length)
+        self.finished_runs[lease] = Book(self.next, length)
         self.next += length
         self.leases.open(lease)
 
@@ -76,19 +76,19 @@ class LeasesMachine(RuleBasedStateMachine):
         """The partition closes a lease at once when all of it is finished."""
         if book.done == book.length:
             assert not self.leases.close(lease)
-            del self.books[lease]
+            del self.finished_runs[lease]
             assert lease.state is LeaseState.OVER
 
     @rule(data=st.data(), seconds=st.sampled_from([0.0, 1.0, 30.0]))
     def set_deadline(self, data: st.DataObject, seconds: float) -> None:
-        if found := self.some(data, LeaseState.WALKING, LeaseState.KEPT):
+        if found := self.some(data, LeaseState.RUNNING, LeaseState.KEPT):
             lease, book = found
             book.deadline = self.now + seconds
             self.leases.set_deadline(lease, book.deadline)
 
     @rule(data=st.data())
     def keep(self, data: st.DataObject) -> None:
-        if (found := self.some(data, LeaseState.WALKING)) is None:
+        if (found := self.some(data, LeaseState.RUNNING)) is None:
             return
         lease, book = found
         rest = [record.offset() for record in self.leases.keep(lease, self.now + 10)]
@@ -98,7 +98,7 @@ class LeasesMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def narrow(self, data: st.DataObject) -> None:
         """Of an inline lease one record goes on."""
-        if (found := self.some(data, LeaseState.WALKING)) is None:
+        if (found := self.some(data, LeaseState.RUNNING)) is None:
             return
         lease, book = found
         if lease.key is None and not book.done:
@@ -111,20 +111,20 @@ class LeasesMachine(RuleBasedStateMachine):
         if found := self.some(data, *STANDING):
             lease, book = found
             assert [record.offset() for record in self.leases.close(lease)] == book.offsets()
-            del self.books[lease]
+            del self.finished_runs[lease]
             assert lease.state is LeaseState.OVER
 
     @rule(data=st.data())
     def close_whole(self, data: st.DataObject) -> None:
         """Walks that ended with every record acked are booked together."""
-        fits = [pair for pair in self.books.items() if pair[1].state is not LeaseState.KEPT]
+        fits = [pair for pair in self.finished_runs.items() if pair[1].state is not LeaseState.KEPT]
         some = data.draw(st.lists(st.sampled_from(fits), unique_by=lambda pair: id(pair[0]))) if fits else []
         expected = [offset for _, book in some for offset in book.offsets()]
         news = self.leases.close_whole([lease for lease, _ in some])
         assert [record.offset() for record in news] == expected
         for lease, _ in some:
             assert lease.state is LeaseState.OVER
-            del self.books[lease]
+            del self.finished_runs[lease]
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 10.0, 40.0]))
     def wait(self, seconds: float) -> None:
@@ -133,47 +133,47 @@ class LeasesMachine(RuleBasedStateMachine):
         due = self.leases.due(self.now)
         expected = [
             lease
-            for lease, book in self.books.items()
+            for lease, book in self.finished_runs.items()
             if book.state is not LeaseState.EXPIRED
             and book.deadline is not None
             and book.deadline <= self.now
         ]
         assert sorted(due, key=id) == sorted(expected, key=id)
         for lease in due:
-            book = self.books[lease]
+            book = self.finished_runs[lease]
             book.deadline = None
             if book.state is LeaseState.KEPT:
                 self.leases.close(lease)
-                del self.books[lease]
+                del self.finished_runs[lease]
             else:
                 lease.state = book.state = LeaseState.EXPIRED
 
-    @precondition(lambda self: self.books)
+    @precondition(lambda self: self.finished_runs)
     @rule(times=st.integers(1, 200))
-    def seen_walking(self, times: int) -> None:
+    def seen_running(self, times: int) -> None:
         """A deadline that is moved at each look, as that of a running handler is."""
-        lease = next(iter(self.books))
-        if self.books[lease].state is LeaseState.WALKING:
+        lease = next(iter(self.finished_runs))
+        if self.finished_runs[lease].state is LeaseState.RUNNING:
             for step in range(times):
-                self.books[lease].deadline = self.now + 3600 + step
+                self.finished_runs[lease].deadline = self.now + 3600 + step
                 self.leases.set_deadline(lease, self.now + 3600 + step)
 
     @invariant()
     def same_as_the_model(self) -> None:
         self.leases.check()
-        assert self.leases.active == set(self.books)
-        assert self.leases.handed == sum(len(book.offsets()) for book in self.books.values())
-        for lease, book in self.books.items():
+        assert self.leases.active == set(self.finished_runs)
+        assert self.leases.handed == sum(len(book.offsets()) for book in self.finished_runs.values())
+        for lease, book in self.finished_runs.items():
             assert (lease.done, lease.state, lease.deadline) == (book.done, book.state, book.deadline)
             assert [record.offset() for record in lease.records[lease.done :]] == book.offsets()
-        deadlines = [book.deadline for book in self.books.values() if book.deadline is not None]
+        deadlines = [book.deadline for book in self.finished_runs.values() if book.deadline is not None]
         wake = self.leases.next_deadline()
         if deadlines:
             assert wake is not None
             assert wake <= min(deadlines)
 
 
-STANDING = (LeaseState.WALKING, LeaseState.KEPT, LeaseState.EXPIRED)
+STANDING = (LeaseState.RUNNING, LeaseState.KEPT, LeaseState.EXPIRED)
 TestLeases = LeasesMachine.TestCase
 
 

@@ -22,7 +22,7 @@ class MovesMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.next = 0
         self.there: set[int] = set()
-        self.flying: list[int] = []
+        self.unanswered: list[int] = []
         self.barred: dict[int, float] = {}
 
     @rule(
@@ -46,42 +46,42 @@ class MovesMachine(RuleBasedStateMachine):
     def load(self) -> None:
         due = self.moves.due_at()
         batch = self.moves.load(self.now)
-        if self.flying:
+        if self.unanswered:
             assert not batch, "two batches fly"
             return
         assert bool(batch) == (due is not None and due <= self.now)
         assert len(batch) == 1 or sum(len(move.record) for move in batch) <= BATCH_BYTES
-        self.flying = [move.origin for move in batch]
-        assert all(self.barred.get(origin, 0) <= self.now for origin in self.flying)
+        self.unanswered = [move.origin for move in batch]
+        assert all(self.barred.get(origin, 0) <= self.now for origin in self.unanswered)
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.unanswered)
     @rule()
     def stored(self) -> None:
-        assert [move.origin for move in self.moves.stored()] == self.flying
-        self.there -= set(self.flying)
-        self.flying = []
+        assert [move.origin for move in self.moves.stored()] == self.unanswered
+        self.there -= set(self.unanswered)
+        self.unanswered = []
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.unanswered)
     @rule(data=st.data())
     def aborted(self, data: st.DataObject) -> None:
-        refused = data.draw(st.sets(st.integers(0, len(self.flying) - 1), max_size=2))
+        refused = data.draw(st.sets(st.integers(0, len(self.unanswered) - 1), max_size=2))
         self.moves.aborted(dict.fromkeys(refused, "too large"), self.now)
         for at in refused:
-            self.barred[self.flying[at]] = self.now + 1.0 - 1e-9
-        self.flying = []
+            self.barred[self.unanswered[at]] = self.now + 1.0 - 1e-9
+        self.unanswered = []
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        held = [move.origin for some in (self.moves.waiting, self.moves.flying) for move in some]
+        held = [move.origin for some in (self.moves.waiting, self.moves.unanswered) for move in some]
         assert sorted(held) == sorted(self.there)
         assert len(self.moves) == len(held) == self.moves.count(main=True) + self.moves.count(main=False)
-        assert len(self.moves.flying) <= BATCH
+        assert len(self.moves.unanswered) <= BATCH
 
     def teardown(self) -> None:
         """However often it was refused: when the log takes it, it goes."""
-        if self.flying:
+        if self.unanswered:
             self.moves.aborted({}, self.now)
-            self.flying = []
+            self.unanswered = []
         for _ in range(len(self.there)):
             self.now += LONGEST_REFUSED
             self.moves.load(self.now)

@@ -61,7 +61,7 @@ from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.backoff import Backoff
 from kafka_pubsub.core.settings import Rules, Start
 from kafka_pubsub.model import Ending
-from tests.property.lease_runners import Inline, Walker
+from tests.property.lease_runners import Inline, Runner
 from tests.property.two_logs import TwoLogs
 from tests.support import FakeBody
 
@@ -78,8 +78,8 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.read_to = self.retry_read = 0
-        self.walkers: list[Walker] = []
-        self.lingering: list[Walker] = []
+        self.runners: list[Runner] = []
+        self.lingering: list[Runner] = []
         self.inline: Inline | None = None
         self.epoch = 0
         #: Whether a commit is in flight; with its transaction, if it has one.
@@ -135,22 +135,22 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         elif isinstance(effect, ReadBodies):
             self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
         elif isinstance(effect, Stop | Withdraw):
-            for walker in self.walkers:
-                if walker.lease in effect.leases:
-                    walker.stopped = True
-                    walker.withdrawn = walker.withdrawn or isinstance(effect, Withdraw)
+            for runner in self.runners:
+                if runner.lease in effect.leases:
+                    runner.stopped = True
+                    runner.withdrawn = runner.withdrawn or isinstance(effect, Withdraw)
 
     def delivered(self, lease: Lease) -> None:
         offsets = [record.offset() for record in lease.records]
         assert offsets == sorted(offsets)
         if lease.key is not None:
-            assert all(w.lease.key != lease.key for w in self.walkers + self.lingering), "I1: two holders"
+            assert all(w.lease.key != lease.key for w in self.runners + self.lingering), "I1: two holders"
             below = [o for o, key in self.log if key == lease.key and o < offsets[0]]
             assert all(o in self.acked for o in below), "order: an earlier message of the key isn't acked"
             mine = [o for o, key in self.log if key == lease.key and offsets[0] <= o <= offsets[-1]]
             assert [o for o in mine if o not in self.durable] == [o for o in offsets if o not in self.durable]
         assert not set(offsets) & self.durable, "delivered after a durable ack"
-        self.walkers.append(Walker(lease, offsets[0], offsets=offsets))
+        self.runners.append(Runner(lease, offsets[0], offsets=offsets))
 
     # The log
 
@@ -195,7 +195,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         assert offsets == sorted(offsets)
         assert (lease.key, lease.attempt) == (None, 1)
         assert not set(offsets) & (self.durable | self.acked), "delivered after an ack"
-        busy = {walker.lease.key for walker in self.walkers + self.lingering if walker.lease.key is not None}
+        busy = {runner.lease.key for runner in self.runners + self.lingering if runner.lease.key is not None}
         assert not busy & {record.key() for record in lease.records}, "I1: two holders"
         for key in {record.key() for record in lease.records} - {None} if self.ordered else ():
             first = min(record.offset() for record in lease.records if record.key() == key)
@@ -215,7 +215,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     @precondition(lambda self: self.inline)
     @rule(
-        verdicts=st.lists(
+        outcomes=st.lists(
             st.sampled_from([LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.KEPT]),
             min_size=1,
             max_size=5,
@@ -223,30 +223,30 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         delay=st.sampled_from([None, 3.0]),
         early=st.sampled_from([None, None, True, False]),
     )
-    def inline_steps(self, verdicts: list[LeaseOutcome], delay: float | None, early: bool | None) -> None:
+    def inline_steps(self, outcomes: list[LeaseOutcome], delay: float | None, early: bool | None) -> None:
         """Some callbacks. `early`: the word about what one left overtakes the end of the walk."""
-        for verdict in verdicts:
-            self.inline_step(verdict, delay, early)
+        for outcome in outcomes:
+            self.inline_step(outcome, delay, early)
 
-    def inline_step(self, verdict: LeaseOutcome, delay: float | None, early: bool | None) -> None:
+    def inline_step(self, outcome: LeaseOutcome, delay: float | None, early: bool | None) -> None:
         walk = self.inline
         assert walk is not None
         if (record := self.inline_next()) is None:
             return
         walk.reached += 1
-        if verdict is LeaseOutcome.FINISHED:
+        if outcome is LeaseOutcome.FINISHED:
             walk.acked.add(record.offset())
             return
         key = record.key() if self.ordered else None
-        release = LeaseReport(Lease(0, self.epoch, key, [record], 1), 0, verdict, delay)
+        release = LeaseReport(Lease(0, self.epoch, key, [record], 1), 0, outcome, delay)
         walk.left.append(release)
         if key is not None:
             walk.skip.add(key)
-        if verdict is LeaseOutcome.KEPT:
-            self.walkers.append(Walker(release.lease, record.offset(), kept=True, offsets=[record.offset()]))
+        if outcome is LeaseOutcome.KEPT:
+            self.runners.append(Runner(release.lease, record.offset(), kept=True, offsets=[record.offset()]))
             if early is not None:
                 self.do(Settled([Settlement(release.lease, 0, early, delay)]))
-                self.walkers.pop()
+                self.runners.pop()
                 self.acked |= {record.offset()} if early else set()
 
     @precondition(lambda self: self.inline)
@@ -267,89 +267,89 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         if current and record is not None:
             assert [each.offset() for each in walk.lease.records] == [record.offset()]
             assert walk.lease.key == (record.key() if self.ordered else None)
-            walker = Walker(walk.lease, record.offset(), offsets=[record.offset()])
-            walker.began, walker.started = began, self.now
-            self.walkers.append(walker)
+            runner = Runner(walk.lease, record.offset(), offsets=[record.offset()])
+            runner.began, runner.started = began, self.now
+            self.runners.append(runner)
 
     # Handlers
 
     @rule(limit=st.integers(1, 5), run=st.integers(1, 4), spread=st.booleans())
     def demand(self, limit: int, run: int, spread: bool) -> None:
-        before = len(self.walkers)
+        before = len(self.runners)
         self.do(Demand(limit, run, spread))
-        assert len(self.walkers) - before <= limit
-        assert self.partition.open or len(self.walkers) == before
+        assert len(self.runners) - before <= limit
+        assert self.partition.open or len(self.runners) == before
 
-    def pick(self, data: st.DataObject, *, kept: bool = False) -> Walker | None:
-        some = [walker for walker in self.walkers + self.lingering if walker.kept == kept]
+    def pick(self, data: st.DataObject, *, kept: bool = False) -> Runner | None:
+        some = [runner for runner in self.runners + self.lingering if runner.kept == kept]
         return data.draw(st.sampled_from(some)) if some else None
 
     @rule(data=st.data())
     def callback_acks(self, data: st.DataObject) -> None:
         """The current record is acked and its handler ends; the holder goes on unless it was stopped."""
-        walker = self.pick(data)
-        if walker is None or (not walker.began and walker.stopped):
+        runner = self.pick(data)
+        if runner is None or (not runner.began and runner.stopped):
             return
-        if walker.withdrawn:
-            self.release(walker, LeaseOutcome.NACKED)  # the ack is late
+        if runner.withdrawn:
+            self.release(runner, LeaseOutcome.NACKED)  # the ack is late
             return
-        self.acked.add(walker.offsets[walker.acked])
-        walker.acked += 1
-        walker.began = False
-        if walker.acked == len(walker.offsets):
-            self.release(walker, LeaseOutcome.FINISHED)
+        self.acked.add(runner.offsets[runner.acked])
+        runner.acked += 1
+        runner.began = False
+        if runner.acked == len(runner.offsets):
+            self.release(runner, LeaseOutcome.FINISHED)
 
     @rule(data=st.data())
     def callback_begins(self, data: st.DataObject) -> None:
-        walker = self.pick(data)
-        if walker is not None and not walker.stopped and not walker.began:
-            walker.began, walker.started = True, self.now
+        runner = self.pick(data)
+        if runner is not None and not runner.stopped and not runner.began:
+            runner.began, runner.started = True, self.now
 
     @rule(
         data=st.data(),
-        verdict=st.sampled_from([LeaseOutcome.NACKED, LeaseOutcome.KEPT]),
+        outcome=st.sampled_from([LeaseOutcome.NACKED, LeaseOutcome.KEPT]),
         delay=st.sampled_from([None, 3.0]),
     )
-    def handler_ends(self, data: st.DataObject, verdict: LeaseOutcome, delay: float | None) -> None:
-        walker = self.pick(data)
-        if walker is not None and walker.began:
-            self.release(walker, verdict, delay)
+    def handler_ends(self, data: st.DataObject, outcome: LeaseOutcome, delay: float | None) -> None:
+        runner = self.pick(data)
+        if runner is not None and runner.began:
+            self.release(runner, outcome, delay)
 
     @rule(data=st.data())
     def lease_runner_stops(self, data: st.DataObject) -> None:
-        walker = self.pick(data)
-        if walker is not None and walker.stopped and not walker.began:
-            self.release(walker, LeaseOutcome.UNTOUCHED)
+        runner = self.pick(data)
+        if runner is not None and runner.stopped and not runner.began:
+            self.release(runner, LeaseOutcome.UNTOUCHED)
 
-    def release(self, walker: Walker, verdict: LeaseOutcome, delay: float | None = None) -> None:
-        release = LeaseReport(walker.lease, walker.acked, verdict, delay)
-        lingered = walker in self.lingering
-        if verdict is LeaseOutcome.KEPT and not walker.withdrawn:
-            walker.kept = True
+    def release(self, runner: Runner, outcome: LeaseOutcome, delay: float | None = None) -> None:
+        release = LeaseReport(runner.lease, runner.acked, outcome, delay)
+        lingered = runner in self.lingering
+        if outcome is LeaseOutcome.KEPT and not runner.withdrawn:
+            runner.kept = True
         else:
-            (self.lingering if lingered else self.walkers).remove(walker)
+            (self.lingering if lingered else self.runners).remove(runner)
         if lingered:
-            self.do(Ended([walker.lease.key] if walker.lease.key is not None else []))
+            self.do(Ended([runner.lease.key] if runner.lease.key is not None else []))
         self.do(LeasesReported([release]))
 
     @rule(data=st.data(), acked=st.booleans())
     def verdict_later(self, data: st.DataObject, acked: bool) -> None:
-        walker = self.pick(data, kept=True)
-        if walker is None:
+        runner = self.pick(data, kept=True)
+        if runner is None:
             return
-        self.walkers.remove(walker)
-        if walker.withdrawn:
-            self.do(Settled([Settlement(walker.lease, walker.acked, acked)]))
+        self.runners.remove(runner)
+        if runner.withdrawn:
+            self.do(Settled([Settlement(runner.lease, runner.acked, acked)]))
             return
         if acked:
-            self.acked.add(walker.offsets[walker.acked])
-        self.do(Settled([Settlement(walker.lease, walker.acked, acked)]))
+            self.acked.add(runner.offsets[runner.acked])
+        self.do(Settled([Settlement(runner.lease, runner.acked, acked)]))
 
     @rule(data=st.data(), seconds=st.sampled_from([1.0, 30.0]), kept=st.booleans())
     def extend(self, data: st.DataObject, seconds: float, kept: bool) -> None:
-        walker = self.pick(data, kept=kept)
-        if walker is not None and (walker.began or kept):
-            self.do(Extended(walker.lease, walker.acked, seconds))
+        runner = self.pick(data, kept=kept)
+        if runner is not None and (runner.began or kept):
+            self.do(Extended(runner.lease, runner.acked, seconds))
 
     # Time and commits
 
@@ -358,12 +358,12 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         self.now += seconds
         self.do_progress()
         self.do(Tick())
-        self.walkers = [walker for walker in self.walkers if not (walker.kept and walker.withdrawn)]
+        self.runners = [runner for runner in self.runners if not (runner.kept and runner.withdrawn)]
 
     def do_progress(self) -> None:
-        for walker in self.walkers:
-            if walker.began and not walker.kept:
-                self.do(Progressed([Progress(walker.lease, walker.acked, walker.started)]))
+        for runner in self.runners:
+            if runner.began and not runner.kept:
+                self.do(Progressed([Progress(runner.lease, runner.acked, runner.started)]))
 
     @precondition(lambda self: self.unanswered)
     @rule(accepted=st.sampled_from([True, True, False]))
@@ -385,14 +385,14 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     # Ownership. The thread that says so isn't walking any more: whoever closes has taken over before.
 
-    def end_walk(self) -> None:
+    def end_inline_lease(self) -> None:
         if self.inline is not None:
             self.end_inline(current=True)
 
     @precondition(lambda self: self.partition.open)
     @rule(accepted=st.booleans())
     def revoke(self, accepted: bool) -> None:
-        self.end_walk()
+        self.end_inline_lease()
         if self.unanswered:
             self.settle_commit(accepted)
         self.do(Revoked())
@@ -407,11 +407,11 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
     @precondition(lambda self: not self.partition.open)
     @rule()
     def come_back_anew(self) -> None:
-        running = [walker for walker in self.walkers if not walker.kept]
+        running = [runner for runner in self.runners if not runner.kept]
         self.do(Lost())
-        assert all(walker.withdrawn for walker in self.walkers)
+        assert all(runner.withdrawn for runner in self.runners)
         self.lingering += running
-        self.walkers = []
+        self.runners = []
         self.replace()
 
     def replace(self) -> None:
@@ -421,7 +421,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        self.walkers, self.lingering, self.inline = [], [], None
+        self.runners, self.lingering, self.inline = [], [], None
         self.replace()
 
     @invariant()
@@ -432,27 +432,27 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """However it came to this: handlers that ack finish everything."""
-        self.end_walk()
+        self.end_inline_lease()
         if not self.partition.open:
             self.do(Lost())
-            self.walkers, self.lingering = [], []
+            self.runners, self.lingering = [], []
             self.replace()
-        for walker in self.walkers + self.lingering:
-            if not walker.kept and walker.withdrawn:
-                self.release(walker, LeaseOutcome.NACKED)
+        for runner in self.runners + self.lingering:
+            if not runner.kept and runner.withdrawn:
+                self.release(runner, LeaseOutcome.NACKED)
         for _ in range(len(self.log) * 4 + 20):
             self.now += 30
             self.do(Tick())
             while self.unanswered:
                 self.settle_commit(accepted=True)
-            self.walkers = [w for w in self.walkers if not (w.kept and w.withdrawn)]
+            self.runners = [w for w in self.runners if not (w.kept and w.withdrawn)]
             self.fetch_all()
             self.do(ReadUpTo(self.next, self.retry_read))
             self.do(Demand(100, 100))
-            for walker in [w for w in self.walkers if not w.kept]:
-                self.acked.update(walker.offsets[walker.acked :])
-                walker.acked = len(walker.offsets)
-                self.release(walker, LeaseOutcome.FINISHED)
+            for runner in [w for w in self.runners if not w.kept]:
+                self.acked.update(runner.offsets[runner.acked :])
+                runner.acked = len(runner.offsets)
+                self.release(runner, LeaseOutcome.FINISHED)
             self.partition.check()
         assert self.acked >= {o for o, _ in self.log}, "lost"
         assert self.stored.offset == self.next, "a lag although all is acked"

@@ -45,7 +45,7 @@ KILLERS = Plan(
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_only_the_messages_that_kill_are_buried(seed: int) -> None:
+def test_only_the_messages_that_kill_are_dead_lettered(seed: int) -> None:
     world = run(seed, KILLERS, steps=1500)
     there = {record.offset() for record in world.main}
     assert world.dead.keys() == KILLERS.killers & there

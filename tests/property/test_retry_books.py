@@ -22,7 +22,7 @@ class RetryBooksMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.books = FinishedRuns(0)
+        self.finished_runs = FinishedRuns(0)
         self.log: list[int] = []
         self.next = 0
         self.read_to = 0
@@ -38,14 +38,14 @@ class RetryBooksMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 8), back=st.sampled_from([0, 0, 3]))
     def receive(self, count: int, back: int) -> None:
         for offset in [o for o in self.log if o >= self.read_to - back][:count]:
-            news = self.books.receive(offset)
+            news = self.finished_runs.receive(offset)
             assert news == (offset >= self.read_to and offset not in self.finished)
             self.read_to = max(self.read_to, offset + 1)
 
     @precondition(lambda self: self.read_to == (self.log[-1] + 1 if self.log else 0))
     @rule()
     def pass_the_last_marker(self) -> None:
-        self.books.advance(self.next)
+        self.finished_runs.advance(self.next)
         self.read_to = self.next
 
     def unfinished(self) -> list[int]:
@@ -55,51 +55,54 @@ class RetryBooksMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         some = data.draw(st.lists(st.sampled_from(self.unfinished()), min_size=1, unique=True, max_size=6))
-        foreseen = self.books.after(some)
+        foreseen = self.finished_runs.after(some)
         for offset in some:
-            self.books.finish(offset)
+            self.finished_runs.finish(offset)
         self.finished.update(some)
-        assert (foreseen.committable, foreseen.runs) == (self.books.committable, self.books.runs)
-        assert foreseen.fresh == self.books.fresh
+        assert (foreseen.committable, foreseen.runs) == (
+            self.finished_runs.committable,
+            self.finished_runs.runs,
+        )
+        assert foreseen.fresh == self.finished_runs.fresh
         with pytest.raises(InvariantViolated):
-            self.books.finish(some[0])
+            self.finished_runs.finish(some[0])
 
     @rule()
     def write_a_checkpoint(self) -> None:
-        self.told = self.books.runs
-        self.books.tell(self.told)
-        assert not self.books.fresh
+        self.told = self.finished_runs.runs
+        self.finished_runs.tell(self.told)
+        assert not self.finished_runs.fresh
 
     @rule()
     def crash(self) -> None:
-        position = self.books.committable
-        said = AckMap(7, tuple(self.books.fresh))
+        position = self.finished_runs.committable
+        said = AckMap(7, tuple(self.finished_runs.fresh))
         found = ack_map.decode(ack_map.encode(said, position), position)
         assert found is not None
-        self.books = FinishedRuns(position, united(found.runs, self.told, position), self.told)
+        self.finished_runs = FinishedRuns(position, united(found.runs, self.told, position), self.told)
         self.read_to = position
 
     @invariant()
     def map_and_checkpoint_tell_all_and_nothing_else(self) -> None:
-        runs = [*self.books.fresh, *self.told]
+        runs = [*self.finished_runs.fresh, *self.told]
         told = {offset for start, end in runs for offset in range(start, end)}
-        above = {offset for offset in self.log if offset >= self.books.committable}
+        above = {offset for offset in self.log if offset >= self.finished_runs.committable}
         assert told & above == self.finished & above
 
     @invariant()
     def agrees_with_the_model(self) -> None:
-        self.books.check()
+        self.finished_runs.check()
         unfinished = self.unfinished()
-        above = [o for o in self.log if o >= self.books.committable]
-        assert all(self.books.finished(o) == (o in self.finished) for o in above)
-        assert all(o in self.finished for o in self.log if o < self.books.committable)
+        above = [o for o in self.log if o >= self.finished_runs.committable]
+        assert all(self.finished_runs.finished(o) == (o in self.finished) for o in above)
+        assert all(o in self.finished for o in self.log if o < self.finished_runs.committable)
         if unfinished:
-            assert self.books.committable == unfinished[0]
-        assert self.books.lowest(5) == unfinished[:5]
+            assert self.finished_runs.committable == unfinished[0]
+        assert self.finished_runs.lowest(5) == unfinished[:5]
 
     @invariant()
     def a_run_holds_something_finished_and_so_does_each_gap(self) -> None:
-        edges = [self.books.committable, *(edge for run in self.books.runs for edge in run)]
+        edges = [self.finished_runs.committable, *(edge for run in self.finished_runs.runs for edge in run)]
         for at, (low, high) in enumerate(pairwise(edges)):
             inside = [o for o in self.log if low <= o < high]
             assert any((o in self.finished) == bool(at % 2) for o in inside) or high > self.read_to
@@ -110,13 +113,13 @@ TestRetryBooks.settings = settings(max_examples=150, stateful_step_count=30, dea
 
 
 def test_a_marker_behind_each_record_costs_no_run() -> None:
-    books = FinishedRuns(0)
+    finished_runs = FinishedRuns(0)
     for offset in range(0, 3000, 3):
-        books.receive(offset)
-    assert books.run_count == 0
+        finished_runs.receive(offset)
+    assert finished_runs.run_count == 0
     for offset in range(3, 3000, 3):
-        books.finish(offset)
-    assert books.run_count == 1
+        finished_runs.finish(offset)
+    assert finished_runs.run_count == 1
 
 
 def test_a_record_that_was_never_read_cannot_be_finished() -> None:

@@ -116,7 +116,7 @@ def run(shell: Shell, rounds: int, backlog: int = 5) -> int:
 def test_one_failing_key_holds_up_nobody_and_fills_nothing() -> None:
     shell = Shell(Backoff(1, 10))
     largest, published = run(shell, 600), 600 * BATCH
-    half = shell.partition.half
+    half = shell.partition.retry_partition
     assert shell.bad > 50
     assert shell.others > 0.99 * (published - published // 5)
     assert largest < 3 * BATCH
@@ -124,7 +124,7 @@ def test_one_failing_key_holds_up_nobody_and_fills_nothing() -> None:
     assert shell.most_runs < (ack_map.CAPACITY - ack_map.NOTED) // 4
     assert half.retries.bodies.size < 200 * (100 + RECORD_OVERHEAD)
     shell.partition.offsets.check()
-    half.retries.books.check()
+    half.retries.finished_runs.check()
 
 
 def test_what_finishes_among_many_that_wait_outgrows_no_map_and_moves_nobody(
@@ -135,12 +135,12 @@ def test_what_finishes_among_many_that_wait_outgrows_no_map_and_moves_nobody(
     shell = Shell(Backoff(0.5, 0.5), frozenset([b"k7", b"k51"]))
     rounds = 1200
     largest = run(shell, rounds)
-    half = shell.partition.half
-    books = half.retries.books
-    assert shell.most_runs < 250 < books.run_count, "the metadata doesn't tell them all"
+    half = shell.partition.retry_partition
+    finished_runs = half.retries.finished_runs
+    assert shell.most_runs < 250 < finished_runs.run_count, "the metadata doesn't tell them all"
     assert 2 <= shell.checkpoints < 0.1 * rounds
     assert shell.moved <= shell.bad
     assert shell.bad > 0.9 * rounds  # the bad key is tried as often as ever
     assert shell.redelivered > 1.5 * rounds
     assert largest < 3 * BATCH
-    books.check()
+    finished_runs.check()

@@ -136,7 +136,7 @@ def key_freed_when_stored(patch: Patch) -> None:
     def stored(self: Moves) -> Iterable[Move]:
         moves = real(self)
         for move in moves:
-            move.landed = True
+            move.read_back = True
         return moves
 
     patch.setattr(Moves, "stored", stored)
@@ -227,7 +227,7 @@ def forgotten_once_only(patch: Patch) -> None:
     patch.setattr(StartedNotes, "older", property(lambda self: False))
 
 
-def buried_without_a_checkpoint(patch: Patch) -> None:
+def dead_lettered_without_a_checkpoint(patch: Patch) -> None:
     """A dead letter may be newer than the last checkpoint."""
     patch.setattr(commits, "any", lambda some: False, raising=False)
 
@@ -286,7 +286,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Plan, bool]] = [
     (older_records_count, FORGOTTEN, False),
     (originals_count, FORGOTTEN, False),
     (forgotten_once_only, FORGOTTEN, False),
-    (buried_without_a_checkpoint, FORGOTTEN, False),
+    (dead_lettered_without_a_checkpoint, FORGOTTEN, False),
     (started_unnoted, KILLER, False),
     (several_trials, KILLER, False),
     (culprit_forgotten, KILLER, False),
@@ -355,7 +355,7 @@ def begun(partition: Partition, limit: int) -> list[Lease]:
 
 
 def backlog_overtakes(patch: Patch) -> None:
-    """The head of a key was with its handler when its owner died; its backlog had been moved."""
+    """The head of a key was with its callback when its owner died; its backlog had been moved."""
     partition = taken_over([parked(0, 5, b"a")], ordered=True)
     assert begun(partition, 9) == []
     partition.handle(Fetched([FakeBody(1, 3, b"a")]), 1.0)

@@ -211,7 +211,7 @@ class World:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sets(st.integers(0, 19), max_size=3), st.data())
-def test_only_the_killers_are_buried(killers: set[int], data: st.DataObject) -> None:
+def test_only_the_killers_are_dead_lettered(killers: set[int], data: st.DataObject) -> None:
     """However the lives go: the killers go to the dead letters, and nobody else."""
     world = World(10, killers, 2)
     for _ in range(12 * (len(killers) + 1)):
@@ -326,7 +326,7 @@ def test_one_trial_at_a_time_over_two_partitions() -> None:
     assert second.note((), 0) == Notes(((3, 5),), 3)
     second.close()
     first.check()
-    assert turn.holder is None
+    assert turn.owner is None
 
 
 def test_trials_of_one_log_go_in_a_row_and_then_it_is_a_neighbours_turn() -> None:
@@ -355,7 +355,7 @@ def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool
     turn = TrialLock()
 
     def holds() -> bool:
-        return turn.holder is each
+        return turn.owner is each
 
     each = CrashSuspects(turn, Notes(((3, 4),)), twice(10))
     lease = lease_of(3)
@@ -382,12 +382,12 @@ def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool
 
 def test_a_revoke_takes_back_what_no_callback_has_seen() -> None:
     each = CrashSuspects(TrialLock(), Notes(((3, 4),)), twice(10))
-    benched, unnoted, sent = lease_of(3), lease_of(4), lease_of(5)
+    waiting_suspects, unnoted, sent = lease_of(3), lease_of(4), lease_of(5)
     each.admit(sent, [5])
     each.note((), 0)
     each.admit(unnoted, [4])
-    each.admit(benched, [3])
-    assert set(each.unstarted()) == {benched, unnoted, sent}
+    each.admit(waiting_suspects, [3])
+    assert set(each.unstarted()) == {waiting_suspects, unnoted, sent}
     assert each.answered(accepted=True) == []
     assert notes.offsets(each.note((), 0)) == [3]
 

@@ -48,8 +48,8 @@ class TwoLogs:
             end=len(self.retry),
             nonce=nonce,
             checkpoint=None if found is None else found.checkpoint,
-            told=() if told is None else told.retry.runs,
-            main_told=() if told is None else told.main.runs,
+            in_checkpoint=() if told is None else told.retry.runs,
+            main_in_checkpoint=() if told is None else told.main.runs,
         )
 
     def runs_of(self, commit: CommitBoth) -> tuple[list[Run], list[Run]]:

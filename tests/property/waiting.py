@@ -11,7 +11,7 @@ from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.effects import Durable, Effect, Undone, Unstored
 from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, LeaseOutcome, LeaseReport, LeasesReported
 from kafka_pubsub.core.records import Record
-from tests.property.lease_runners import Walker as Handler
+from tests.property.lease_runners import Runner as Handler
 from tests.property.test_partition import PartitionMachine
 
 __all__ = ["Handler", "PromptMachine", "Waiter", "WaitingMachine", "tell"]
@@ -74,50 +74,50 @@ class WaitingMachine(PartitionMachine):
     @rule(data=st.data(), kept=st.booleans(), crossing=st.booleans())
     def callback_asks(self, data: st.DataObject, kept: bool, crossing: bool) -> None:
         """`crossing`: the handler doesn't know yet that its lease is over."""
-        walker = self.pick(data, kept=kept)
-        if walker is None or walker in self.asked or (walker.withdrawn and not crossing):
+        runner = self.pick(data, kept=kept)
+        if runner is None or runner in self.asked or (runner.withdrawn and not crossing):
             return
-        if not kept and not walker.began:
+        if not kept and not runner.began:
             return
-        record = walker.lease.records[walker.acked]
-        assert record.offset() == walker.offsets[walker.acked]
-        if not self.ask(walker.lease, record):
-            assert walker.withdrawn or walker in self.lingering, "an ack in time is called late"
+        record = runner.lease.records[runner.acked]
+        assert record.offset() == runner.offsets[runner.acked]
+        if not self.ask(runner.lease, record):
+            assert runner.withdrawn or runner in self.lingering, "an ack in time is called late"
             assert record.offset() not in self.acked
             return
         self.acked.add(record.offset())
         if kept:
-            self.walkers.remove(walker)
+            self.runners.remove(runner)
         else:
-            self.asked.add(walker)
+            self.asked.add(runner)
 
-    def release(self, walker: Handler, verdict: LeaseOutcome, delay: float | None = None) -> None:
-        if walker in self.asked and walker.began:
-            self.asked.discard(walker)  # the callback's end and the ack crossed: neither knows of the other
-            self.walkers.remove(walker)
-            self.do(LeasesReported([LeaseReport(walker.lease, walker.acked, verdict, delay)]))
+    def release(self, runner: Handler, outcome: LeaseOutcome, delay: float | None = None) -> None:
+        if runner in self.asked and runner.began:
+            self.asked.discard(runner)  # the callback's end and the ack crossed: neither knows of the other
+            self.runners.remove(runner)
+            self.do(LeasesReported([LeaseReport(runner.lease, runner.acked, outcome, delay)]))
             return
-        super().release(walker, verdict, delay)
+        super().release(runner, outcome, delay)
 
     @rule(data=st.data())
     def callback_acks(self, data: st.DataObject) -> None:
-        walker = self.pick(data)
-        if walker is None or (not walker.began and walker.stopped):
+        runner = self.pick(data)
+        if runner is None or (not runner.began and runner.stopped):
             return
-        if walker in self.asked:
-            self.asked.discard(walker)
-            walker.withdrawn = False  # its ack came in time
-        self.end_record(walker)
+        if runner in self.asked:
+            self.asked.discard(runner)
+            runner.withdrawn = False  # its ack came in time
+        self.end_record(runner)
 
-    def end_record(self, walker: Handler) -> None:
-        if walker.withdrawn:
-            self.release(walker, LeaseOutcome.NACKED)
+    def end_record(self, runner: Handler) -> None:
+        if runner.withdrawn:
+            self.release(runner, LeaseOutcome.NACKED)
             return
-        self.acked.add(walker.offsets[walker.acked])
-        walker.acked += 1
-        walker.began = False
-        if walker.acked == len(walker.offsets):
-            self.release(walker, LeaseOutcome.FINISHED)
+        self.acked.add(runner.offsets[runner.acked])
+        runner.acked += 1
+        runner.began = False
+        if runner.acked == len(runner.offsets):
+            self.release(runner, LeaseOutcome.FINISHED)
 
     @precondition(lambda self: self.inline)
     @rule(late=st.booleans())
@@ -144,7 +144,7 @@ class WaitingMachine(PartitionMachine):
         self.inline_step(LeaseOutcome.KEPT, None, None)
         assert self.ask(walk.left[-1].lease, record)
         self.acked.add(record.offset())
-        self.walkers.pop()
+        self.runners.pop()
 
     def end_inline(self, current: bool, *, began: bool = True) -> None:
         super().end_inline(current, began=began)
@@ -183,10 +183,10 @@ class WaitingMachine(PartitionMachine):
         assert all(waiter.told for waiter in self.waiters), "the partition is gone, and somebody waits"
 
     def teardown(self) -> None:
-        for walker in [walker for walker in self.walkers if walker in self.asked]:
-            self.asked.discard(walker)
-            walker.withdrawn = False
-            self.end_record(walker)
+        for runner in [runner for runner in self.runners if runner in self.asked]:
+            self.asked.discard(runner)
+            runner.withdrawn = False
+            self.end_record(runner)
         super().teardown()
         assert all(waiter.told for waiter in self.waiters), "somebody waits for ever"
 

@@ -20,7 +20,7 @@ __all__ = ["ANSWER_MUTATIONS"]
 Patch = pytest.MonkeyPatch
 
 
-def told_at_the_ack(patch: Patch) -> None:
+def reported_at_the_ack(patch: Patch) -> None:
     """Who waits is told as soon as his ack is in the books."""
     real = Durability._take
 
@@ -32,7 +32,7 @@ def told_at_the_ack(patch: Patch) -> None:
     patch.setattr(Durability, "_take", take)
 
 
-def told_before_the_answer(patch: Patch) -> None:
+def reported_before_the_answer(patch: Patch) -> None:
     """Who waits is told when a commit with his ack is sent."""
 
     def made(self: Durability) -> None:
@@ -43,7 +43,7 @@ def told_before_the_answer(patch: Patch) -> None:
     patch.setattr(Durability, "_made", made)
 
 
-def told_of_what_was_refused(patch: Patch) -> None:
+def reported_of_what_was_refused(patch: Patch) -> None:
     """A refused commit counts as an answer."""
     real = Durability._answered
     patch.setattr(Durability, "_answered", lambda self, accepted: real(self, True))
@@ -86,11 +86,11 @@ def doubt_taken_for_loss(patch: Patch) -> None:
     patch.setattr(Durability, "_tell", tell)
 
 
-def nobody_told_of_a_loss(patch: Patch) -> None:
+def nobody_reported_of_a_loss(patch: Patch) -> None:
     """Who waits when a partition is lost isn't told."""
 
     def lost(self: Durability) -> None:
-        for each in (self._walked, self._booked, self._sent, self._doubtful):
+        for each in (self._ended_inline, self._booked, self._sent, self._doubtful):
             each.clear()
 
     patch.setattr(Durability, "lost", lost)
@@ -112,12 +112,12 @@ def key_freed_by_the_ack(patch: Patch) -> None:
 
 #: Each with the kinds of worlds that must show it: without a retry topic, with one.
 ANSWER_MUTATIONS: Mapping[Callable[[Patch], None], Sequence[bool]] = {
-    told_at_the_ack: (False,),
-    told_before_the_answer: (False, True),
-    told_of_what_was_refused: (False, True),
+    reported_at_the_ack: (False,),
+    reported_before_the_answer: (False, True),
+    reported_of_what_was_refused: (False, True),
     refused_acks_forgotten: (False,),
     old_id_counts: (False,),
     doubt_taken_for_loss: (False,),
-    nobody_told_of_a_loss: (False, True),
+    nobody_reported_of_a_loss: (False, True),
     key_freed_by_the_ack: (False,),
 }

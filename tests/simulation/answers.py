@@ -97,7 +97,7 @@ class Answers:
         if self._broken is not None:
             raise self._broken
 
-    def check_told(self, process: str) -> None:
+    def check_reported(self, process: str) -> None:
         """A process has ended in good order: nobody waits there any more."""
         left = sorted(place for name, place in self._open.values() if name == process)
         promise(not left, f"silence: nobody at {process} was told of {left}")

@@ -13,8 +13,8 @@ from tests.checkpoint_rules import (
     trimmed_before_the_answer,
     trimmed_past_the_checkpoint,
 )
-from tests.simulation import foci
-from tests.simulation.plan import Focus
+from tests.simulation import variants
+from tests.simulation.plan import PlanVariant
 from tests.simulation.retry import SteppedRelocating
 
 __all__ = ["CHECKPOINT_MUTATIONS"]
@@ -54,11 +54,11 @@ def checkpoint_beside_its_transaction(patch: Patch) -> None:
 
 
 #: Which plans show each of them within a few dozen seeds.
-CHECKPOINT_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
-    no_checkpoints: foci.crowded,
-    checkpoint_unread: foci.crowded,
-    checkpoint_is_all: foci.crowded,
-    trimmed_past_the_checkpoint: foci.crowded,
-    trimmed_before_the_answer: foci.crowded,
-    checkpoint_beside_its_transaction: foci.crowded,
+CHECKPOINT_MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
+    no_checkpoints: variants.crowded,
+    checkpoint_unread: variants.crowded,
+    checkpoint_is_all: variants.crowded,
+    trimmed_past_the_checkpoint: variants.crowded,
+    trimmed_before_the_answer: variants.crowded,
+    checkpoint_beside_its_transaction: variants.crowded,
 }

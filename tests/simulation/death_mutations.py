@@ -13,8 +13,8 @@ from kafka_pubsub.core.retry.moves import Move
 from kafka_pubsub.core.retry.next_move import NextMoves
 from kafka_pubsub.core.retry.outage import Outage
 from kafka_pubsub.core.retry.record import RetryInfo, Why
-from tests.simulation import foci
-from tests.simulation.plan import Focus
+from tests.simulation import variants
+from tests.simulation.plan import PlanVariant
 
 __all__ = ["DEATH_MUTATIONS"]
 
@@ -77,7 +77,7 @@ def culprit_forgotten(patch: Patch) -> None:
     patch.setattr(CrashSuspects, "__init__", init)
 
 
-def burial_untold(patch: Patch) -> None:
+def dead_letter_unreported(patch: Patch) -> None:
     """The log isn't told that a message's attempts are used up before its dead letter is written."""
     real = NextMoves._used_up
 
@@ -96,13 +96,13 @@ def bad_messages_are_an_outage(patch: Patch) -> None:
 
 
 #: Which plans show each of them within a few dozen seeds.
-DEATH_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
-    attempts_lost: foci.failing,
-    attempts_forgotten_in_a_crash: foci.killing,
-    started_unnoted: foci.killing,
-    ends_uncounted: foci.killing,
-    several_trials: foci.killing,
-    culprit_forgotten: foci.killing,
-    burial_untold: foci.unburied,
-    bad_messages_are_an_outage: foci.bad,
+DEATH_MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
+    attempts_lost: variants.failing,
+    attempts_forgotten_in_a_crash: variants.killing,
+    started_unnoted: variants.killing,
+    ends_uncounted: variants.killing,
+    several_trials: variants.killing,
+    culprit_forgotten: variants.killing,
+    dead_letter_unreported: variants.unburied,
+    bad_messages_are_an_outage: variants.bad,
 }

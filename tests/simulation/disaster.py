@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.simulation.plan import Focus, Plan
+from tests.simulation.plan import Plan, PlanVariant
 
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedWorld
@@ -34,7 +34,7 @@ class Disaster:
     share: float
     befall: Callable[[SimulatedWorld], None]
     #: Rules that are needed because of it, and the plans without which each is missed.
-    mutations: Mapping[Callable[[pytest.MonkeyPatch], None], Focus] = field(default_factory=dict)
+    mutations: Mapping[Callable[[pytest.MonkeyPatch], None], PlanVariant] = field(default_factory=dict)
 
     def drawn(self, plan: Plan, seed: int) -> Plan:
         """The plan of that seed, with this disaster or without."""

@@ -14,6 +14,7 @@ import pytest
 
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.client.subscribe.inbox import Inbox
+from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions
 from kafka_pubsub.client.workers.inline_runner import InlineLeaseRunner
 from kafka_pubsub.client.workers.lease_runner import LeaseRunner, Reports
 from kafka_pubsub.core.commit.commits import Commits
@@ -68,16 +69,13 @@ def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaseReports, "settled", settled)
 
 
-def whoever_wrote_last(patch: pytest.MonkeyPatch) -> None:
+def last_written_counts(patch: pytest.MonkeyPatch) -> None:
     """A resting partition goes on though somebody else has committed since."""
 
-    def returns(
-        self: Coordinator, number: int, committed: Committed, beside: Committed | None = None
-    ) -> int | None:
-        partition = self.resting.get(number)
-        return None if partition is None else partition.offsets.position
+    def returns(self: OwnedPartitions, number: int, committed: Committed, beside: Committed) -> bool:
+        return number in self.resting
 
-    patch.setattr(Coordinator, "returns", returns)
+    patch.setattr(OwnedPartitions, "_returns", returns)
 
 
 def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -87,7 +85,7 @@ def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
         self.revoke(numbers, now)
 
     patch.setattr(Coordinator, "lose", lose)
-    whoever_wrote_last(patch)
+    last_written_counts(patch)
 
 
 def verdicts_uncounted(patch: pytest.MonkeyPatch) -> None:
@@ -164,7 +162,7 @@ def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
 def no_last_word(patch: pytest.MonkeyPatch) -> None:
     """A partition goes without a last commit."""
     patch.setattr(RetryPartition, "last_word", lambda self, now, closing: None)
-    patch.setattr(Coordinator, "returns", lambda self, number, committed, beside: None)
+    patch.setattr(OwnedPartitions, "_returns", lambda self, number, committed, beside: False)
 
 
 # Order and holders (I1)
@@ -303,7 +301,7 @@ def rest_put_back_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def current_unsaid(patch: pytest.MonkeyPatch) -> None:
-    """A take-over gives back the record that is with its handler, as if it hadn't begun."""
+    """A take-over gives back the record that is with its callback, as if it hadn't begun."""
     _passed_as(patch, lambda passed: passed._replace(current=False))
 
 
@@ -317,7 +315,7 @@ def kept_without_limit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InlineLeaseRunner, "__init__", init)
 
 
-def busy_key_walked(patch: pytest.MonkeyPatch) -> None:
+def busy_key_run(patch: pytest.MonkeyPatch) -> None:
     """The fetcher takes records of keys that wait, or are with somebody."""
     patch.setattr(inline_lease, "apart", lambda records, *busy: (records, []))
     patch.setattr(Partition, "check", lambda self: None)
@@ -364,24 +362,24 @@ def crossing_ack_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaseRunner, "acked_later", lambda self, message: None)
 
 
-def withdrawal_untold(patch: pytest.MonkeyPatch) -> None:
+def withdrawal_unreported(patch: pytest.MonkeyPatch) -> None:
     """Holders don't hear that their lease is over."""
-    real = Coordinator._effects
+    real = Coordinator._carry_out
 
-    def effects(self: Coordinator, number: int, given: Sequence[Effect], now: float) -> None:
+    def carry_out(self: Coordinator, number: int, given: Sequence[Effect], now: float) -> None:
         real(self, number, [effect for effect in given if not isinstance(effect, Withdraw)], now)
 
-    patch.setattr(Coordinator, "_effects", effects)
+    patch.setattr(Coordinator, "_carry_out", carry_out)
 
 
 def stored_map_ignored(patch: pytest.MonkeyPatch) -> None:
     """A new owner doesn't read the map beside the position."""
-    real = Coordinator._start
+    real = OwnedPartitions._start
 
-    def start(self: Coordinator, number: int, stored: CommitBoth, begin: object) -> int:
+    def start(self: OwnedPartitions, number: int, stored: CommitBoth, begin: object) -> int:
         return real(self, number, stored, begin._replace(known=()))  # type: ignore[attr-defined]
 
-    patch.setattr(Coordinator, "_start", start)
+    patch.setattr(OwnedPartitions, "_start", start)
 
 
 MUTATIONS: Mapping[str, Mutation] = {

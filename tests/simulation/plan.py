@@ -25,7 +25,7 @@ from kafka_pubsub.core.settings import Rules
 from kafka_pubsub.memory import groups
 from tests.simulation.retry_plan import RetryPlan
 
-__all__ = ["Focus", "Plan", "scaled"]
+__all__ = ["Plan", "PlanVariant", "scaled"]
 
 #: How often each step of a healthy life is taken, beside each other.
 LIFE = {"publish": 4.0, "fetcher": 14.0, "runner": 16.0, "callback": 40.0, "time": 8.0}
@@ -197,7 +197,7 @@ class Plan:
 
 
 #: Makes of a drawn plan one in which something happens more often.
-Focus = Callable[[Plan], Plan]
+PlanVariant = Callable[[Plan], Plan]
 
 
 @contextmanager

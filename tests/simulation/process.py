@@ -128,7 +128,7 @@ class SimulatedRunner(StreamRunner):
         self.owner.tries = 0
         positions = super().assigned(partitions)
         for place in partitions:
-            if place.partition in self.coordinator.owned:
+            if place.partition in self.coordinator.partitions.owned:
                 ownership = self.owner.ownership(place.partition)
                 self.owner.say(f"has {place} from {positions.get(place)}: {ownership!r}")
         return positions
@@ -137,7 +137,7 @@ class SimulatedRunner(StreamRunner):
         numbers = [place.partition for place in partitions]
         self.owner.say(f"gives up {numbers}")
         heard = self.owner.valid()  # else it was removed already, and nothing that it says counts
-        for number in self.owner.coordinator.owned.keys() & numbers if heard else ():
+        for number in self.owner.coordinator.partitions.owned.keys() & numbers if heard else ():
             self._leaving[number] = set(self.owner.ownership(number).reported)
         try:
             super().revoked(partitions)
@@ -387,8 +387,7 @@ class Process:
 
     def ownership(self, number: int) -> Ownership:
         """The ledger's page of a partition that is here now."""
-        partition = self.coordinator.owned.get(number) or self.coordinator.resting[number]
-        return self.ledger.owns(self.name, number, partition.epoch)
+        return self.ledger.owns(self.name, number, self.coordinator.partitions.epoch_of(number))
 
     def ownership_of(self, lease: Lease) -> Ownership:
         """The page that a lease belongs to."""
@@ -396,7 +395,7 @@ class Process:
 
     def ownerships(self) -> list[Ownership]:
         """All pages that are open."""
-        return [self.ownership(number) for number in (*self.coordinator.owned, *self.coordinator.resting)]
+        return [self.ownership(partition.number) for partition in self.coordinator.partitions.all()]
 
     def check(self) -> None:
         """Everything that can be said at any time, now and then: it costs more than a sweep."""
@@ -404,13 +403,14 @@ class Process:
         self._sweeps += 1
         if self._sweeps % (12 if self.calm else 4):
             return
-        coordinator.check()
-        active = sum(len(partition.leases.active) for partition in coordinator._all())
+        partitions = coordinator.partitions
+        partitions.check()
+        active = sum(len(partition.leases.active) for partition in partitions.all())
         promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
-        halves = [partition.half for partition in coordinator._all()]
-        begun = active - sum(half.benched for half in halves)
+        halves = [partition.retry_partition for partition in partitions.all()]
+        begun = active - sum(half.waiting_suspects for half in halves)
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
-        promise(coordinator.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
+        promise(partitions.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
         stale = coordinator.counts.stale + len(self.engine.inbox._stale)
         promise(stale >= self.worker_pool.late, f"I4: {self.worker_pool.late} late verdicts, {stale} counted")
 
@@ -437,7 +437,7 @@ class Process:
 
     def begins(self, lease: Lease, message: Message, together: Sequence[int]) -> None:
         """A handler gets a message."""
-        partition = self.coordinator.owned.get(lease.partition)
+        partition = self.coordinator.partitions.owned.get(lease.partition)
         now_owned = partition is not None and partition.open and partition.epoch == lease.epoch
         promise(now_owned, f"{self.name} begins {lease!r}, which was taken from it")
         halves = sum(place.partition == lease.partition for place in self.reader._held)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from kafka_pubsub.client.retry.body_reader import BodyRequest, FoundBodies
 from kafka_pubsub.client.retry.dead_letter_writer import PATIENCE, Written, completed, further
-from kafka_pubsub.client.retry.retry_io import LANDING, RetryIO, dead_letter_id, transactional_id
+from kafka_pubsub.client.retry.retry_io import MOVE_WAIT, RetryIO, dead_letter_id, transactional_id
 from kafka_pubsub.client.retry.transaction_thread import (
     MoveRequest,
     MoveResult,
@@ -72,12 +72,12 @@ class SteppedRelocating(RetryIO):
         self._requests: deque[BodyRequest] = deque()
         self._writer: MemoryTransactions = backend.transactions(dead_letter_id(record.name, writer))
         self._unwritten: deque[MoveRequest] = deque()
-        self.letters.send = self._unwritten.append  # type: ignore[method-assign,assignment]
-        self.letters.complete = self._completed  # type: ignore[method-assign]
+        self.dead_letters.send = self._unwritten.append  # type: ignore[method-assign,assignment]
+        self.dead_letters.complete = self._completed  # type: ignore[method-assign]
         #: The dead letters that are written and the steps; since when they wait for the log's answer; whether their
         #: positions were asked for, and have come.
-        self._letters: MoveRequest | None = None
-        self._letter_steps: Steps | None = None
+        self._dead_letters: MoveRequest | None = None
+        self._dead_letter_steps: Steps | None = None
         self._since = 0.0
         self._written_all = self._asked = False
         self._whole: MoveRequest | None = None
@@ -96,7 +96,7 @@ class SteppedRelocating(RetryIO):
     @property
     def _writes(self) -> bool:
         """Whether a step would do anything about dead letters; while their topic doesn't answer, nothing does."""
-        if self._letters is None:
+        if self._dead_letters is None:
             return bool(self._unwritten)
         if self._asked:
             return self._whole is not None or self._waited
@@ -143,8 +143,10 @@ class SteppedRelocating(RetryIO):
             if refused and at not in refused:
                 self._together.append(move_request)
             else:
-                landing = MoveResult(move_request, outcome.ending, mine, refused.get(at, {}), outcome.reason)
-                self._landed(landing)
+                move_result = MoveResult(
+                    move_request, outcome.ending, mine, refused.get(at, {}), outcome.reason
+                )
+                self._move_answered(move_result)
         if self._together:
             self._take_off()
 
@@ -155,11 +157,11 @@ class SteppedRelocating(RetryIO):
 
     def _write(self) -> None:
         """One step of a transaction of dead letters."""
-        if self._letters is None:
-            self._letters = move_request = self._unwritten.popleft()
+        if self._dead_letters is None:
+            self._dead_letters = move_request = self._unwritten.popleft()
             self._written_all = self._asked = False
             self._whole = None
-            self._letter_steps = self._writer.steps(
+            self._dead_letter_steps = self._writer.steps(
                 move_request.records,
                 lambda _: None if self._whole is None else further(move_request, self._whole),
                 move_request.membership,
@@ -171,36 +173,36 @@ class SteppedRelocating(RetryIO):
                 self._give_up()
             else:
                 self._asked, self._since = True, self._world.now()
-                self._written(Written(self._letters, True))
+                self._written(Written(self._dead_letters, True))
             return
-        assert self._letter_steps is not None
+        assert self._dead_letter_steps is not None
         try:
-            self._written_all = next(self._letter_steps) is Step.OFFSETS or self._written_all
+            self._written_all = next(self._dead_letter_steps) is Step.OFFSETS or self._written_all
             self._since = self._world.now()
         except StopIteration as over:
-            self._end_of_letters(over.value)
+            self._end_of_dead_letters(over.value)
 
     def _give_up(self) -> None:
         """The log has answered nothing for long; the next transaction ends this one."""
-        assert self._letters is not None
-        move_request, self._letters = self._letters, None
+        assert self._dead_letters is not None
+        move_request, self._dead_letters = self._dead_letters, None
         self._writer._epoch = None
         self._written(Written(move_request, False, reason=DeadlineExceeded("injected: no answer")))
 
-    def _end_of_letters(self, outcome: Outcome) -> None:
-        move_request, self._letters = self._letters, None
+    def _end_of_dead_letters(self, outcome: Outcome) -> None:
+        move_request, self._dead_letters = self._dead_letters, None
         assert move_request is not None
         if self._whole is not None:
             if outcome.ending is Ending.UNKNOWN:
                 self._writer.fence(self._writer.transactional_id)
-            self._landed(
+            self._move_answered(
                 MoveResult(self._whole, outcome.ending, outcome.offsets, outcome.refused, outcome.reason)
             )
         elif not self._asked:
             self._written(Written(move_request, False, outcome.refused, outcome.reason))
 
     def _completed(self, rest: MoveRequest) -> bool:
-        move_request = self._letters
+        move_request = self._dead_letters
         if (
             move_request is None
             or not self._asked
@@ -228,7 +230,7 @@ class SteppedRelocating(RetryIO):
             except DeadlineExceeded:  # its transaction doesn't show yet
                 self._world.time_passes(0.5)
 
-    def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
+    def wait(self, numbers: Sequence[int], timeout: float = MOVE_WAIT) -> list[int]:
         while self.busy and any(self._up[number] for number in numbers):
             if self._world.chance(0.02):
                 return [number for number in numbers if self._up[number]]

@@ -37,9 +37,9 @@ from kafka_pubsub.model import Committed, Header, StoredRecord, TopicPartition
 from kafka_pubsub.schema import checkpoints
 from tests.simulation.ledger import Ledger, Log, Ownership, promise
 
-__all__ = ["GRAVES", "RETRY", "RetryLedger"]
+__all__ = ["DEAD", "RETRY", "RetryLedger"]
 
-RETRY, GRAVES = "orders.sub.billing.retry", "graves"
+RETRY, DEAD = "orders.sub.billing.retry", "dead"
 NOWHERE = Committed(0, "")
 
 
@@ -196,10 +196,12 @@ class RetryLedger(Ledger):
         #: Messages that no handler can take, and how.
         self.poison: list[dict[int, str]] = [{} for _ in range(partitions)]
         # Up to where the dead letters were read, and those beyond that were.
-        self._graves_read = 0
+        self._dead_read = 0
         self._graves_ahead: set[int] = set()
         #: Partitions of which nothing may begin before an operator has said where.
         self.cut: set[int] = set()
+        #: Partitions of which a log has ever lost its tail, and perhaps a checkpoint with it.
+        self.ever_cut: set[int] = set()
 
     def opens(self) -> None:
         """The topics are there."""
@@ -316,18 +318,18 @@ class RetryLedger(Ledger):
         return {at for name, offsets in log._open.items() if not decided.get(name) for at in offsets}
 
     def _read_graves(self) -> None:
-        graves = self._cluster.log(TopicPartition(GRAVES, 0))
-        undecided = self._undecided_in(graves)
-        for letter in graves._records[bisect_left(graves._offsets, self._graves_read) :]:
-            headers, offset = dict(letter.headers() or ()), letter.offset() or 0
+        dead = self._cluster.log(TopicPartition(DEAD, 0))
+        undecided = self._undecided_in(dead)
+        for record in dead._records[bisect_left(dead._offsets, self._dead_read) :]:
+            headers, offset = dict(record.headers() or ()), record.offset() or 0
             # One may lie behind a transaction of somebody else that is open still.
             if "ps-dead-offset" in headers and offset not in undecided and offset not in self._graves_ahead:
                 self._graves_ahead.add(offset)
-                self._buried(letter, headers)
-        self._graves_read = graves.stable_end
-        self._graves_ahead = {offset for offset in self._graves_ahead if offset >= self._graves_read}
+                self._take_dead_letter(record, headers)
+        self._dead_read = dead.stable_end
+        self._graves_ahead = {offset for offset in self._graves_ahead if offset >= self._dead_read}
 
-    def _buried(self, letter: StoredRecord, headers: dict[str, bytes | None]) -> None:
+    def _take_dead_letter(self, record: StoredRecord, headers: dict[str, bytes | None]) -> None:
         number, origin = int(headers["ps-dead-partition"] or b""), int(headers["ps-dead-offset"] or b"")
         what, beside = f"buried: {origin} of {number}", self.beside[number]
         promise(origin not in beside.dead, f"{what} twice")
@@ -336,8 +338,8 @@ class RetryLedger(Ledger):
         # One that is tried alone is blamed for a death that comes before its handler begins, too.
         failed = attempts - int(headers["ps-dead-crashes"] or b"")
         promise(beside.begun[origin] >= failed, f"{what} after {beside.begun[origin]} deliveries")
-        kept = [header for header in letter.headers() or () if not header[0].startswith("ps-dead-")]
-        whole = (letter.key(), letter.value()) == (
+        kept = [header for header in record.headers() or () if not header[0].startswith("ps-dead-")]
+        whole = (record.key(), record.value()) == (
             self.logs[number].keys[origin],
             self.bodies[number][origin][0],
         )
@@ -454,7 +456,10 @@ class RetryLedger(Ledger):
 
     def hides(self) -> bool:
         """Whether a transaction is open in the retry topic or among the dead letters."""
-        logs = [self._cluster.log(TopicPartition(GRAVES, 0)), *(beside.log for beside in self.beside)]
+        logs = [
+            self._cluster.log(TopicPartition(DEAD, 0)),
+            *(beside.log for beside in self.beside),
+        ]
         return any(log.stable_end < log.end for log in logs)
 
     def settled(self) -> bool:
@@ -481,13 +486,13 @@ class RetryLedger(Ledger):
 
     def check_rubbish(self, written: int) -> None:
         """What isn't a message is either with the dead letters or where it was."""
-        graves = self._cluster.log(TopicPartition(GRAVES, 0)).read(0, 1_000_000)
-        found = sum("ps-dead-offset" not in dict(letter.headers() or ()) for letter in graves)
+        dead = self._cluster.log(TopicPartition(DEAD, 0)).read(0, 1_000_000)
+        found = sum("ps-dead-offset" not in dict(record.headers() or ()) for record in dead)
         for number, beside in enumerate(self.beside):
             found += beside.rubbish(beside.stored[1], self.undecided(number))
         promise(found == written, f"lost: of {written} records that aren't messages {found} are left")
 
-    def check_only_poison_is_buried(self) -> None:
+    def check_only_poison_is_dead_lettered(self) -> None:
         """In a world whose only trouble they are, exactly they are dead."""
         for number, beside in enumerate(self.beside):
             innocent = beside.dead - self.poison[number].keys()

@@ -35,10 +35,10 @@ from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, CommitAnswers, Ending, LogEnd, Membership, Positions, TopicPartition
-from tests.simulation import foci
+from tests.simulation import variants
 from tests.simulation.checkpoint_mutations import CHECKPOINT_MUTATIONS
 from tests.simulation.death_mutations import DEATH_MUTATIONS
-from tests.simulation.plan import Focus
+from tests.simulation.plan import PlanVariant
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.retry_ledger import RETRY
 from tests.simulation.trouble import TOPIC
@@ -106,7 +106,7 @@ def writers_left_alone(patch: Patch) -> None:
     patch.setattr(PairedPartitions, "_fence_writers", lambda self, places, all_of_them: None)
 
 
-def id_untold(patch: Patch) -> None:
+def id_unreported(patch: Patch) -> None:
     """A relocation may come before the commit that tells who we are."""
     real = RetryPartition.send
 
@@ -210,7 +210,7 @@ def key_freed_when_stored(patch: Patch) -> None:
     def stored(self: Moves) -> Sequence[Move]:
         moves = list(real(self))
         for move in moves:
-            move.landed = True
+            move.read_back = True
         return moves
 
     patch.setattr(Moves, "stored", stored)
@@ -233,12 +233,14 @@ def two_in_flight(patch: Patch) -> None:
     def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
         yield from real(self, now, closing=closing)
         in_flight = self.commits.in_flight
-        if in_flight is not None and self.retries.moves.flying and self.commits.dirty:
+        if in_flight is not None and self.retries.moves.unanswered and self.commits.dirty:
             yield self.commits._both(self.commits._progress(()), clean=False)
 
     patch.setattr(RetryPartition, "send", send)
     patch.setattr(
-        Coordinator, "current", lambda self, commits: {n: c for n, c in commits.items() if n in self.owned}
+        Coordinator,
+        "current",
+        lambda self, commits: {n: c for n, c in commits.items() if n in self.partitions.owned},
     )
 
 
@@ -247,7 +249,7 @@ def relocation_beside_a_commit(patch: Patch) -> None:
     real = RetryPartition.send
 
     def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
-        beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.flying
+        beside = self.commits.in_flight is not None and self.announced and not self.retries.moves.unanswered
         if beside and (batch := self.retries.load(now, early=True)):
             yield self.commits.transaction(batch, now)
         else:
@@ -369,19 +371,21 @@ def unknown_is_stored(patch: Patch) -> None:
 
 
 def _unknown_is(patch: Patch, ending: Ending) -> None:
-    real = PairedPartitions.landed
+    real = PairedPartitions.move_answered
 
-    def landed(self: PairedPartitions, landing: MoveResult) -> None:
-        unknown = landing.ending is Ending.UNKNOWN
-        real(self, landing._replace(ending=ending) if unknown else landing)
+    def move_answered(self: PairedPartitions, move_result: MoveResult) -> None:
+        unknown = move_result.ending is Ending.UNKNOWN
+        real(self, move_result._replace(ending=ending) if unknown else move_result)
 
-    patch.setattr(PairedPartitions, "landed", landed)
+    patch.setattr(PairedPartitions, "move_answered", move_answered)
 
 
-def burial_holds_up_all(patch: Patch) -> None:
+def dead_letter_holds_up_all(patch: Patch) -> None:
     """Nothing of a partition moves while its dead letters are written."""
     real = RetryState.load
-    patch.setattr(RetryState, "load", lambda self, *a, **k: () if self.burials.out else real(self, *a, **k))
+    patch.setattr(
+        RetryState, "load", lambda self, *a, **k: () if self.dead_letters.out else real(self, *a, **k)
+    )
 
 
 def due_and_unticked(patch: Patch) -> None:
@@ -395,36 +399,36 @@ def _unchecked(patch: Patch) -> None:
 
 
 #: Which plans show each of them within a few dozen seeds.
-RETRY_MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
-    half_is_enough: foci.beside,
-    up_to_the_last_stable: foci.late,
-    main_at_once: foci.failing,
-    gone_with_its_original: foci.eaten,
-    writers_left_alone: foci.dying,
-    id_untold: foci.unannounced,
-    read_before: foci.reading,
-    not_read_past: foci.slow,
-    retries_on_credit: foci.stuck,
-    before_it_is_due: foci.patient,
-    waits_without_limit: foci.wrong_clocks,
-    parked_key_forgotten: foci.failing,
-    parked_key_taken: foci.failing,
-    key_freed_when_stored: foci.failing,
-    backlog_stays: foci.stuck,
-    two_in_flight: foci.failing,
-    relocation_beside_a_commit: foci.crossing,
-    given_up_is_answered: foci.late_commits,
-    commit_before_ack: foci.failing,
-    source_finished_at_once: foci.failing,
-    map_truncated: foci.failing,
-    retry_map_truncated: foci.parking,
-    plain_relocation: foci.dying,
-    fenced_by_ownership: foci.evicted,
-    nobody_fenced: foci.stalling,
-    unknown_is_aborted: foci.unknown,
-    unknown_is_stored: foci.unknown,
-    burial_holds_up_all: foci.silent,
-    due_and_unticked: foci.failing,
+RETRY_MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
+    half_is_enough: variants.beside,
+    up_to_the_last_stable: variants.late,
+    main_at_once: variants.failing,
+    gone_with_its_original: variants.eaten,
+    writers_left_alone: variants.dying,
+    id_unreported: variants.unannounced,
+    read_before: variants.reading,
+    not_read_past: variants.slow,
+    retries_on_credit: variants.stuck,
+    before_it_is_due: variants.patient,
+    waits_without_limit: variants.wrong_clocks,
+    parked_key_forgotten: variants.failing,
+    parked_key_taken: variants.failing,
+    key_freed_when_stored: variants.failing,
+    backlog_stays: variants.stuck,
+    two_in_flight: variants.failing,
+    relocation_beside_a_commit: variants.crossing,
+    given_up_is_answered: variants.late_commits,
+    commit_before_ack: variants.failing,
+    source_finished_at_once: variants.failing,
+    map_truncated: variants.failing,
+    retry_map_truncated: variants.parking,
+    plain_relocation: variants.dying,
+    fenced_by_ownership: variants.evicted,
+    nobody_fenced: variants.stalling,
+    unknown_is_aborted: variants.unknown,
+    unknown_is_stored: variants.unknown,
+    dead_letter_holds_up_all: variants.silent,
+    due_and_unticked: variants.failing,
     **CHECKPOINT_MUTATIONS,
     **DEATH_MUTATIONS,
 }

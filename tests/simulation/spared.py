@@ -24,31 +24,33 @@ class SparingCoordinator(Coordinator):
         ticked: set[int] = set()
         self._ticked = ticked
         super().tick(now, wall)
-        self._ticked = None
-        for number, partition in list(self.owned.items()):
-            if number not in ticked and number not in self._leaving:
+        self._ticked, partitions = None, self.partitions
+        for number, partition in list(partitions.owned.items()):
+            if number not in ticked and number not in partitions.leaving:
                 self._check(partition, now)
 
     def _check(self, partition: Partition, now: float) -> None:
-        wake, due = partition.wakeup_at(), partition.half.retries.parking.next_due()
+        wake, due = partition.wakeup_at(), partition.retry_partition.retries.parking.next_due()
         if due is not None and due <= now + ROUNDED and (wake is None or wake > now):
             return  # it goes together with what is due a moment later
-        if partition.half.retries.moves.due_at() is not None:
+        if partition.retry_partition.retries.moves.due_at() is not None:
             return  # a tick may send them before they are due, where a commit may be sent
         before = _answers(partition)
-        effects = partition.handle(Tick(partition.number in self.gate.paused, closing=self.closing), now)
+        effects = partition.handle(
+            Tick(partition.number in self.partitions.gate.paused, closing=self.closing), now
+        )
         after = _answers(partition)
         promise(not effects, f"{partition.number} was spared a tick that would have said {effects!r}")
         promise(before == after, f"{partition.number} was spared a tick that turns {before} into {after}")
 
-    def _do(self, number: int, event: Event, now: float) -> None:
+    def _handle(self, number: int, event: Event, now: float) -> None:
         if isinstance(event, Tick) and self._ticked is not None:
             self._ticked.add(number)
-        super()._do(number, event, now)
+        super()._handle(number, event, now)
 
 
 def _answers(partition: Partition) -> tuple[object, ...]:
     """What a sweep knows of a partition without asking it."""
-    half = partition.half
+    half = partition.retry_partition
     told = (partition.wakeup_at(), partition.deliverable, partition.commits.dirty, len(partition.queues))
-    return (*told, half.hurried, half.careful_at_all, half.benched)
+    return (*told, half.hurried, half.careful_at_all, half.waiting_suspects)

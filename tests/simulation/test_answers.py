@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation import foci
+from tests.simulation import variants
 from tests.simulation.answer_mutations import ANSWER_MUTATIONS
-from tests.simulation.missing import Mutation, in_both_worlds, must_be_missed
+from tests.simulation.mutation_check import Mutation, in_both_worlds, must_be_missed
 from tests.simulation.world import simulate
 
 
@@ -16,7 +16,7 @@ from tests.simulation.world import simulate
 def test_every_answer_is_right(retry: bool) -> None:
     told: Counter[str] = Counter()
     for seed in range(1000, 1020):
-        told.update(simulate(seed, retry=retry, focus=foci.asking).answers)
+        told.update(simulate(seed, retry=retry, variant=variants.asking).answers)
     assert told["durable"] > 200
     assert told["stale"] + told["unknown"] > 0, "no owner ever changed in between"
 
@@ -25,4 +25,4 @@ def test_every_answer_is_right(retry: bool) -> None:
 def test_each_rule_of_the_answers_is_needed(
     mutation: Mutation, retry: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    must_be_missed(mutation, monkeypatch, retry=retry, focus=foci.asking)
+    must_be_missed(mutation, monkeypatch, retry=retry, variant=variants.asking)

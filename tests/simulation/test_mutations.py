@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.simulation import foci
-from tests.simulation.missing import must_be_missed
+from tests.simulation import variants
+from tests.simulation.mutation_check import must_be_missed
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.plan import Focus
+from tests.simulation.plan import PlanVariant
 
 #: Plans that show what shows in few drawn ones: walks inline are short there, and rarely keep two messages.
-FOCI: Mapping[str, Focus] = {"kept_without_limit": foci.keeping}
+VARIANTS: Mapping[str, PlanVariant] = {"kept_without_limit": variants.keeping}
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_it_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    must_be_missed(MUTATIONS[name], monkeypatch, focus=FOCI.get(name))
+    must_be_missed(MUTATIONS[name], monkeypatch, variant=VARIANTS.get(name))
 
 
 def test_the_issues_own_are_among_them() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.ledger import Violation
-from tests.simulation.missing import Mutation, must_be_missed
+from tests.simulation.mutation_check import Mutation, must_be_missed
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.plan import Focus
+from tests.simulation.plan import PlanVariant
 from tests.simulation.retry_mutations import RETRY_MUTATIONS
 from tests.simulation.world import simulate
 
@@ -50,7 +50,7 @@ def test_every_promise_holds_in_every_seed(options: list[str], first: int, seeds
     assert int(last[1]) > 10 * seeds, "handlers hardly ever ran: the worlds are empty"
 
 
-def test_a_seed_tells_the_same_story_every_time() -> None:
+def test_a_seed_reports_the_same_story_every_time() -> None:
     first, second = command("--seed", "77", "--trace"), command("--seed", "77", "--trace")
     assert first.returncode == 0, first.stdout
     assert "begins" in first.stdout
@@ -85,36 +85,36 @@ def test_a_broken_promise_says_what_and_where(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "focus", [*dict.fromkeys(RETRY_MUTATIONS.values())], ids=lambda focus: str(focus.__name__)
+    "focus", [*dict.fromkeys(RETRY_MUTATIONS.values())], ids=lambda variant: str(variant.__name__)
 )
-def test_every_promise_holds_where_one_trouble_is_worst(focus: Focus) -> None:
+def test_every_promise_holds_where_one_trouble_is_worst(variant: PlanVariant) -> None:
     for seed in range(1000, 1010):
-        simulate(seed, retry=True, focus=focus)
+        simulate(seed, retry=True, variant=variant)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", RETRY_MUTATIONS, ids=lambda mutation: str(mutation.__name__))
 def test_each_rule_of_the_retry_topic_is_needed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
-    must_be_missed(mutation, monkeypatch, retry=True, focus=RETRY_MUTATIONS[mutation])
+    must_be_missed(mutation, monkeypatch, retry=True, variant=RETRY_MUTATIONS[mutation])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutation", "focus"),
     [
-        pytest.param(mutation, focus, id=str(mutation.__name__))
+        pytest.param(mutation, variant, id=str(mutation.__name__))
         for disaster in DISASTERS.values()
-        for mutation, focus in disaster.mutations.items()
+        for mutation, variant in disaster.mutations.items()
     ],
 )
 def test_each_rule_is_needed_because_of_disasters(
-    mutation: Mutation, focus: Focus, monkeypatch: pytest.MonkeyPatch
+    mutation: Mutation, variant: PlanVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    must_be_missed(mutation, monkeypatch, retry=True, focus=focus)
+    must_be_missed(mutation, monkeypatch, retry=True, variant=variant)
 
 
 @pytest.mark.parametrize("name", DISASTERS)
 def test_every_promise_holds_where_a_disaster_is_frequent(name: str) -> None:
     disaster = DISASTERS[name]
     for seed in range(1000, 1020):
-        simulate(seed, retry=True, focus=lambda plan: disaster.often(plan, 1.0))
+        simulate(seed, retry=True, variant=lambda plan: disaster.often(plan, 1.0))

@@ -18,7 +18,7 @@ from kafka_pubsub.model import TopicPartition
 from tests.simulation.growth import Growth
 from tests.simulation.plan import Plan
 from tests.simulation.process import SESSION, Died, Process
-from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
+from tests.simulation.retry_ledger import DEAD, RETRY, RetryLedger
 
 __all__ = ["GROUP", "TOPIC", "Troubles"]
 
@@ -205,14 +205,14 @@ class Troubles(Growth):
 
     def unwritable(self) -> None:
         """A topic takes no records for a while."""
-        topic = self.random.choice([RETRY, GRAVES])
+        topic = self.random.choice([RETRY, DEAD])
         self._unwritable[topic] = self.now() + self.between(0.5, 20.0)
         self.say(f"{topic} takes nothing until {self._unwritable[topic] - 1000:.3f}")
 
     def refuses(self, topic: str) -> PubSubError | None:
         """Why a record can't be written now."""
         retry = self.plan.retry
-        if self.shut and topic == GRAVES and not self._silence:
+        if self.shut and topic == DEAD and not self._silence:
             return BrokerUnavailable(f"injected: {topic} takes nothing")
         if self.calm:
             return None

@@ -68,7 +68,7 @@ class Stage(Protocol):
 class Hand:
     """One holder, with the callback that walks it or the user who kept its message."""
 
-    holder: LeaseRunner
+    lease_runner: LeaseRunner
     #: False while it waits for a worker.
     working: bool = False
     #: Messages with the callback; empty between two of them.
@@ -94,7 +94,7 @@ class Hand:
 
     @property
     def lease(self) -> Lease:
-        return self.holder.lease
+        return self.lease_runner.lease
 
     def __repr__(self) -> str:
         return f"{self.lease!r}"
@@ -141,29 +141,29 @@ class ScriptedWorkers:
         self._aside = aside
         if aside is not None:
             waiting = [hand for hand in self.hands if not hand.working and not hand.kept]
-            aside.extend(hand.holder for hand in waiting)
+            aside.extend(hand.lease_runner for hand in waiting)
             self.hands = [hand for hand in self.hands if hand not in waiting]
 
     def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
-        self.hands += [Hand(holder) for holder in lease_runners]
+        self.hands += [Hand(lease_runner) for lease_runner in lease_runners]
 
     def lend(self, lent: bool) -> None:
         self._lent = lent
 
-    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
-        self._adopted.add(holder)
+    def adopt(self, lease_runner: LeaseRunner, thread: threading.Thread) -> None:
+        self._adopted.add(lease_runner)
         for hand in self.hands:
-            if hand.holder is holder:
+            if hand.lease_runner is lease_runner:
                 hand.inline = False
 
     def _call(self, message: Message) -> None:
         """A callback on the fetcher; all of it, from its begin to its end."""
         self._stage.alive()
         self.sort()
-        holder = message._sink
-        assert isinstance(holder, LeaseRunner)
-        inline = holder not in self._adopted
-        hand = Hand(holder, working=True, messages=[message], inline=inline, fetched=True)
+        lease_runner = message._sink
+        assert isinstance(lease_runner, LeaseRunner)
+        inline = lease_runner not in self._adopted
+        hand = Hand(lease_runner, working=True, messages=[message], inline=inline, fetched=True)
         try:
             self.hands.append(hand)
             self._check_alone(hand)
@@ -192,7 +192,7 @@ class ScriptedWorkers:
                 sink = hand.messages[0]._sink
                 assert isinstance(sink, LeaseRunner)
                 if sink.detached:
-                    hand.holder, hand.inline, hand.kept = sink, False, True
+                    hand.lease_runner, hand.inline, hand.kept = sink, False, True
                     hand.mute = not self._stage.calm and self._stage.chance(0.3)
 
     def _working(self) -> int:
@@ -211,11 +211,11 @@ class ScriptedWorkers:
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             kind = BatchLeaseRunner if self._mode == "batch" else LeaseRunner
-            lease.holder = holder = kind(lease, self._reports)
+            lease.lease_runner = lease_runner = kind(lease, self._reports)
             if self._aside is not None:
-                self._aside.append(holder)
+                self._aside.append(lease_runner)
                 continue
-            hand = Hand(holder)
+            hand = Hand(lease_runner)
             self.hands.append(hand)
             if self._mode == "mailbox":
                 self.wanted = max(0, self.wanted - 1)
@@ -223,8 +223,10 @@ class ScriptedWorkers:
                 self._begin(hand)
                 self._leave(hand)
 
-    def walking(self) -> Iterable[LeaseRunner]:
-        return [hand.holder for hand in self.hands if hand.working and not hand.kept and not hand.inline]
+    def running(self) -> Iterable[LeaseRunner]:
+        return [
+            hand.lease_runner for hand in self.hands if hand.working and not hand.kept and not hand.inline
+        ]
 
     def close(self, timeout: float | None) -> bool:
         return not any(hand.working and not hand.kept for hand in self.hands)
@@ -233,7 +235,7 @@ class ScriptedWorkers:
 
     def movable(self) -> list[Hand]:
         """Those that can do something now."""
-        self.hands = [hand for hand in self.hands if not (hand.mute and hand.holder.withdrawn)]
+        self.hands = [hand for hand in self.hands if not (hand.mute and hand.lease_runner.withdrawn)]
         free = self._stage.plan.workers - self._working()
         now, calm = self._stage.now(), self._stage.calm
         found = []
@@ -258,19 +260,19 @@ class ScriptedWorkers:
             self._speak_up(hand)
         elif not hand.messages:
             self._begin(hand)
-        elif isinstance(hand.holder, BatchLeaseRunner):
-            self._end_batch(hand, hand.holder)
+        elif isinstance(hand.lease_runner, BatchLeaseRunner):
+            self._end_batch(hand, hand.lease_runner)
         else:
             self._end(hand)
 
     # Beginning
 
     def _begin(self, hand: Hand) -> None:
-        holder = hand.holder
-        if isinstance(holder, BatchLeaseRunner):
-            hand.messages = holder.begin_run()
+        lease_runner = hand.lease_runner
+        if isinstance(lease_runner, BatchLeaseRunner):
+            hand.messages = lease_runner.begin_run()
         else:
-            message = holder.begin()
+            message = lease_runner.begin()
             hand.messages = [] if message is None else [message]
         if not hand.messages:
             self._begin_nothing(hand)
@@ -281,11 +283,11 @@ class ScriptedWorkers:
         self._choose(hand)
 
     def _begin_nothing(self, hand: Hand) -> None:
-        done = hand.holder.done
-        if isinstance(hand.holder, BatchLeaseRunner):
-            self._report(hand, hand.holder.end_run())
+        done = hand.lease_runner.done
+        if isinstance(hand.lease_runner, BatchLeaseRunner):
+            self._report(hand, hand.lease_runner.end_run())
         else:
-            hand.holder.let_go()
+            hand.lease_runner.let_go()
             self._report(hand, LeaseReport(hand.lease, done, LeaseOutcome.UNTOUCHED))
 
     def _choose(self, hand: Hand) -> None:
@@ -314,7 +316,7 @@ class ScriptedWorkers:
             if other is hand or not other.messages or other.lease.partition != hand.lease.partition:
                 continue
             running = not other.kept
-            leased = not other.holder.withdrawn and other.lease.epoch == hand.lease.epoch
+            leased = not other.lease_runner.withdrawn and other.lease.epoch == hand.lease.epoch
             if key is not None and self._key(other) == key:
                 promise(not running and not leased, f"I1: {hand!r} begins beside {other!r}")
             if leased:
@@ -323,7 +325,7 @@ class ScriptedWorkers:
 
     def _key(self, hand: Hand) -> bytes | None:
         """What it holds: an inline lease has no key, its callback has."""
-        if not isinstance(hand.holder, InlineLeaseRunner):
+        if not isinstance(hand.lease_runner, InlineLeaseRunner):
             return hand.lease.key
         return hand.messages[0].key if self._stage.plan.rules.ordered else None
 
@@ -331,9 +333,9 @@ class ScriptedWorkers:
 
     def ack(self, hand: Hand, message: Message) -> None:
         """The user acks."""
-        if message._state != PENDING or hand.holder.withdrawn:
+        if message._state != PENDING or hand.lease_runner.withdrawn:
             self.late += 1
-        elif not isinstance(hand.holder, BatchLeaseRunner) or hand.kept:
+        elif not isinstance(hand.lease_runner, BatchLeaseRunner) or hand.kept:
             self._stage.acked(hand.lease, [message.offset])
         if self._stage.chance(self._stage.plan.asks):
             answer = self._stage.ask(hand.lease, message)
@@ -344,17 +346,17 @@ class ScriptedWorkers:
 
     def nack(self, hand: Hand, message: Message, delay: float | None) -> None:
         """The user nacks."""
-        self.late += message._state != PENDING or hand.holder.withdrawn
+        self.late += message._state != PENDING or hand.lease_runner.withdrawn
         message.nack(delay)
 
     def _extend(self, hand: Hand, message: Message) -> None:
-        self.late += message._state != PENDING or hand.holder.withdrawn
+        self.late += message._state != PENDING or hand.lease_runner.withdrawn
         message.extend(self._stage.between(0.5, 30.0))
 
     # Ending
 
     def _end(self, hand: Hand) -> None:
-        if hand.conduct == "ack_crosses" and not hand.holder.withdrawn and not self._stage.calm:
+        if hand.conduct == "ack_crosses" and not hand.lease_runner.withdrawn and not self._stage.calm:
             self._cross(hand, hand.messages[0])
             return
         self._verdict(hand)
@@ -362,7 +364,7 @@ class ScriptedWorkers:
 
     def _verdict(self, hand: Hand) -> None:
         """What the callback says last."""
-        holder, message, conduct = hand.holder, hand.messages[0], hand.conduct
+        lease_runner, message, conduct = hand.lease_runner, hand.messages[0], hand.conduct
         if self._stage.calm and not message._state and hand.poisoned is None:
             conduct = "ack"
         if hand.fetched:
@@ -375,37 +377,37 @@ class ScriptedWorkers:
         elif conduct == "nack_later":
             self.nack(hand, message, self._stage.between(0.0, 5.0))
         elif conduct == "extend_to_nothing":
-            self.late += message._state != PENDING or holder.withdrawn
+            self.late += message._state != PENDING or lease_runner.withdrawn
             message.extend(0)
         elif conduct in ("raise", "ack_and_raise"):
-            holder.raised(message, RuntimeError("the handler's own"))
+            lease_runner.raised(message, RuntimeError("the handler's own"))
 
     def _cross(self, hand: Hand, message: Message) -> None:
         """An ack on another thread, while the callback returns: reported twice, in either order."""
-        holder = hand.holder
+        lease_runner = hand.lease_runner
         if self._stage.chance(0.5):
-            holder.detached = True
+            lease_runner.detached = True
             self.ack(hand, message)
-            self._report(hand, holder.left(message))
+            self._report(hand, lease_runner.left(message))
             return
         self._stage.acked(hand.lease, [message.offset])
         message._state = ACKED
-        self._report(hand, holder.left(message))
-        holder.acked_later(message)
+        self._report(hand, lease_runner.left(message))
+        lease_runner.acked_later(message)
 
     def _leave(self, hand: Hand) -> None:
         """The callback has returned."""
-        holder, message = hand.holder, hand.messages[0]
+        lease_runner, message = hand.lease_runner, hand.messages[0]
         if message._state != ACKED:
-            self._report(hand, holder.left(message))
+            self._report(hand, lease_runner.left(message))
             return
-        holder.done += 1
+        lease_runner.done += 1
         hand.messages = []
-        if holder.done == len(hand.lease.records):
-            holder.let_go()
-            self._report(hand, LeaseReport(hand.lease, holder.done, LeaseOutcome.FINISHED))
+        if lease_runner.done == len(hand.lease.records):
+            lease_runner.let_go()
+            self._report(hand, LeaseReport(hand.lease, lease_runner.done, LeaseOutcome.FINISHED))
 
-    def _end_batch(self, hand: Hand, holder: BatchLeaseRunner) -> None:
+    def _end_batch(self, hand: Hand, lease_runner: BatchLeaseRunner) -> None:
         stage, messages = self._stage, hand.messages
         conduct = "ack" if stage.calm and hand.poisoned is None else hand.conduct
         raised = conduct in ("raise", "ack_and_raise")
@@ -422,16 +424,16 @@ class ScriptedWorkers:
             for message in messages[:last]:
                 self.ack(hand, message)
             self.nack(hand, messages[last], None)
-        release = holder.end_run(ValueError("no") if raised else None)
-        if not holder.withdrawn or release.done:
+        release = lease_runner.end_run(ValueError("no") if raised else None)
+        if not lease_runner.withdrawn or release.done:
             stage.acked(hand.lease, [record.offset() for record in hand.lease.records[: release.done]])
-        hand.messages = [messages[release.done]] if release.verdict is LeaseOutcome.KEPT else []
+        hand.messages = [messages[release.done]] if release.outcome is LeaseOutcome.KEPT else []
         self._report(hand, release)
 
     def _speak_up(self, hand: Hand) -> None:
         """The user says something about a message whose callback returned long ago."""
         message, what = hand.messages[0], self._stage.choose_conduct()
-        if hand.holder.withdrawn and (self._stage.calm or self._stage.chance(0.5)):
+        if hand.lease_runner.withdrawn and (self._stage.calm or self._stage.chance(0.5)):
             self.hands.remove(hand)
         elif hand.poisoned is not None:
             self.nack(hand, message, None)
@@ -448,8 +450,8 @@ class ScriptedWorkers:
             self.hands.remove(hand)
 
     def _report(self, hand: Hand, release: LeaseReport) -> None:
-        self._stage.say(f"releases {hand!r}: {release.done} acked, {release.verdict.name}")
-        if release.verdict is LeaseOutcome.KEPT:
+        self._stage.say(f"releases {hand!r}: {release.done} acked, {release.outcome.name}")
+        if release.outcome is LeaseOutcome.KEPT:
             hand.kept, hand.mute = True, not self._stage.calm and self._stage.chance(0.3)
         else:
             hand.messages = []

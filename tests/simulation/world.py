@@ -24,9 +24,9 @@ from kafka_pubsub.model import TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.ledger import promise
-from tests.simulation.plan import Focus, Plan, scaled
+from tests.simulation.plan import Plan, PlanVariant, scaled
 from tests.simulation.process import SESSION, Process
-from tests.simulation.retry_ledger import GRAVES, RETRY, RetryLedger
+from tests.simulation.retry_ledger import DEAD, RETRY, RetryLedger
 from tests.simulation.retry_plan import ATTEMPTS
 from tests.simulation.trouble import GROUP, TOPIC, Troubles
 from tests.simulation.worker_pool import Hand
@@ -65,14 +65,14 @@ class SimulatedWorld(Troubles):
         tell: Callable[[str], None] | None,
         *,
         retry: bool = False,
-        focus: Focus | None = None,
+        variant: PlanVariant | None = None,
     ) -> None:
         super().__init__()
         self.random = Random(seed)
         drawn = Plan.draw(self.random, retry=retry).with_more(Random(~seed))
         for disaster in DISASTERS.values() if retry else ():
             drawn = disaster.drawn(drawn, seed)
-        self.plan = plan = drawn if focus is None else focus(drawn)
+        self.plan = plan = drawn if variant is None else variant(drawn)
         self.calm = False
         self._tell = tell
         self.clock = VirtualClock(1000.0)
@@ -132,12 +132,12 @@ class SimulatedWorld(Troubles):
     def _beside(self, record: SubscriptionRecord) -> SubscriptionRecord:
         """The subscription with a retry topic, and perhaps dead letters."""
         info = self.backend.admin.create_topic(RETRY, self.plan.partitions, None, {})
-        self.backend.admin.create_topic(GRAVES, 1, None, {})
+        self.backend.admin.create_topic(DEAD, 1, None, {})
         retry = RetryTopic(
             name=RETRY, topic_id=info.topic_id, positions=dict.fromkeys(range(self.plan.partitions), 0)
         )
         policy = self.plan.rules.policy
-        dead = DeadLetterPolicy(topic=GRAVES) if policy.max_attempts else None
+        dead = DeadLetterPolicy(topic=DEAD) if policy.max_attempts else None
         options = record.options.model_copy(update={"dead_letter": dead})
         return record.model_copy(update={"retry_topic": retry, "options": options})
 
@@ -327,7 +327,7 @@ class SimulatedWorld(Troubles):
         self.answers.check_end(self.ledger.never_again)
         self.ledger.check_rubbish(self.rubbish_written)
         if self.plan.retry.killers_only:
-            self.ledger.check_only_poison_is_buried()
+            self.ledger.check_only_poison_is_dead_lettered()
 
     def _finish_all(self, how: str, *, wholly: bool = False) -> None:
         """Rounds until all is settled; `wholly`: and seen to be, up to the logs' ends."""
@@ -394,7 +394,11 @@ class SimulatedWorld(Troubles):
         return moved
 
     def _moves(self, process: Process, hand: Hand) -> bool:
-        if process.dead or hand not in process.worker_pool.hands or (hand.kept and hand.holder.withdrawn):
+        if (
+            process.dead
+            or hand not in process.worker_pool.hands
+            or (hand.kept and hand.lease_runner.withdrawn)
+        ):
             return False
         return hand.poisoned is None or hand.until <= self.now()
 
@@ -406,10 +410,13 @@ class SimulatedWorld(Troubles):
 
     def _close(self) -> None:
         for process in list(self.processes):
-            promise(not process.coordinator._lingering, f"{process.name} waits for handlers that have ended")
+            promise(
+                not process.coordinator.partitions.lingering,
+                f"{process.name} waits for handlers that have ended",
+            )
             process.leave()
             process.finish()
-            self.answers.check_told(process.name)
+            self.answers.check_reported(process.name)
         self.clock.advance(SESSION + 1)  # those who crashed are members until now
         promise(not self.backend.admin.group_members(GROUP), "members stay in the group when all have left")
         lag = self._lag()
@@ -434,13 +441,13 @@ def simulate(
     tell: Callable[[str], None] | None = None,
     *,
     retry: bool = False,
-    focus: Focus | None = None,
+    variant: PlanVariant | None = None,
 ) -> Story:
     """Tells one seed's story; raises what it broke. `focus` changes the plan: more of what somebody looks for."""
     logger = logging.getLogger("kafka_pubsub")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)  # what fails on purpose needs no lines
-    world = SimulatedWorld(seed, tell, retry=retry, focus=focus)
+    world = SimulatedWorld(seed, tell, retry=retry, variant=variant)
     try:
         with scaled(world.plan):
             world.live()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, SchemaError
 from spark.connection import Connection
+from spark.job import Context
 from spark.remote_cluster import _RemoteCluster, client_settings
 from spark.remote_files import _LocalFile
 from tests.spark.needs import need_spark
@@ -77,3 +79,22 @@ def test_an_error_of_the_server_s_process_is_one_of_ours_again() -> None:
     assert isinstance(found, SchemaError)
     assert found.message == '"x" has another type: begin anew'
     assert error_in("Job aborted: kafka_pubsub isn't there") is None
+
+
+def test_a_copy_of_a_context_for_the_server_reports_to_its_log_and_has_no_settings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The function of a batch carries it to a server that may have neither the command line nor its passwords."""
+    context = Context(
+        "sessions", Connection("kafka:9092", {}), lambda _: None, "sc://server", {"a": "b"}, 9100
+    )
+    copy = pickle.loads(pickle.dumps(context))
+    copy.note("batch 1")
+    assert (copy.name, copy.connection, copy.master, copy.conf, copy.metrics_port) == (
+        "sessions",
+        context.connection,
+        None,
+        {},
+        None,
+    )
+    assert capsys.readouterr().err == "batch 1\n"

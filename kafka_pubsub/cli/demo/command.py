@@ -114,7 +114,7 @@ class _Kafka(NamedTuple):
 
 @contextmanager
 def _kafka(session: Session) -> Iterator[_Kafka]:
-    """The Kafka to talk to, started for the demo if there is none."""
+    """Yields the Kafka of the demo; starts one if there is none."""
     address = session.address()
     if address is not None:
         yield _Kafka(address, ours=False)
@@ -151,7 +151,7 @@ def _console() -> Console:
 
 
 def _tell_outcome(session: Session, run: Run, total_seconds: float) -> bool:
-    """Writes the summary; whether every promise was kept."""
+    """Writes the summary; returns whether every promise was kept."""
     picture = run.ledger.picture()
     lost = sum(run.ledger.lost().values())
     kept = not picture.violations and not lost

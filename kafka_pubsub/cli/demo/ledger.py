@@ -1,10 +1,10 @@
-"""Judges the order of what the handlers see.
+"""Judges the order of the events that the callbacks get.
 
 Theory: for each key the ledger knows the next event that may come. A delivery of anything else is a violation:
 an event too far ahead (a gap, an overtaking), one beside another of its key, or, after a nack, any event but the
 nacked one. An event that comes again after its ack is a repeat: at least once allows it, so it is counted apart.
-Rules: handlers call `begin` first and `ack` or `nack` last, each before the message's own verb, since the
-message may be in another thread's hands the moment after. The ledger holds one lock and calls nothing out.
+Rules: callbacks call `begin` first and `ack` or `nack` last, each before the message's own method, since another
+thread may get the message at once. The ledger holds one lock and calls no other object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 __all__ = ["Comeback", "Ledger", "Picture"]
 
-# Shown on the screen and in the summary; the count tells how many there were.
+# Shown on the screen and in the summary; the count says how many there were.
 COMEBACKS_KEPT = 4
 VIOLATIONS_KEPT = 5
 
@@ -77,13 +77,13 @@ class Ledger:
     _violations: int = 0
 
     def published(self, key: str) -> None:
-        """The broker has one more event of this key."""
+        """Counts one more event of this key that the broker has stored."""
         with self._lock:
             self._published += 1
             self._keys.setdefault(key, _Key()).published += 1
 
     def begin(self, key: str, sequence: int, attempt: int) -> bool:
-        """A handler got this event; False: it was acked before, so it must not be judged again."""
+        """Records that a callback got this event; False: it was acked before and isn't judged again."""
         with self._lock:
             state = self._keys.setdefault(key, _Key())
             if attempt > 1:
@@ -103,7 +103,7 @@ class Ledger:
             return True
 
     def ack(self, key: str, sequence: int) -> None:
-        """The handler is about to ack it."""
+        """Records that the callback is about to ack the event."""
         with self._lock:
             state = self._keys[key]
             state.handling = False
@@ -111,7 +111,7 @@ class Ledger:
             self._finished += 1
 
     def nack(self, key: str) -> None:
-        """The handler is about to nack it."""
+        """Records that the callback is about to nack the event."""
         with self._lock:
             state = self._keys[key]
             state.handling = False
@@ -119,12 +119,12 @@ class Ledger:
             self._nacks += 1
 
     def lost(self) -> Mapping[str, int]:
-        """Keys with events that were published and never finished, and how many."""
+        """Returns the keys with events that were published and never finished, and how many."""
         with self._lock:
             return {key: s.published - s.next for key, s in self._keys.items() if s.published > s.next}
 
     def picture(self) -> Picture:
-        """A consistent view for the screen."""
+        """Returns a consistent view for the screen."""
         with self._lock:
             keys = self._keys.items()
             return Picture(

@@ -1,4 +1,4 @@
-"""Publishes the events from several threads, consumes them with several workers, and notes both in the ledger.
+"""Publishes the events from several threads, consumes them with several workers, and records both in the ledger.
 
 Rules
 1. One thread publishes all events of a user, so that a key has an order of publishing.
@@ -38,7 +38,7 @@ LEAST_RATE = 1_000
 # What a small machine publishes one by one without becoming the bottleneck of its own demo.
 TOP_RATE = 5_000
 PUBLISHERS = 4
-# A handler's pretended work, in seconds, from and to: that of a row written to a database.
+# The simulated work of a callback, in seconds, from and to: that of a row written to a database.
 WORK_S = (0.0005, 0.006)
 # Redeliveries long enough to see as blocked keys, and short enough not to wait for at the end.
 BACKOFF_S = (0.15, 0.6)
@@ -50,7 +50,7 @@ SETTLE_S = 0.3
 
 @dataclass(frozen=True)
 class Plan:
-    """What the demo is to do."""
+    """The size and the pace of the demo."""
 
     messages: int = 20_000
     keys: int = 200
@@ -130,7 +130,7 @@ class Run:
             thread.start()
 
     def finished(self) -> bool:
-        """Whether everything was handled; to be asked again and again. Raises what makes it impossible."""
+        """Returns whether every event was acked; raises the error that makes that impossible."""
         picture = self.ledger.picture()
         if self._failure is not None:
             raise self._failure
@@ -148,7 +148,7 @@ class Run:
         return False
 
     def settle(self) -> None:
-        """Waits for what must not come any more, and ends the stream in order."""
+        """Waits for deliveries that must not come, and closes the stream."""
         time.sleep(SETTLE_S)
         if self._stream is not None:
             self._stream.close(timeout=10)
@@ -172,7 +172,7 @@ class Run:
             self._failure = error
 
     def _count(self, pending: deque[tuple[str, Future[str]]], *, wait: bool) -> None:
-        """Notes in the ledger what the broker has stored; raises the error of a failed publish."""
+        """Records in the ledger the events that the broker has stored; raises the error of a failed publish."""
         while pending and (wait or pending[0][1].done()):
             key, future = pending.popleft()
             future.result(timeout=STUCK_S)
@@ -203,6 +203,6 @@ class Run:
                 self._stream.result(timeout=10)
         if self.disposable:
             return
-        # What can't be deleted any more (the broker is gone) must not hide why.
+        # A failed deletion (the broker is gone) must not hide the error of the run.
         with contextlib.suppress(PubSubError):
             self._resources.close()

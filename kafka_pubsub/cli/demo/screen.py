@@ -54,7 +54,7 @@ class Rates:
         self._first: tuple[float, int, int] | None = None
 
     def add(self, now: float, picture: Picture) -> tuple[float, float]:
-        """Published and finished per second."""
+        """Adds a picture; returns the events published and finished per second."""
         sample = (now, picture.published, picture.finished)
         self._first = self._first or sample
         self._samples.append(sample)
@@ -69,7 +69,7 @@ class Rates:
 def draw(
     picture: Picture, plan: Plan, rates: tuple[float, float], where: str, *, unicode: bool = True
 ) -> RenderableType:
-    """One frame."""
+    """Returns one frame."""
     parts: list[RenderableType] = [
         Text.assemble(("Ordered Pub/Sub on Apache Kafka", "bold"), ("  " + where, "dim")),
         "",
@@ -167,7 +167,7 @@ def _tell(comeback: Comeback) -> str:
 
 
 class LiveScreen:
-    """A terminal: one frame, redrawn in place."""
+    """A screen that redraws one frame in place, on a terminal."""
 
     def __init__(self, console: Console, plan: Plan, where: str) -> None:
         self._plan = plan
@@ -190,7 +190,7 @@ class LiveScreen:
 
 
 class PlainLines:
-    """No terminal: a line a second."""
+    """A screen that writes a line a second, without a terminal."""
 
     def __init__(self, console: Console, plan: Plan) -> None:
         self._console = console
@@ -225,7 +225,7 @@ class NoScreen:
     """Shows nothing (`--json`)."""
 
     def show(self, picture: Picture) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def __enter__(self) -> NoScreen:
         return self

@@ -37,24 +37,24 @@ class Event(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its ordering key."""
+        """Returns the ordering key of the event."""
         return user_name(self.user)
 
     def body(self) -> bytes:
-        """The message's data."""
+        """Returns the data of the message."""
         return json.dumps({"user": self.key, "sequence": self.sequence, "event": self.kind}).encode()
 
 
 def user_name(user: int) -> str:
-    """The ordering key of a user."""
+    """Returns the ordering key of a user."""
     return f"user-{user:03}"
 
 
 def story(messages: int, users: int, seed: int) -> Iterator[Event]:
-    """All events, in the order in which they happen."""
+    """Yields all events, in the order in which they happen."""
     random_source = random.Random(seed)
     weights = [1 / (1 + user / 8) for user in range(users)]
-    # Everybody acts at least once while there are events to give out.
+    # Every user acts at least once while there are events left.
     first = list(range(users))
     random_source.shuffle(first)
     cast = [*first[:messages], *random_source.choices(range(users), weights, k=max(0, messages - users))]
@@ -67,5 +67,5 @@ def story(messages: int, users: int, seed: int) -> Iterator[Event]:
 
 
 def toss(seed: int, key: str, sequence: int, attempt: int) -> float:
-    """A number from 0 to 1 that the seed has decided for this delivery."""
+    """Returns a number from 0 to 1 that the seed decides for this delivery."""
     return zlib.crc32(f"{seed}/{key}/{sequence}/{attempt}".encode()) / 2**32

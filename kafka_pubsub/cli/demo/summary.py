@@ -1,4 +1,4 @@
-"""What the demo has proven, in words."""
+"""The summary of the demo, in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["summary"]
 def summary(
     picture: Picture, plan: Plan, lost: int, violations: Sequence[str], seconds: float
 ) -> RenderableType:
-    """The last words: what was proven, and how to go on."""
+    """Returns the summary: what was proven, and how to go on."""
     kept = not picture.violations and not lost
     headline = "Every key kept its order, and nothing was lost." if kept else "A promise was broken."
     lines: list[RenderableType] = [Text(headline, "bold green" if kept else "bold red"), Text()]

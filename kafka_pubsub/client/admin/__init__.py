@@ -1,4 +1,6 @@
-"""Topics and subscriptions: made, changed, repartitioned and deleted, over the ports.
+"""Makes, changes, repartitions and deletes topics and subscriptions, over the ports.
 
 Begin with `topics.py` and `subscriptions.py`.
+May import, beside top modules: `client.assignment`, `client.dead_letters`, `client.publish`, `client.retry`, `core`,
+`core.commit`, `core.retry`.
 """

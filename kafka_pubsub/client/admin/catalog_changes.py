@@ -1,13 +1,13 @@
-"""What topic and subscription management share: settling conflicts, comparing settings, refusing half-made resources.
+"""Functions for both topics and subscriptions: retrying conflicting changes, comparing settings, checking a layout.
 
 Rules
-1. A resource is made in steps, and the catalog knows about it before the first: a record that is `creating` or
-   `deleting` tells the next call what a crash left to finish. Only `ready` records are handed out.
-2. Every change is a function from the latest record to effects. When another process changed the record in
-   between (`Conflict`), the function runs again from the start, so it must not assume its own first half.
-3. A process that was overtaken while making something lets the others finish first (`settle_making`). If all went on
-   with the record that they find, each would take it away from the one before, and all would be refused in the end.
-4. Settings that the caller didn't give are not compared.
+1. A resource is made in steps, and its record is stored before the first one: a record that is `creating` or `deleting`
+   tells the next call what a crashed call left to finish. Only `ready` records are returned.
+2. Every change is a function that reads the latest record and acts on it. If another process changes the record
+   meanwhile (`Conflict`), the function runs again from the start, so it must work whatever its last run has done.
+3. A process that was overtaken while it makes a resource lets the others finish first (`settle_making`). If each of
+   them continued from the record that it finds, each would make another one fail, and in the end all would fail.
+4. Settings that you didn't give are not compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ __all__ = [
     "dead_letters_of",
     "given",
     "options_of",
-    "refuse_unbuilt",
     "repartition_call",
     "same_settings",
     "settle",
@@ -46,15 +45,15 @@ T = TypeVar("T")
 Options = TypeVar("Options", TopicOptions, SubscriptionOptions)
 Record = TypeVar("Record", TopicRecord, SubscriptionRecord)
 
-#: The argument that is content with what exists.
+#: The argument with which a call accepts a resource that exists.
 EXIST_OK: Final = ("exist_ok", True)
 
-#: Runs of one change before we give up: each run but the last lost against another process that changed the
-#: same resource at the same time, and people don't do that often.
+#: The most runs of one change. A run is repeated if another process changed the same resource at the same time, which
+#: is rare.
 ATTEMPTS = 5
 
-#: Seconds after which a process that was overtaken takes a `creating` record for left behind by a crash (a step takes
-#: milliseconds, on a cluster in trouble some seconds); and seconds between two looks.
+#: Seconds without a change after which a `creating` record is taken as left by a crash (a step takes milliseconds, or
+#: some seconds on a cluster in trouble); and seconds between two reads of it.
 STANDS, LOOK = 5.0, 0.1
 
 
@@ -71,7 +70,7 @@ UNSET: Final = Unset.UNSET
 
 
 class Conflict(Exception):
-    """Another process changed the record first. Never leaves this room: `settle` deals with it."""
+    """Another process changed the record first. Callers never see this error: `settle` catches it."""
 
     def __init__(self, cause: PubSubError) -> None:
         super().__init__(cause.message)
@@ -80,7 +79,7 @@ class Conflict(Exception):
 
 @contextmanager
 def conflicts() -> Iterator[None]:
-    """Around a write to the catalog: its refusal becomes a `Conflict`, to tell it from other refusals."""
+    """Turns the refusal of a write to the catalog into a `Conflict`, to tell it from other refusals."""
     try:
         yield
     except FailedPrecondition as error:
@@ -88,7 +87,7 @@ def conflicts() -> Iterator[None]:
 
 
 def settle(change: Callable[[], T]) -> T:
-    """Runs a change until no other process interferes with it."""
+    """Runs a change, and again while another process interferes with it, up to `ATTEMPTS` times."""
     for _ in range(ATTEMPTS - 1):
         try:
             return change()
@@ -105,7 +104,7 @@ def settle_making(
     find: Callable[[], TopicRecord | SubscriptionRecord | None],
     sleep: Callable[[float], None],
 ) -> T:
-    """The same for making what others may be making at this moment; `find` looks for its record."""
+    """Does the same for a resource that other processes may be making too; `find` returns its record."""
 
     def after(conflict: bool) -> T:
         if conflict:
@@ -119,7 +118,7 @@ def settle_making(
 def _give_way(
     find: Callable[[], TopicRecord | SubscriptionRecord | None], sleep: Callable[[float], None]
 ) -> None:
-    """Waits for the process that is making it, as long as the record changes."""
+    """Waits while another process makes the resource, until its record hasn't changed for `STANDS` seconds."""
     found, waited = find(), 0.0
     while found is not None and found.state == "creating" and waited < STANDS:
         sleep(LOOK)
@@ -129,7 +128,7 @@ def _give_way(
 
 @contextmanager
 def unless_overtaken(seen: Record | None, find: Callable[[], Record | None]) -> Iterator[None]:
-    """Turns a refusal into `Conflict` if another process is making the same thing, or has made it."""
+    """Turns a refusal into a `Conflict` if another process has changed the resource's record since `seen`."""
     try:
         yield
     except (AlreadyExists, FailedPrecondition) as error:
@@ -139,31 +138,23 @@ def unless_overtaken(seen: Record | None, find: Callable[[], Record | None]) -> 
 
 
 def options_of(kind: type[Options], **fields: object) -> Options:
-    """The options with the fields that aren't None; `model_fields_set` tells which were given."""
+    """Builds options from the fields that aren't None; `model_fields_set` then tells which were given."""
     return kind.model_validate({name: value for name, value in fields.items() if value is not None})
 
 
 def changed(options: Options, changes: Mapping[str, object]) -> Options:
-    """The options with these fields changed, and checked again."""
+    """Returns the options with these fields changed, and checks them."""
     fields = {name: getattr(options, name) for name in type(options).model_fields}
     return type(options).model_validate({**fields, **changes})
 
 
 def given(**fields: object) -> dict[str, object]:
-    """The arguments that were given."""
+    """Returns the arguments that were given."""
     return {name: value for name, value in fields.items() if value is not UNSET}
 
 
-def refuse_unbuilt(**features: object) -> None:
-    """`FailedPrecondition` for a feature that was asked for and doesn't exist yet; never silence."""
-    asked = [name for name, value in features.items() if value is not None]
-    if asked:
-        verb = "is" if len(asked) == 1 else "are"
-        raise FailedPrecondition(f"{', '.join(asked)} {verb} not supported yet: leave it out")
-
-
 def dead_letters_of(topic: str, subscriptions: Iterable[SubscriptionRecord]) -> list[str]:
-    """The subscriptions whose dead letters go to `topic`."""
+    """Returns the names of the subscriptions whose dead letters go to `topic`."""
     return sorted(
         each.name
         for each in subscriptions
@@ -177,9 +168,9 @@ def dead_letters_of(topic: str, subscriptions: Iterable[SubscriptionRecord]) -> 
 def check_same_settings(
     what: str, existing: Options, wanted: Options, more: Mapping[str, tuple[object, object]]
 ) -> None:
-    """`AlreadyExists` that names each field where `wanted` says something else than `existing`.
+    """Raises `AlreadyExists`, which names each field that differs between `existing` and `wanted`.
 
-    `more` holds what isn't an option: name -> (existing, wanted).
+    `more` holds settings that aren't options: name -> (existing, wanted).
     """
     pairs = dict(more)
     for field in sorted(wanted.model_fields_set):
@@ -193,7 +184,7 @@ def check_same_settings(
 
 
 def same_settings(what: str, accept: Call) -> AlreadyExists:
-    """It exists, with the very settings that were asked for; `accept` is the call that is content with that."""
+    """Makes the error for a resource that exists with the wanted settings; `accept` is the call that accepts it."""
     return AlreadyExists(
         f"{what} already exists, with the same settings: use it as it is; {accept} accepts it",
         calls=(accept,),
@@ -201,7 +192,7 @@ def same_settings(what: str, accept: Call) -> AlreadyExists:
 
 
 def check_identity(record: TopicRecord, info: TopicInfo) -> None:
-    """`FailedPrecondition` if the log's topic isn't the one that the catalog knows."""
+    """Raises `FailedPrecondition` if Kafka's topic isn't the one in the catalog."""
     if info.topic_id != record.topic_id:
         adopt = Call("adopt_topic", record.name)
         raise FailedPrecondition(
@@ -212,12 +203,12 @@ def check_identity(record: TopicRecord, info: TopicInfo) -> None:
 
 
 def repartition_call(topic: str, partitions: int) -> Call:
-    """The call that changes a topic's layout, or goes on with a change that was begun."""
+    """Returns the call that changes a topic's number of partitions, or continues such a change."""
     return Call("repartition_topic", topic, (("partitions", partitions),))
 
 
 def check_layout(record: TopicRecord, info: TopicInfo) -> None:
-    """`FailedPrecondition` if keys may be in other partitions than the catalog says, now or in a moment."""
+    """Raises `FailedPrecondition` if keys have moved to other partitions, or are about to."""
     if record.repartition is not None:
         go_on = repartition_call(record.name, record.repartition.partitions)
         raise FailedPrecondition(

@@ -1,11 +1,11 @@
-"""How the topics beside a topic are made: retry and dead letter.
+"""The settings of the retry and dead-letter topics beside a topic.
 
 Rules
-1. Whatever fits the home topic fits here, our headers and another compressor's worse ratio included.
-2. Nothing disappears by age, size or compaction; the owner trims below what it has committed.
-3. A record keeps its publisher's timestamp, however old it is or however wrong its clock was.
-4. What was acknowledged stays: as many replicas must have it as in the home topic, and no replica that lacks a part of
-   the log may lead.
+1. Every message that the home topic accepts fits here too, with our headers and if our compression is worse.
+2. Kafka deletes nothing by age, size or compaction; the owner of a retry partition deletes what is below its position.
+3. A record keeps its publisher's timestamp, however old it is or however wrong the publisher's clock was.
+4. An acknowledged record isn't lost: as many replicas must have it as in the home topic, and no replica that lacks
+   records may become the leader.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kafka_pubsub.model import TopicInfo
 
 __all__ = ["companion_settings"]
 
-#: Bytes above the home topic's limit for our headers (origin, attempt, why a message is dead).
+#: Bytes above the home topic's limit for this client's headers (origin, attempt, why a message was dead-lettered).
 _HEADERS = 1024 * 1024
 
-#: How many times larger our compression (zstd, default level) may leave a record than its publisher's best did;
-#: levels of zstd differ by far less.
+#: The factor by which a record may be larger with our compression (zstd, default level) than with its publisher's;
+#: the levels of zstd differ by far less.
 _WORSE = 2
 
 #: Kafka's settings are 32-bit and 64-bit integers.
@@ -28,7 +28,7 @@ _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
 
 def companion_settings(home: TopicInfo) -> Mapping[str, str]:
-    """Settings for `Admin.create_topic`; partitions and replication are the home topic's."""
+    """Returns the settings for `Admin.create_topic`; partitions and replication are the home topic's."""
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
@@ -40,7 +40,7 @@ def companion_settings(home: TopicInfo) -> Mapping[str, str]:
         "compression.type": "producer",
         "unclean.leader.election.enable": "false",
     }
-    # A client without the right to see settings leaves it to the broker's default.
+    # A client without the right to see settings leaves this to the broker's default.
     if replicas := home.config.get("min.insync.replicas"):
         settings["min.insync.replicas"] = replicas
     return settings

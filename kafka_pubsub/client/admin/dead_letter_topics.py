@@ -1,12 +1,12 @@
-"""Where a subscription's dead letters go: an ordinary topic, checked before a policy names it.
+"""Checks a dead-letter topic, which is an ordinary topic, before a policy names it.
 
 Rules
-1. It must exist in the catalog: if the name was mistyped, you would never find the dead letters.
-2. It isn't the topic itself, nor one of the reserved names.
-3. It accepts every message that the home topic accepts, and keeps dead letters until you look. A topic that we made is
-   set so when a policy first names it (the retention that its owner asked for is kept). An adopted one stays as it is,
-   so it is refused, and the error names the settings that it lacks.
-4. While a policy names it, it can't be deleted.
+1. The topic must exist in the catalog: if you mistyped the name, you would never find the dead letters.
+2. It must not be the subscription's own topic, or have a reserved name.
+3. It must accept every message that the home topic accepts, and keep dead letters until you read them. A topic that we
+   made gets the settings for that (it keeps a retention that you chose). An adopted topic isn't changed: if it lacks
+   a setting, an error names the setting.
+4. While a policy names the topic, it can't be deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["check_dead_letter_name", "prepare_dead_letters"]
 
 
 def check_dead_letter_name(policy: DeadLetterPolicy, topic: str) -> None:
-    """`InvalidArgument` for a topic that can't be the dead-letter topic of a subscription to `topic`."""
+    """Raises `InvalidArgument` for a topic that can't be the dead-letter topic of a subscription to `topic`."""
     try:
         check_topic_name(policy.topic)
     except InvalidArgument as error:
@@ -40,10 +40,7 @@ def check_dead_letter_name(policy: DeadLetterPolicy, topic: str) -> None:
 def prepare_dead_letters(
     admin: Admin, topics: TopicAdmin, policy: DeadLetterPolicy, home: TopicInfo
 ) -> TopicInfo:
-    """Returns the dead-letter topic, set to accept every message of `home`; raises if it can't.
-
-    For the engine as well: it writes to a partition of the topic as it is now.
-    """
+    """Makes the dead-letter topic accept every message of `home`, and returns it; raises an error if it can't."""
     check_dead_letter_name(policy, home.name)
     try:
         record, info = topics.current(policy.topic)
@@ -67,7 +64,7 @@ def prepare_dead_letters(
 
 
 def _lacking(record: TopicRecord, info: TopicInfo, home: TopicInfo) -> dict[str, str | None]:
-    """The settings that must be changed."""
+    """Returns the settings of the dead-letter topic that must be changed."""
     wanted = dict(companion_settings(home))
     limit = int(wanted.pop("max.message.bytes"))
     if record.options.retention is not None:
@@ -79,7 +76,7 @@ def _lacking(record: TopicRecord, info: TopicInfo, home: TopicInfo) -> dict[str,
     }
     if info.max_message_bytes < limit:
         lacking["max.message.bytes"] = str(limit)
-    # A client that may not see the settings can't judge them.
+    # Without the right to see settings, an adopted topic can't be checked.
     return lacking if info.config or not record.adopted else {}
 
 

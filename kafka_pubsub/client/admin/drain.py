@@ -1,19 +1,18 @@
-"""How much of a topic's old layout a subscription has still to finish: a change of layout waits for that.
+"""Counts the messages of a topic's old layout that a subscription hasn't finished; a repartition waits for them.
 
-Theory. A key's order is kept by one partition. Before a key moves to another, all its messages in the old one must be
-finished, or later ones overtake them. The group's committed positions and maps say what is finished, so any
-process can look, without asking the consumers.
+A key's messages are delivered in order because they are in one partition. Before a key moves to another partition, all
+its messages in the old one must be finished, or later messages overtake them. The group's committed positions and
+metadata record what is finished, so any process can count the rest without asking the streams.
 
 Rules
-1. Only messages with a key count, and only those below the barrier: others have no order to lose.
-2. The retry topic is looked at after the home topic, because messages move there in one transaction. The retry topic's
-   positions are read before its end, because a message that moves to the tail meanwhile must be
-   seen at one of its places.
-3. What isn't committed may be a hole (markers, compaction, aborted records). When few offsets are left they are read
-   one by one; an offset that can't be read yet counts as a message. In the retry topic more are read as long as only
-   unreadable records come: another program may have written thousands.
-4. An unreadable record has no place in any order, but a newer client may be able to read it: it counts, and is named.
-   A checkpoint has no key, and tells what is finished (`checkpoints.py`).
+1. Only messages with a key count: others have no order to lose. In the home topic only those below the barrier count.
+2. The home topic is read before the retry topic, because a transaction moves a message from one to the other. The retry
+   topic's positions are read before its end, so that a message that moves to that end meanwhile is seen at least once.
+3. An offset that isn't finished may hold no message (transaction markers, compaction, aborted records). So when few
+   offsets are left, they are read; an offset that can't be read yet counts as a message. In the retry topic more
+   offsets are read while only unreadable records are found: another program may have written thousands.
+4. An unreadable record has no origin and so no order, but a newer client may be able to read it: it counts, and is
+   named. A checkpoint has no key and doesn't count; it records what is finished (`checkpoint_reader.py`).
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from kafka_pubsub.ports import Backend, RecordFetch
 
 __all__ = ["Drain", "Left", "UnreadableRecord"]
 
-#: Offsets of a partition that are read one by one; more of them are surely messages, or will be fewer soon.
+#: The most offsets of a partition that are read; if there are more, the number of offsets is the count.
 LOOK_AT = 500
 #: Bytes and seconds of one read.
 LOOK_BYTES = 8 * 1024 * 1024
 LOOK_SECONDS = 5.0
-#: Unreadable records that are told one by one.
+#: The most unreadable records that are named.
 NAMED = 10
 
 _NOTHING = Committed(None, "")
@@ -47,7 +46,7 @@ _NOTHING = Committed(None, "")
 
 @dataclass(frozen=True)
 class UnreadableRecord:
-    """A record with a key in a retry topic that can't be read as a message; `reason` says why."""
+    """A record with a key in a retry topic that can't be decoded as a message; `reason` says why."""
 
     topic: str
     partition: int
@@ -56,9 +55,10 @@ class UnreadableRecord:
 
 
 class Left(NamedTuple):
-    """The unfinished messages of an old layout.
+    """The number of unfinished messages of an old layout.
 
-    `total` messages with a key, an upper bound if there are many; of these `unreadable` ones, the first `named`.
+    `total`: messages with a key, an upper bound if there are many. `unreadable`: how many of them can't be decoded.
+    `named`: the first of those.
     """
 
     total: int = 0
@@ -67,24 +67,24 @@ class Left(NamedTuple):
 
     @property
     def stuck(self) -> bool:
-        """Whether only unreadable records are left."""
+        """True if only unreadable records are left."""
         return 0 < self.total == self.unreadable
 
 
 class Drain:
-    """Counts what is left; for one thread. Close it."""
+    """Counts unfinished messages; for one thread. Close it after use."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        # None until something must be read.
+        # None until records must be read.
         self._reader: RecordFetch | None = None
 
     def left(self, record: SubscriptionRecord, barrier: Mapping[int, int]) -> int:
-        """How many messages of the old layout (an upper bound, if many) the subscription hasn't finished."""
+        """Returns the number of messages of the old layout that the subscription hasn't finished; see `Left`."""
         return self.look(record, barrier).total
 
     def look(self, record: SubscriptionRecord, barrier: Mapping[int, int]) -> Left:
-        """What of the old layout the subscription hasn't finished."""
+        """Counts the messages of the old layout that the subscription hasn't finished."""
         admin = self._backend.admin
         committed = admin.group_offsets(record.name, record.topic)
         home = sum(
@@ -97,7 +97,7 @@ class Drain:
         return Left(home) if home else self._left_in_retry(record, barrier)
 
     def _left_of(self, record: SubscriptionRecord, number: int, stored: Committed, end: int) -> Sequence[Run]:
-        """The runs of offsets of the home topic below `end` that aren't finished."""
+        """Returns the runs of offsets of a home partition below `end` that aren't finished."""
         position = record.positions.get(number, 0) if stored.offset is None else stored.offset
         retry = record.retry_topic
         beside = None if retry is None else TopicPartition(retry.name, number)
@@ -118,7 +118,7 @@ class Drain:
         try:
             ends = self._backend.admin.high_watermarks(places)
         except NotFound:
-            return Left()  # gone with its messages: the streams report it
+            return Left()  # the topic and its messages are gone: the streams report that
         found = []
         for place, end in ends.items():
             number = place.partition
@@ -152,7 +152,7 @@ class Drain:
         return Left(messages + unreadable, unreadable, named)
 
     def _flaw(self, record: SubscriptionRecord, found: StoredRecord, number: int, barrier: int) -> str | None:
-        """Why a record of the retry topic isn't a message; None: it is one."""
+        """Returns why a record of the retry topic isn't a message; None: it is one, or a record of ours."""
         message = retry_record.read(found, record.topic, record.topic_id, number)
         if isinstance(message, Broken):
             return message.reason
@@ -168,7 +168,7 @@ class Drain:
         )
 
     def _read(self, place: TopicPartition, wanted: Iterable[int]) -> tuple[Sequence[StoredRecord], int]:
-        """The records at these offsets, and how many can't be read yet."""
+        """Reads the records at these offsets; also returns the number of offsets that can't be read yet."""
         fetch = self._fetch()
         records: list[StoredRecord] = []
         offsets = list(wanted)
@@ -187,7 +187,7 @@ class Drain:
         return self._reader
 
     def close(self) -> None:
-        """Lets go of the reader."""
+        """Closes the reader."""
         if self._reader is not None:
             self._reader.close()
 

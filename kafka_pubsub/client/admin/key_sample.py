@@ -1,8 +1,8 @@
-"""Looks at some of a topic's records, to tell whether its keys lie where murmur2 puts them.
+"""Reads a sample of a topic's records and checks whether their keys lie in the partitions that murmur2 gives.
 
 Rules
-1. It is bounded: some partitions, the oldest and the newest records of each, some seconds.
-2. It reads outside of any group and changes nothing.
+1. The sample is limited: up to 16 partitions, the oldest and the newest records of each, some seconds.
+2. The reader belongs to no group and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from kafka_pubsub.ports import Backend
 
 __all__ = ["sample_keys"]
 
-#: Partitions that are looked at, spread over all.
+#: The most partitions in a sample, spread evenly over the topic.
 _PARTITIONS = 16
 
-#: Records of each end of a partition, and the bytes of their bodies, roughly.
+#: The most records from each end of a partition, and roughly the bytes of their bodies.
 _RECORDS, _BYTES = 500, 1024 * 1024
 
-#: Seconds for all, and for one request.
+#: Seconds for the whole sample, and for one request.
 _SECONDS, _REQUEST_SECONDS = 5.0, 1.0
 
 
 def sample_keys(backend: Backend, topic: str, partitions: int) -> KeyPlaces:
-    """The keys of a sample; of nothing where there are no records with a key."""
+    """Reads a sample and returns where its keys lie; the result is empty if no record has a key."""
     with closing(_sampled(backend, topic, partitions)) as records:
         keyed = ((record.key(), record.partition()) for record in records)
         return judge(partitions, ((key, at) for key, at in keyed if key is not None and at is not None))

@@ -1,13 +1,13 @@
-"""Which names a topic and a subscription may have, and the names that we derive from them.
+"""The names that topics and subscriptions may have, and the names derived from them.
 
 Rules
-1. A name must be one that Kafka holds: `[a-zA-Z0-9._-]`, not `.` or `..`, at most 249 characters.
-2. What begins with `_` is the cluster's or ours, what begins with `ps-` is ours.
-3. Derived names must fit and must not collide. They are `T.sub.S.retry` (the retry topic), `T.lane.p7` (a lane)
-   and `T.inbox`; a topic may not look like one. A subscription's name may not contain `.sub.` or begin with
-   `sub.`: so the last `.sub.` of a derived name always splits it into the one pair that it came from.
-4. Kafka's metrics take `.` and `_` for the same character, so it refuses `a.b` beside `a_b`; so do we, before
-   anything is made. That holds for subscriptions as well, since their names are parts of topics' names.
+1. Kafka must accept the name: characters of `[a-zA-Z0-9._-]`, not `.` or `..`, at most 249 characters.
+2. Names that begin with `_` are reserved for the cluster and for us, names that begin with `ps-` for us.
+3. Derived names must fit and must not collide. They are `T.sub.S.retry` (the retry topic), `T.lane.p7` (a lane) and
+   `T.inbox`; a topic may not have such a name. A subscription's name may not contain `.sub.` or begin with `sub.`, so
+   the last `.sub.` of a derived name always separates the topic's name from the subscription's.
+4. Kafka's metrics don't distinguish `.` and `_`, so Kafka refuses `a.b` beside `a_b`. We refuse it too, before we make
+   anything. This holds for subscriptions as well, because their names are parts of topics' names.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ __all__ = [
     "retry_topic",
 ]
 
-#: Characters in a Kafka topic's name: a file name's 255, less what Kafka appends to the partition's directory.
+#: The most characters in a Kafka topic's name: the 255 of a file name, less what Kafka appends for a partition.
 MAX_KAFKA_NAME = 249
 
-#: Characters in the name of a topic that we make: the longest name derived from it alone, a lane, must fit.
+#: The most characters in the name of a topic that this client makes: the name of a lane must fit, the longest derived
+#: name that contains no other name.
 MAX_TOPIC_NAME = MAX_KAFKA_NAME - len(".lane.p7")
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
@@ -39,7 +40,7 @@ _RESERVED_PREFIXES = ("_", "ps-")
 
 
 def retry_topic(topic: str, subscription: str) -> str:
-    """Where a subscription's nacked messages will wait; `InvalidArgument` if the name doesn't fit."""
+    """Returns the name of a subscription's retry topic; raises `InvalidArgument` if it is too long."""
     name = f"{topic}.sub.{subscription}.retry"
     if len(name) > MAX_KAFKA_NAME:
         room = MAX_KAFKA_NAME - len(".sub..retry")
@@ -52,7 +53,7 @@ def retry_topic(topic: str, subscription: str) -> str:
 
 
 def check_topic_name(name: object) -> str:
-    """The name if a topic (of ours or an adopted one) may have it, else `InvalidArgument`."""
+    """Returns the name if a topic (adopted or not) may have it; raises `InvalidArgument` otherwise."""
     text = _check_kafka_name(name, "topic", MAX_KAFKA_NAME, "")
     if _DERIVED.fullmatch(text):
         raise InvalidArgument(
@@ -63,7 +64,7 @@ def check_topic_name(name: object) -> str:
 
 
 def check_new_topic_name(name: object) -> str:
-    """The same for a topic that we make: there is room for the names of its lanes as well."""
+    """Does the same for a topic that is to be made: the names of its lanes must fit as well."""
     text = check_topic_name(name)
     if len(text) > MAX_TOPIC_NAME:
         raise InvalidArgument(
@@ -74,7 +75,7 @@ def check_new_topic_name(name: object) -> str:
 
 
 def check_subscription_name(name: object) -> str:
-    """The name if a subscription may have it, else `InvalidArgument`."""
+    """Returns the name if a subscription may have it; raises `InvalidArgument` otherwise."""
     longest = MAX_KAFKA_NAME - len("t.sub..retry")
     text = _check_kafka_name(name, "subscription", longest, " (its retry topic's name must fit Kafka's 249)")
     if ".sub." in text or text.startswith("sub."):
@@ -86,7 +87,7 @@ def check_subscription_name(name: object) -> str:
 
 
 def look_alike(name: str, others: Iterable[str]) -> str | None:
-    """One of `others` that Kafka can't tell from `name` (`.` against `_`), unless it is the same name."""
+    """Returns a different name among `others` that Kafka can't tell from `name` (`.` against `_`), or None."""
     plain = name.replace(".", "_")
     return next((other for other in others if other != name and other.replace(".", "_") == plain), None)
 

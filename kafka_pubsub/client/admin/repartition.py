@@ -1,27 +1,26 @@
-"""Changing a topic's number of partitions without reordering a key (I12).
+"""Changes a topic's number of partitions without reordering a key (I12).
 
-Theory. More partitions move keys. A key's later messages must not be received before its earlier ones in the old
-partition are finished; so between the last keyed message of the old layout and the first of the new one there must be
-a moment at which every ordered subscription has finished the old layout. Three phases make that moment, each noted in
-the topic's record before it begins, so that any process can go on where another has stopped:
+More partitions move keys. A key's messages in the new partition must not be received before those in the old one are
+finished. So every ordered subscription must finish the old layout before a key is published in the new one. The change
+has three phases. The topic's record names a phase before it begins, so any process can continue an interrupted change:
 
-fencing   Publishers that see this in the record refuse keys. They look every `RENEW_S`, or before the
-          next message after a pause, so after `FENCE` all have seen it. Then the ends of the partitions are noted:
-          the barrier.
-draining  Lasts until every ordered subscription has finished all messages below the barrier, its retry topic included.
-          Receiving goes on, and so does publishing without keys.
-growing   Kafka's topics get their partitions (home and retry topics), then the records of the subscriptions and of the
-          topic their number. No stream opens meanwhile. Then each group is made to rebalance at once.
+fencing   Publishers that see the phase in the record refuse messages with a key. They read the record every `RENEW_S`,
+          and before the first message after a pause, so after `FENCE` all of them have seen it. Then the ends of the
+          partitions are stored in the record: the barrier.
+draining  Waits until every ordered subscription has finished all messages below the barrier, in its retry topic too.
+          Receiving continues, and so does publishing without keys.
+growing   Adds the partitions to the home topic and the retry topics, then stores the new number in the records of the
+          subscriptions and of the topic. No stream opens meanwhile. Then each group is made to rebalance at once.
 
 Rules
-1. Every step may be done twice. A call that was interrupted, or ran beside another, is repeated and goes on.
-2. Until the topic grows, the change can be given up: ask for the number of partitions that it has.
-3. A publisher that sees the new number first waits for what it has queued, then has its connection learn the number
-   before a key is used again (`publisher.py`): librdkafka would use its old one for minutes.
-4. An unreadable record in a retry topic is waited for if it can go to a dead-letter topic. Without one, the wait would
-   never end: once only such records are left, the change is refused and names them; it can be continued later.
-5. A topic to which another tool has added partitions goes the same way. Its keys have moved already; order is kept
-   among the messages before that, and again from the end of this change on.
+1. Every step may be done twice. A call that was interrupted, or that ran beside another, can be repeated.
+2. Until the topic grows, you can cancel the change: ask for the number of partitions that the topic has.
+3. A publisher that sees the new number waits until its queue is empty, then makes its writer learn the number before it
+   accepts a key again (`publisher.py`). Otherwise librdkafka would use the old number for minutes.
+4. The change waits for an unreadable record in a retry topic if the record can go to a dead-letter topic. Without such
+   a topic the wait would never end: once only such records are left, an error names them, and you can continue later.
+5. A topic to which another tool has added partitions is changed in the same way. Its keys have already moved, so order
+   is kept among the messages published before that, and among those published after this change.
 """
 
 from __future__ import annotations
@@ -50,26 +49,26 @@ from kafka_pubsub.ports import Backend
 
 __all__ = ["FENCE", "RepartitionProgress", "Repartitioner"]
 
-#: Seconds after which every publisher has seen that keys are refused: two of its looks, and half a one for those
-#: that wait for a broker first.
+#: Seconds after which every publisher refuses keys: two renewals of its settings, and half an interval for a publisher
+#: that first waits for a broker.
 FENCE = 2.5 * RENEW_S
 
-#: Seconds between two looks at what is left; one look is some requests for each subscription.
+#: Seconds between two counts of unfinished messages; a count takes several requests for each subscription.
 POLL = 1.0
 
-#: Seconds that a group gets to look at a new layout; then it finds it by itself, within minutes.
-RING = 10.0
+#: Seconds to wait for a group's rebalance. After that its members find the new partitions themselves, within minutes.
+NOTIFY_WAIT = 10.0
 
 log = logging.getLogger("kafka_pubsub.repartition")
 
 
 @dataclass(frozen=True)
 class RepartitionProgress:
-    """How far a change of a topic's partitions is.
+    """The progress of a change of a topic's partitions.
 
-    `seconds` are left of `fencing`. `waiting` says which subscriptions are waited for, and for how many messages;
-    `idle` names those of them without a process that receives. `unreadable` names records in their retry topics that
-    aren't messages; a subscription in `stuck` has nothing else left, and no dead-letter topic for them.
+    `seconds`: how long `fencing` still lasts. `waiting`: the subscriptions that the change waits for, each with its
+    number of messages. `idle`: those of them that no process receives. `unreadable`: the records in their retry topics
+    that aren't messages. `stuck`: the subscriptions that have only such records left, and no dead-letter topic.
     """
 
     topic: str
@@ -110,9 +109,9 @@ class Repartitioner:
         timeout: float | None = None,
         on_progress: Callable[[RepartitionProgress], object] = lambda progress: None,
     ) -> TopicRecord:
-        """Gives the topic that number of partitions; goes on with a change that was begun.
+        """Gives the topic this number of partitions, or continues such a change; returns the topic's new record.
 
-        Raises `DeadlineExceeded` after `timeout` seconds; the progress made so far stays.
+        Raises `DeadlineExceeded` after `timeout` seconds; the progress made so far is kept.
         """
         _check_count(partitions)
         until = None if timeout is None else self._clock() + timeout
@@ -123,7 +122,7 @@ class Repartitioner:
         return record
 
     def look(self, name: str) -> RepartitionProgress | None:
-        """How far a change that was begun is; None: there is none. Changes nothing."""
+        """Returns the progress of the topic's change; None: it isn't being changed. Changes nothing."""
         record = self._topics.record(name)
         change = record.repartition
         if change is None or change.phase != "draining":
@@ -164,7 +163,8 @@ class Repartitioner:
         if partitions == info.partitions == record.options.partitions:
             return record
         self._check_rights(record, partitions)
-        # If another tool has added some, old and retry partitions must lie with one member to be drained.
+        # If another tool added partitions, the retry topics get them too: one member must own a home partition and its
+        # retry partition to drain them.
         self._add(record, info.partitions, home=False)
         after = record.model_copy(
             update={"repartition": Repartition(partitions=partitions, started=time.time())}
@@ -188,7 +188,7 @@ class Repartitioner:
         )
 
     def _check_rights(self, record: TopicRecord, partitions: int) -> None:
-        """Where nothing may be created, an operator must have added the partitions."""
+        """Raises an error if this client may not create, and a topic lacks partitions that an operator must add."""
         if self._may_create:
             return
         small = [name for name, count in self._counts(record).items() if count < partitions]
@@ -208,7 +208,7 @@ class Repartitioner:
         until: float | None,
         tell: Callable[[RepartitionProgress], object],
     ) -> TopicRecord:
-        # From here on, and not from `started`: another machine's clock says nothing.
+        # The wait begins now and not at `started`, which may be the time of another machine's clock.
         end = self._clock() + self._fence_seconds
         while (left := end - self._clock()) > 0:
             tell(RepartitionProgress(record.name, change.partitions, "fencing", seconds=left))
@@ -264,7 +264,7 @@ class Repartitioner:
             settle(partial(self._carry_over, name, record.topic_id, change.partitions))
         done = settle(lambda: self._finish(record.name, change))
         for each in self._subscriptions(done):
-            self._ring(each)
+            self._notify(each)
         return done
 
     def _add(self, record: TopicRecord, partitions: int, *, home: bool) -> None:
@@ -273,7 +273,7 @@ class Repartitioner:
                 try:
                     self._backend.admin.add_partitions(name, partitions)
                 except InvalidArgument:
-                    # Another process that does the same was faster.
+                    # Another process may have added them first.
                     if self._backend.admin.topic(name).partitions < partitions:
                         raise
 
@@ -281,7 +281,7 @@ class Repartitioner:
         record = self._backend.catalog.subscriptions().get(name)
         if record is None or record.topic_id != topic_id or record.partitions == partitions:
             return
-        # Nothing of the new ones has been received: they are younger than the subscription.
+        # The subscription is older than the new partitions, so it receives them from offset 0.
         young = dict.fromkeys(range(record.partitions, partitions), 0)
         retry = record.retry_topic
         if retry is not None:
@@ -305,8 +305,8 @@ class Repartitioner:
         self._topics.replace(after, record)
         return after
 
-    def _ring(self, record: SubscriptionRecord) -> None:
-        """Joins the group for a moment: the rebalance assigns the new partitions too."""
+    def _notify(self, record: SubscriptionRecord) -> None:
+        """Joins the group for a moment, so that a rebalance assigns the new partitions too."""
         try:
             if not self._backend.admin.group_members(record.name):
                 return
@@ -315,14 +315,14 @@ class Repartitioner:
             try:
                 retry = [] if record.retry_topic is None else [record.retry_topic.name]
                 reader.subscribe([record.topic, *retry], bystander)
-                end = self._clock() + RING
+                end = self._clock() + NOTIFY_WAIT
                 while not bystander.joined and self._clock() < end:
                     reader.read(1, 0.1)
             finally:
                 reader.close()
         except PubSubError as error:
             log.warning(
-                "subscription %r wasn't told of its new partitions (%s): it finds them by itself, within minutes",
+                "subscription %r wasn't notified of its new partitions (%s): it finds them by itself, within minutes",
                 record.name,
                 error.message,
             )
@@ -330,7 +330,7 @@ class Repartitioner:
     # -- parts -------------------------------------------------------------------------------------------------
 
     def _still(self, name: str, partitions: int) -> TopicRecord:
-        """Returns the record as it is now; raises if the change has been given up."""
+        """Returns the current record; raises an error if the change was cancelled or replaced by another one."""
         record = self._topics.record(name)
         there = record.options.partitions
         if record.repartition is None and there != partitions:
@@ -347,7 +347,7 @@ class Repartitioner:
         def change() -> TopicRecord:
             record = self._still(name, before.partitions)
             if record.repartition != before:
-                return record  # another process that does the same was faster
+                return record  # another process continues the same change and was faster
             moved = record.model_copy(update={"repartition": after})
             self._topics.replace(moved, record)
             return moved
@@ -380,7 +380,7 @@ class Repartitioner:
         self._sleep(seconds)
 
     def _subscriptions(self, record: TopicRecord) -> Sequence[SubscriptionRecord]:
-        """Those that receive from the topic."""
+        """Returns the subscriptions that receive from the topic."""
         return [
             each
             for each in self._backend.catalog.subscriptions().values()
@@ -394,7 +394,7 @@ class Repartitioner:
         return [each for each in self._subscriptions(record) if each.options.message_ordering]
 
     def _counts(self, record: TopicRecord) -> Mapping[str, int]:
-        """Kafka's topics of this layout, and how many partitions each has."""
+        """Returns the number of partitions of the topic and of each retry topic beside it."""
         names = [record.name]
         names += [each.retry_topic.name for each in self._subscriptions(record) if each.retry_topic]
         counts = {}
@@ -437,7 +437,7 @@ def _check_count(partitions: object) -> None:
 
 
 class _Bystander:
-    """A group member for a moment: it reads no record of its partitions."""
+    """The listener of a member that joins a group for a moment and uses no record."""
 
     def __init__(self) -> None:
         self.joined = False
@@ -447,10 +447,10 @@ class _Bystander:
         return {}
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Nothing of it was read."""
+        """Does nothing: no record was used."""
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Nothing of it was read."""
+        """Does nothing: no record was used."""
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
         if fatal:

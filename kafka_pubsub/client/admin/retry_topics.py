@@ -1,17 +1,17 @@
-"""A subscription's retry topic: made, taken over, checked and removed, over the ports.
+"""Makes, adopts, checks and removes a subscription's retry topic, over the ports.
 
-Theory. Its messages are nowhere else, so it is part of the subscription's position: it is made before the
-subscription is ready, removed when no stream can read it any more, and if it isn't exactly the topic that the catalog
-knows, the subscription delivers nothing.
+The messages in the retry topic are in no other topic. So the retry topic is made before the subscription is ready, and
+removed after the last stream has ended; if it isn't the topic that the catalog names, the subscription delivers
+nothing.
 
 Rules
-1. It has the home topic's number of partitions and replicas, keeps all records, and accepts every message that the
-   home topic accepts (`companion_topics.py`).
-2. A topic of that name that is older than the subscription is used if it fits, from its end on, and stays when the
-   subscription is deleted; only this library uses the reserved name.
-3. A topic that is gone, was made again or has another number of partitions is an error, never a fresh beginning,
-   because messages may have waited there. You accept that with `update_subscription(remake_retry_topic=True)`.
-4. Without one, a subscription redelivers in place; each process logs that once.
+1. It has the home topic's number of partitions and replicas, keeps all records, and accepts every message that the home
+   topic accepts (`companion_topics.py`).
+2. A topic of that name that is older than the subscription is adopted if it fits: it is used from its end on, and stays
+   when the subscription is deleted. The name is reserved, so no other program should use it.
+3. If the topic is gone, was made again or has another number of partitions, an error says so, because messages may have
+   waited in it. `update_subscription(remake_retry_topic=True)` accepts their loss.
+4. A subscription of an early version has no retry topic; the same call makes one, and until then no stream opens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "retry_beginning",
 ]
 
-#: Bits of an ownership's nonce that say which retry topic its commits speak of.
+#: The bits of an ownership's nonce that identify the retry topic of its commits.
 _MARK_BITS = 15
 
 _IN_SYNC = "min.insync.replicas"
@@ -51,24 +51,24 @@ def _mark(retry: RetryTopic) -> int:
 
 
 def marked_nonce(record: SubscriptionRecord, nonce: int) -> int:
-    """The nonce of an ownership, marked with its retry topic: a group's positions know a topic by its name only."""
+    """Marks an ownership's nonce with its retry topic, because a group's positions name a topic but not its id."""
     retry = record.retry_topic
     return nonce if retry is None else _mark(retry) << _MARK_BITS | nonce & (1 << _MARK_BITS) - 1
 
 
 def is_of_another(retry: RetryTopic, committed: Committed) -> bool:
-    """Whether the position was committed while there was an earlier topic of that name."""
+    """Tells whether the position was committed for another topic of this name."""
     found = map_of(committed)
     return found is not None and found.nonce >> _MARK_BITS != _mark(retry)
 
 
 def remake_call(subscription: str) -> Call:
-    """The call that accepts a retry topic's loss."""
+    """Returns the call that makes a retry topic again and accepts what was lost."""
     return Call("update_subscription", subscription, (("remake_retry_topic", True),))
 
 
 def retry_topic_of(record: SubscriptionRecord) -> str:
-    """The retry topic of a subscription; `FailedPrecondition` if it has none."""
+    """Returns the name of a subscription's retry topic; raises `FailedPrecondition` if it has none."""
     if record.retry_topic is None:
         remake = remake_call(record.name)
         raise FailedPrecondition(
@@ -80,18 +80,18 @@ def retry_topic_of(record: SubscriptionRecord) -> str:
 
 
 class RetryTopicGone(FailedPrecondition):
-    """Kafka doesn't know the topic that the catalog knows.
+    """Kafka doesn't have the retry topic that the catalog names.
 
-    The same is seen while the topic is being made again, and from a broker that has just started.
+    This also happens while the topic is being made again, and with a broker that has just started.
     """
 
 
 def check_retry_layout(
     record: SubscriptionRecord, info: TopicInfo | None, *, partitions: int | None = None
 ) -> None:
-    """`FailedPrecondition` if Kafka's retry topic (None: there is none) isn't the one that the catalog knows.
+    """Raises `FailedPrecondition` if Kafka's retry topic (None: there is none) isn't the one in the catalog.
 
-    `partitions` is how many it must have; the record's, unless the topic is being repartitioned.
+    `partitions` is the number that it must have; by default the record's, which differs during a repartition.
     """
     if record.retry_topic is None:
         return
@@ -121,12 +121,12 @@ def check_retry_layout(
 def retry_beginning(
     record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
 ) -> Beginning:
-    """Tells where partition `number` of the retry topic begins, by the rules of `start_position.beginning`.
+    """Returns where reading partition `number` of the retry topic begins, by the rules of `start_position.beginning`.
 
-    We trim below the commit only. So a log that starts above it was cut by retention or by another client: the lost
-    messages are counted in the log, and the rest is delivered. A log that ends below it was cut at its end, or is
-    younger than the commit (made again, while a stream still knew the old one): reading goes on from the catalog's
-    copy. So it does for a new log that is longer already: a commit says to which topic it belongs.
+    We delete records only below the commit. So if the partition starts above it, retention or another client deleted
+    records: a log line counts them, and the rest is delivered. If the partition ends below the commit, it lost its end,
+    or the topic was made again while a stream still used the old one: reading begins at the catalog's copy. It begins
+    there too if the new topic is already longer: a commit's nonce says to which topic it belongs.
     """
     retry = record.retry_topic
     if retry is None:
@@ -167,14 +167,14 @@ def retry_beginning(
 
 
 class RetryTopics:
-    """Makes, takes and removes retry topics of one cluster."""
+    """Makes, adopts, checks and removes the retry topics of one cluster."""
 
     def __init__(self, admin: Admin, *, may_create: bool) -> None:
         self._admin = admin
         self._may_create = may_create
 
     def plan(self, subscription: str, home: TopicInfo, begun: RetryTopic | None = None) -> RetryTopic:
-        """What `make` shall make or take; changes nothing. `begun` is what an attempt that crashed had planned."""
+        """Returns what `make` is to make or adopt; changes nothing. `begun` is the plan of an attempt that crashed."""
         name = retry_topic(home.name, subscription)
         if begun is not None and begun.name == name and not begun.adopted:
             return begun
@@ -197,7 +197,7 @@ class RetryTopics:
         return RetryTopic(name=name, topic_id=info.topic_id, adopted=True)
 
     def make(self, plan: RetryTopic, home: TopicInfo) -> RetryTopic:
-        """Makes the planned topic, or takes the one that is there; the result has its id and its positions."""
+        """Makes the planned topic, or adopts the existing one; the result has its id and its positions."""
         info = self._taken(plan) if plan.adopted else self._made(plan.name, home)
         positions = dict(self._admin.last_stable_offsets(plan.name))
         return plan.model_copy(update={"topic_id": info.topic_id, "positions": positions})
@@ -215,11 +215,11 @@ class RetryTopics:
         try:
             return self._admin.create_topic(name, home.partitions, home.replication, settings)
         except AlreadyExists:
-            # An earlier attempt got as far as here, or another process just did.
+            # An earlier attempt, or another process just now, has made it.
             info = self._admin.topic(name)
         if info.partitions == home.partitions:
             return info
-        # Left by an attempt for a home topic with another layout. Never used, so empty; anything else isn't ours.
+        # An attempt for a home topic with another layout left it, unused and empty. A topic with records isn't ours.
         if any(self._admin.last_stable_offsets(name).values()):
             raise FailedPrecondition(
                 f"topic {name!r} has {info.partitions} partitions instead of {home.partitions}, and holds records: "
@@ -229,23 +229,23 @@ class RetryTopics:
         return self._admin.create_topic(name, home.partitions, home.replication, settings)
 
     def remove(self, retry: RetryTopic | None) -> None:
-        """Deletes the topic, if we made it and it is still there."""
+        """Deletes the topic, if we made it and it still exists."""
         if retry is None or retry.adopted:
             return
         info = self.find(retry.name)
-        # With another id it was made again after ours was deleted. By its name it is still the subscription's.
+        # A topic with another id was made after ours was deleted; its name is still reserved for this subscription.
         if info is not None:
             self._admin.delete_topic(retry.name)
 
     def check(self, record: SubscriptionRecord, home: TopicInfo, partitions: int) -> None:
-        """Whole or nothing: `FailedPrecondition` unless the retry topic is as it must be; keeps its settings fit."""
+        """Raises `FailedPrecondition` if the retry topic isn't as it must be; updates its settings if they lag."""
         info = self.find(retry_topic_of(record))
         check_retry_layout(record, info, partitions=partitions)
         if info is not None:
             self.keep_fit(info, home)
 
     def keep_fit(self, info: TopicInfo, home: TopicInfo) -> None:
-        """Changes the settings that lag behind the home topic's, or that an earlier version didn't set."""
+        """Updates the settings that lag behind the home topic's, or that an earlier version didn't set."""
         lacking = _lacking(info, home) if home.config else {}
         if not lacking:
             return
@@ -262,7 +262,7 @@ class RetryTopics:
             log.warning("%s", text)
 
     def waiting(self, record: SubscriptionRecord) -> int:
-        """Counts the offsets of the retry topic that aren't committed: an upper bound for the messages there."""
+        """Counts the retry topic's offsets above the positions: an upper bound for the messages that wait there."""
         retry = record.retry_topic
         if retry is None or self.find(retry.name) is None:
             return 0
@@ -274,7 +274,7 @@ class RetryTopics:
         )
 
     def find(self, name: str) -> TopicInfo | None:
-        """Kafka's topic as it is now."""
+        """Returns Kafka's current topic of this name; None: there is none."""
         try:
             return self._admin.topic(name)
         except NotFound:
@@ -282,13 +282,13 @@ class RetryTopics:
 
 
 def _made_so(home: TopicInfo) -> str:
-    """How an operator makes a retry topic beside that one."""
+    """Describes how an operator makes a retry topic beside `home`."""
     settings = ", ".join(f"{name}={value}" for name, value in sorted(companion_settings(home).items()))
     return f"with {home.partitions} partitions and {settings}"
 
 
 def misfits(info: TopicInfo, home: TopicInfo) -> str:
-    """Why a topic can't be the retry topic beside `home`; empty if it can. A setting that isn't shown is no reason."""
+    """Returns why a topic can't be the retry topic beside `home`; empty: it can. Ignores settings that aren't shown."""
     wanted = companion_settings(home)
     wrong = []
     if info.partitions != home.partitions:
@@ -305,14 +305,14 @@ def misfits(info: TopicInfo, home: TopicInfo) -> str:
 
 
 def _lacking(info: TopicInfo, home: TopicInfo) -> dict[str, str]:
-    """The settings that must be changed for the topic to take and keep what `home` takes and keeps."""
+    """Returns the settings to change so that the topic accepts and keeps every record that `home` does."""
     if not info.config:  # the client has no right to see settings
         return {}
     wanted = companion_settings(home)
     lacking = {}
     if info.max_message_bytes < _limit(wanted):
         lacking["max.message.bytes"] = wanted["max.message.bytes"]
-    # More than the topic has replicas would refuse every record on brokers that don't cap it.
+    # Some brokers don't cap this setting: a number above that of the replicas would make them refuse every record.
     in_sync = min(int(wanted.get(_IN_SYNC, 1)), info.replication)
     if int(info.config.get(_IN_SYNC, in_sync)) < in_sync:
         lacking[_IN_SYNC] = str(in_sync)

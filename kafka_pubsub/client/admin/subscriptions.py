@@ -1,15 +1,15 @@
-"""Subscriptions: made, changed and deleted, over the ports.
+"""Makes, changes and deletes subscriptions, over the ports.
 
 Rules
-1. Making: the record (`creating`, with what is planned), the retry topic, the group's offsets in one request (the last
-   stable offset of each partition, so that it receives all messages published from then on), the record (`ready`, with
-   a copy of those offsets). After a crash the next `create` goes on and takes the position anew: the first one never
-   returned. All reasons to refuse are checked before the first step.
-2. A consumer group of that name that isn't in the catalog belongs to another application: it is left alone.
-3. Deleting: the record (`deleting`, which ends the streams with `NotFound` wherever they run), then, once its members
-   have left, the retry topic, the group, the record. If they don't leave, the error says so and `delete` can be called
-   again; if the cluster keeps the retry topic, all is as it was.
-4. No stream opens while a topic grows: `usable` waits until that is over.
+1. `create` makes all its checks first. Then it writes the record (`creating`, with the planned retry topic), makes the
+   retry topic, commits the group's positions in one request (each partition's last stable offset, so that the
+   subscription receives all messages published from then on), and writes the record (`ready`, with a copy of the
+   positions). After a crash the next `create` continues and sets new positions, because the first one never returned.
+2. A consumer group of that name that isn't in the catalog belongs to another application, and isn't changed.
+3. `delete` writes the record (`deleting`, which ends the streams of all processes with `NotFound`). When the members
+   have left, it removes the retry topic, the group and the record. If they don't leave, an error says so, and you can
+   call `delete` again. If the cluster refuses to delete the retry topic, the record becomes what it was before.
+4. No stream opens while a topic grows: `usable` waits for the end of that phase.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kafka_pubsub.client.admin.retry_topics import RetryTopics
 from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
 from kafka_pubsub.client.assignment.metadata_limit import MetadataLimit
-from kafka_pubsub.client.dead_letters.exclusive_session import forget_seat
+from kafka_pubsub.client.dead_letters.exclusive_session import forget_session
 from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import (
     Call,
@@ -56,18 +56,18 @@ __all__ = ["SubscriptionAdmin"]
 
 _log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that a deletion waits for the members to leave: a killed one is noticed after the session's 6 s, a
-#: live one looks at the catalog every second (`deletion_watch.py`) and then lets its callbacks end.
+#: Seconds to wait for the members to leave at a deletion. The broker notices a killed member after 6 s; a live one
+#: reads the catalog every second (`deletion_watch.py`) and then lets its callbacks end.
 LEAVE_TIMEOUT = 15.0
 
-#: Seconds between two looks at the members.
+#: Seconds between two counts of the members.
 LEAVE_POLL = 0.2
 
-#: Seconds that receiving waits for a topic that grows: the cluster makes partitions in well below a second, and the
-#: catalog is written twice.
+#: Seconds to wait before receiving until a topic has grown: the cluster adds partitions in well below a second, and
+#: the catalog is written twice.
 GROW_TIMEOUT = 10.0
 
-#: Answers of a cluster that won't delete a topic.
+#: Errors with which a cluster refuses to make or delete a topic: nothing was changed.
 _REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied)
 
 
@@ -92,7 +92,7 @@ class SubscriptionAdmin:
         self._metadata_limit = MetadataLimit(backend.admin)
 
     def record(self, name: str) -> SubscriptionRecord:
-        """The subscription as the catalog has it; `NotFound` if it isn't ready for use."""
+        """Returns the subscription's record; raises `NotFound` if the subscription isn't ready for use."""
         record = self._find(name)
         if record is None:
             make = Call("create_subscription", name, (("topic", ...),))
@@ -108,7 +108,7 @@ class SubscriptionAdmin:
         return record
 
     def usable(self, name: str) -> SubscriptionRecord:
-        """The record of a subscription that can be pulled from now; `FailedPrecondition` if it can't."""
+        """Returns the record of a subscription that can be pulled from now; raises `FailedPrecondition` otherwise."""
         record = self.record(name)
         delete = Call("delete_subscription", name)
         if record.detached:
@@ -139,7 +139,7 @@ class SubscriptionAdmin:
         return record
 
     def _grown(self, name: str) -> tuple[TopicRecord, TopicInfo]:
-        """The topic, once it doesn't grow any more: in between its layout is neither the old one nor the new."""
+        """Waits until the topic isn't growing (its layout is neither the old nor the new one), and returns it."""
         waited = 0.0
         while True:
             topic, info = self._topics.found(name)
@@ -157,21 +157,21 @@ class SubscriptionAdmin:
             waited += LEAVE_POLL
 
     def records(self) -> list[SubscriptionRecord]:
-        """All subscriptions that are ready, by name."""
+        """Returns all subscriptions that are ready, by name."""
         subscriptions = self._backend.catalog.subscriptions()
         return [subscriptions[name] for name in sorted(subscriptions) if subscriptions[name].state == "ready"]
 
     def create(
         self, name: str, topic: str, wanted: SubscriptionOptions, *, exist_ok: bool
     ) -> SubscriptionRecord:
-        """Makes a subscription that receives messages published from now on."""
+        """Makes a subscription, which receives the messages published from now on."""
         check_subscription_name(name)
         return settle_making(
             lambda: self._create(name, topic, wanted, exist_ok), lambda: self._find(name), self._sleep
         )
 
     def update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:
-        """Changes the given options only; open streams keep theirs."""
+        """Changes the given options, and only these; open streams keep their options."""
         return settle(lambda: self._update(name, changes))
 
     def remake_retry_topic(self, name: str) -> SubscriptionRecord:
@@ -182,7 +182,7 @@ class SubscriptionAdmin:
         return settle(lambda: self._remake(name))
 
     def recover(self, name: str, start: Literal["oldest", "end"]) -> list[LostTail]:
-        """Goes on where a log has lost its end (`lost_tails`)."""
+        """Continues the subscription after a log has lost its end (`lost_tails`)."""
         if start not in ("oldest", "end"):
             raise InvalidArgument(f'start: {start!r} is neither "oldest" nor "end"')
         return Recovery(self._backend, self.usable(name)).run(start)
@@ -237,7 +237,7 @@ class SubscriptionAdmin:
         with unless_overtaken(intent, lambda: self._find(name)):
             self._check_nobody_was_faster(intent)
             self._backend.admin.set_positions(name, _places(topic, positions, retry))
-        # A change of layout that began meanwhile hasn't seen this subscription.
+        # A repartition that began meanwhile doesn't wait for this subscription, so this raises an error.
         self._topics.current(topic)
         record = intent.model_copy(update={"positions": positions, "retry_topic": retry, "state": "ready"})
         self._put(record, intent)
@@ -254,7 +254,7 @@ class SubscriptionAdmin:
         try:
             return self._retry.make(plan, home)
         except (*_REFUSALS, ResourceExhausted):
-            # Nothing was made, so nothing is half made; after any other error the next `create` goes on.
+            # No topic was made, so the record goes. After any other error the next `create` continues.
             with contextlib.suppress(PubSubError):
                 self._backend.catalog.remove_subscription(intent)
             raise
@@ -311,8 +311,8 @@ class SubscriptionAdmin:
                 name,
                 known.name,
             )
-        # Its positions are in the record alone: a group with members takes no commit from outside, and one without a
-        # position in a partition falls back on these.
+        # The positions are stored only in the record: a group with members accepts no commit from outside, and without
+        # a committed position the streams use the record's.
         begun = record.model_copy(update={"retry_topic": plan})
         if begun != record:
             self._put(begun, record)
@@ -332,7 +332,7 @@ class SubscriptionAdmin:
         self._remove_retry(going, record)
         with contextlib.suppress(NotFound):
             self._backend.admin.delete_group(name)
-        forget_seat(self._backend.admin, name)
+        forget_session(self._backend.admin, name)
         with conflicts():
             self._backend.catalog.remove_subscription(going)
 
@@ -340,7 +340,7 @@ class SubscriptionAdmin:
         try:
             self._retry.remove(going.retry_topic)
         except _REFUSALS:
-            # Everything is still there. After any other error it may not be, and the next `delete` goes on.
+            # Nothing was deleted. After any other error the topic may be gone, and the next `delete` continues.
             with contextlib.suppress(PubSubError):
                 self._backend.catalog.put_subscription(before, going)
             raise
@@ -356,12 +356,12 @@ class SubscriptionAdmin:
 
     def _check_name_is_free(self, name: str, topic: str) -> None:
         others = {each.name: each for each in self._backend.catalog.subscriptions().values()}
-        twin = look_alike(name, others)
-        if twin is None:
-            twin = look_alike(retry_topic(topic, name), self._backend.admin.topic_names())
-        if twin is not None:
+        similar = look_alike(name, others)
+        if similar is None:
+            similar = look_alike(retry_topic(topic, name), self._backend.admin.topic_names())
+        if similar is not None:
             raise InvalidArgument(
-                f"subscription name {name!r} can't be told from {twin!r} in Kafka's metrics, which take `.` and "
+                f"subscription name {name!r} can't be told from {similar!r} in Kafka's metrics, which take `.` and "
                 "`_` for the same: choose another name"
             )
 
@@ -396,7 +396,7 @@ class SubscriptionAdmin:
 
 
 def _places(topic: str, positions: Mapping[int, int], retry: RetryTopic | None) -> dict[TopicPartition, int]:
-    """Every partition's position, of the home topic and of the retry topic."""
+    """Returns the position of every partition of the home topic and of the retry topic."""
     places = {TopicPartition(topic, number): offset for number, offset in positions.items()}
     if retry is not None:
         places |= {TopicPartition(retry.name, number): offset for number, offset in retry.positions.items()}

@@ -1,14 +1,14 @@
-"""Topics: made, adopted, changed and deleted, over the ports.
+"""Makes, adopts, changes and deletes topics, over the ports.
 
 Rules
-1. Making: the record (`creating`), Kafka's topic, the record (`ready`). After a crash the next `create` goes on:
-   it makes the topic, or takes the one that is there if it has the settings asked for.
-2. Deleting: the record (`deleting`), Kafka's topic, the subscriptions (detached), the record. After a crash the
-   next `delete` or `create` goes on.
-3. An adopted topic was there before us: deleting it only takes it out of the catalog, its messages stay.
-4. A subscription whose topic is gone, or was made again, is detached: it keeps its name and says what happened. Its
-   retry topic stays, and its messages can be read, until the subscription is deleted.
-5. A topic that a subscription names for its dead letters can't be deleted.
+1. `create` writes the record (`creating`), makes Kafka's topic, then writes the record (`ready`). After a crash the
+   next `create` continues: it makes the topic, or uses the existing one if that has the wanted settings.
+2. `delete` writes the record (`deleting`), deletes Kafka's topic, detaches the subscriptions, then removes the record.
+   After a crash the next `delete` or `create` continues.
+3. An adopted topic existed before its record. `delete` only removes the record: Kafka keeps the topic.
+4. A subscription whose topic is gone, or was made again, is detached: it keeps its name, and an error says what
+   happened. Its retry topic and the messages in it stay until the subscription is deleted.
+5. A topic to which a subscription sends its dead letters can't be deleted.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ __all__ = ["TopicAdmin"]
 
 _log = logging.getLogger("kafka_pubsub.admin")
 
-#: Answers of a cluster that has looked at a request for a topic and not fulfilled it.
+#: Errors with which a cluster refuses a request for a topic: nothing was changed.
 _REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted)
 
-#: Seconds that a topic to be adopted is looked for, because Kafka answers before every broker knows a new topic (on a
-#: busy machine that takes a second); and seconds between two looks.
+#: Seconds to search for a topic to be adopted, because Kafka answers before every broker knows a new topic (on a busy
+#: machine that takes a second); and seconds between two requests.
 APPEARS, LOOK = 2.0, 0.1
 
 
@@ -74,13 +74,13 @@ class TopicAdmin:
     ) -> None:
         self._backend = backend
         self._may_create = may_create
-        # Told of every topic whose record was changed from here.
+        # Called with the name of every topic whose record this object has changed.
         self._on_changed = on_changed
         self._now = now
         self._sleep = sleep
 
     def record(self, name: str) -> TopicRecord:
-        """The topic as the catalog has it; `NotFound` if it isn't ready for use."""
+        """Returns the topic's record; raises `NotFound` if the topic isn't ready for use."""
         record = self._find(name)
         if record is None or record.state == "creating":
             make, adopt = Call("create_topic", name), Call("adopt_topic", name)
@@ -94,13 +94,13 @@ class TopicAdmin:
         return record
 
     def current(self, name: str) -> tuple[TopicRecord, TopicInfo]:
-        """The record, and Kafka's topic as it is now; `FailedPrecondition` if they don't belong together."""
+        """Returns the record and Kafka's current topic; raises `FailedPrecondition` if they don't belong together."""
         record, info = self.found(name)
         check_layout(record, info)
         return record, info
 
     def found(self, name: str) -> tuple[TopicRecord, TopicInfo]:
-        """Returns the same, though the number of partitions may have changed; `check_layout` checks that."""
+        """Returns the same, even if the number of partitions has changed or is changing (`check_layout`)."""
         record = self.record(name)
         info = self._info(name)
         if info is None:
@@ -113,12 +113,12 @@ class TopicAdmin:
         return record, info
 
     def records(self) -> list[TopicRecord]:
-        """All topics that are ready, by name."""
+        """Returns all topics that are ready, by name."""
         topics = self._backend.catalog.topics()
         return [topics[name] for name in sorted(topics) if topics[name].state == "ready"]
 
     def create(self, name: str, wanted: TopicOptions, *, exist_ok: bool) -> TopicRecord:
-        """Makes a topic, or finishes one that was half made."""
+        """Makes a topic, or finishes a topic that a crashed call left half made."""
         check_new_topic_name(name)
         return settle_making(
             lambda: self._create(name, wanted, exist_ok), lambda: self._find(name), self._sleep
@@ -127,7 +127,7 @@ class TopicAdmin:
     def adopt(
         self, name: str, wanted: TopicOptions, *, exist_ok: bool, check_keys: bool = True
     ) -> TopicRecord:
-        """Takes a topic that Kafka has already into the catalog, as it is; `check_keys`: then looks at its keys."""
+        """Adds a topic that Kafka already has to the catalog, unchanged; `check_keys`: then checks a sample of keys."""
         check_topic_name(name)
         record, new = settle(lambda: self._adopt(name, wanted, exist_ok))
         if new and check_keys:
@@ -135,9 +135,9 @@ class TopicAdmin:
         return record
 
     def key_places(self, name: str) -> KeyPlaces | None:
-        """Whether the topic's keys lie where publishing puts them, by a sample; a warning is logged if some don't.
+        """Checks with a sample whether the topic's keys lie where publishing puts them; logs a warning if some don't.
 
-        None: it couldn't be looked at, for want of the right to read it, or of an answer.
+        None: the topic couldn't be read, because this client has no right to, or got no answer.
         """
         try:
             found = sample_keys(self._backend, name, self._backend.admin.topic(name).partitions)
@@ -149,15 +149,15 @@ class TopicAdmin:
         return found
 
     def update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
-        """Changes the given options only."""
+        """Changes the given options, and only these."""
         return settle(lambda: self._update(name, changes))
 
     def replace(self, record: TopicRecord, previous: TopicRecord) -> None:
-        """Stores a changed record and tells the topic's users in this process; call it inside `settle`."""
+        """Stores a changed record and notifies the topic's users in this process; call it inside `settle`."""
         self._put(record, previous)
 
     def delete(self, name: str) -> bool:
-        """Deletes a topic and detaches its subscriptions; True: it was adopted, so Kafka keeps it."""
+        """Deletes a topic and detaches its subscriptions; returns True if it was adopted, so that Kafka keeps it."""
         kept = settle(lambda: self._delete(name))
         if kept:
             _log.warning("topic %r was adopted: it is forgotten, Kafka keeps it and its messages", name)
@@ -184,7 +184,7 @@ class TopicAdmin:
             with unless_overtaken(None, lambda: self._find(name)):
                 self._check_name_is_free(name, info)
         elif previous.state == "creating" and info is not None:
-            # Before the record is touched: a refusal must leave it as the sign that the topic is ours.
+            # This comes before the record changes: after a refusal the record must still say that the topic is ours.
             check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
         return self._make(name, wanted, previous)
 
@@ -194,8 +194,8 @@ class TopicAdmin:
         try:
             info = self._make_or_take(name, wanted)
         except _REFUSALS:
-            # Nothing was made, so nothing is half made. After any other error the topic may be there, and the
-            # record stays for the next `create`, which goes on from it; so it does if this fails.
+            # No topic was made, so the record goes. After any other error the topic may exist, so the record stays and
+            # the next `create` continues from it; the same if the removal fails.
             with contextlib.suppress(PubSubError):
                 self._backend.catalog.remove_topic(intent)
             raise
@@ -210,7 +210,7 @@ class TopicAdmin:
         try:
             return self._backend.admin.create_topic(name, wanted.partitions, wanted.replication, config)
         except AlreadyExists:
-            # The catalog said `creating`: an earlier attempt got as far as here, or another process just did.
+            # The record is `creating`: an earlier attempt, or another process just now, has made the topic.
             info = self._backend.admin.topic(name)
             check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
             return info
@@ -225,7 +225,7 @@ class TopicAdmin:
         return record
 
     def _adopt(self, name: str, wanted: TopicOptions, exist_ok: bool) -> tuple[TopicRecord, bool]:
-        """The record, and whether it is new."""
+        """Returns the record, and whether it is new."""
         info = self._appearing(name)
         if info is None:
             make = Call("create_topic", name)
@@ -284,7 +284,7 @@ class TopicAdmin:
         except NotFound:
             return
         except _REFUSALS:
-            # Everything is still there. After any other error it may not be, and the next `delete` goes on.
+            # Nothing was deleted. After any other error the topic may be gone, and the next `delete` continues.
             with contextlib.suppress(PubSubError):
                 self._backend.catalog.put_topic(before, going)
             raise
@@ -309,7 +309,7 @@ class TopicAdmin:
             return None
 
     def _appearing(self, name: str) -> TopicInfo | None:
-        """Looks for Kafka's topic, and waits a moment in case it is new."""
+        """Returns Kafka's topic; waits up to `APPEARS` seconds for it, because it may be new."""
         info, waited = self._info(name), 0.0
         while info is None and waited < APPEARS:
             self._sleep(LOOK)
@@ -333,15 +333,15 @@ class TopicAdmin:
         catalog = self._backend.catalog
         retries = (retry_topic(each.topic, each.name) for each in catalog.subscriptions().values())
         taken = [*self._backend.admin.topic_names(), *catalog.topics(), *retries]
-        twin = look_alike(name, taken)
-        if twin is not None:
+        similar = look_alike(name, taken)
+        if similar is not None:
             raise InvalidArgument(
-                f"topic name {name!r} can't be told from {twin!r} in Kafka's metrics, which take `.` and `_` for "
+                f"topic name {name!r} can't be told from {similar!r} in Kafka's metrics, which take `.` and `_` for "
                 "the same: choose another name"
             )
 
     def _detach_subscriptions(self, name: str, keep: str | None) -> None:
-        """Marks the subscriptions of this topic that aren't of the one with the id `keep`."""
+        """Marks the subscriptions of topics of this name as detached, except those of the topic with the id `keep`."""
         catalog = self._backend.catalog
         for record in list(catalog.subscriptions().values()):
             if record.topic == name and record.topic_id != keep and not record.detached:
@@ -354,5 +354,5 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _with_layout(wanted: TopicOptions, info: TopicInfo) -> TopicOptions:
-    """Returns the options with the partitions and the replication of Kafka's topic."""
+    """Returns the options with the partitions and replication of Kafka's topic."""
     return wanted.model_copy(update={"partitions": info.partitions, "replication": info.replication})

@@ -1,4 +1,6 @@
-"""Partitions that come and go: where each begins, and what is refused before anything of it is delivered.
+"""Partitions that come and go: where each begins, and which logs are refused before delivery.
 
 Begin with `listener.py`, then `paired_partitions.py`.
+May import, beside top modules: `client.admin`, `client.retry`, `client.subscribe`, `core`, `core.commit`,
+`core.retry`.
 """

@@ -1,4 +1,4 @@
-"""What was read, as it goes to the core: grouped by partition, and looked at for keys that carry too much."""
+"""Groups the records of a read by partition for the core, and warns of keys that carry too many of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 
 def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
-    """Groups what was read by partition."""
+    """Groups the records of a read by partition."""
     batches: dict[int | None, list[StoredRecord]] = {}
     current: int | None = -1
     add = list[StoredRecord]().append
@@ -31,14 +31,14 @@ def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
 
 
 class HotKeyWarnings:
-    """Says so when one key carries most of a topic. Not for subscriptions whose keys set no order."""
+    """Warns when one key carries most of a topic. Not for subscriptions whose keys set no order."""
 
     def __init__(self, record: SubscriptionRecord) -> None:
         self._subscription, self._topic = record.name, record.topic
         self._keys = HotKeys()
 
     def observe(self, batches: Iterable[Sequence[Record]]) -> None:
-        """Looks at what was read."""
+        """Counts the keys of the records that were read."""
         for records in batches:
             if (hot := self._keys.observe(records)) is not None:
                 log.warning(

@@ -1,7 +1,7 @@
-"""Readers and listeners that pass everything on: for those that do something of their own around a few calls.
+"""Readers and listeners that pass all calls on; subclasses override a few of them.
 
 Rules
-1. What isn't overridden is passed on as it came.
+1. A call that isn't overridden is passed on unchanged.
 2. A subclass may exchange the reader; the next call goes to the new one.
 """
 

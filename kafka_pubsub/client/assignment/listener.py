@@ -6,12 +6,12 @@ and waits; before that, the fetcher asks the log for what the runner needs.
 Rules
 1. If a layout isn't the catalog's, it is refused before any message of it is delivered. Partitions are
    taken on as pairs (`paired_partitions`).
-2. An outage says nothing about a subscription: an assignment is tried again for as long as it takes. The group goes on
-   without us if it must.
-3. At a revoke every move has landed before the last commit is sent, and the last commit waits for the answer to
-   the one before. A partition whose last commit can't be sent in time is given up as if it were lost; then, and when a
-   commit is still unanswered, the membership ends, too (`rejoining_reader`).
-4. The retry topic may be made again while the stream runs: it leaves, and comes back with the new one.
+2. An outage proves nothing about a subscription: an assignment is tried again without a limit. The group goes on
+   without this member if it must.
+3. At a revoke every move result has come before the final commit is sent, and the final commit waits for the answer to
+   the one before. A partition whose final commit can't be sent in time is given up as if it were lost; then, and when a
+   commit is still unanswered, the membership ends too (`rejoining_reader`).
+4. The retry topic may be made again while the stream runs: the stream leaves the group, and rejoins with the new one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafka_pubsub.client.admin.retry_topics import RetryTopicGone, remake_call, 
 from kafka_pubsub.client.assignment.lost_tails import Findings, refuse
 from kafka_pubsub.client.assignment.paired_partitions import PairedPartitions
 from kafka_pubsub.client.assignment.start_position import TRY_AGAIN, beginning
-from kafka_pubsub.client.retry.retry_io import LANDING, RetryIO, identity_of, positions_of
+from kafka_pubsub.client.retry.retry_io import MOVE_WAIT, RetryIO, identity_of, positions_of
 from kafka_pubsub.client.subscribe.runner_api import Runner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import CommitBoth
@@ -46,7 +46,7 @@ __all__ = ["AssignmentListener"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that "not found" isn't believed, by an assignment or a commit: a broker that has just started denies every
+#: Seconds for which "not found" doesn't count, in an assignment or a commit: a broker that has just started knows no
 #: topic.
 DENIED = 10.0
 
@@ -54,7 +54,7 @@ Answer = TypeVar("Answer")
 
 
 class AssignmentListener:
-    """Takes assignments on and gives them up, for one engine."""
+    """Takes assignments on and gives them up, for one stream."""
 
     def __init__(
         self,
@@ -66,56 +66,56 @@ class AssignmentListener:
     ) -> None:
         self.record = record
         self.pairs = PairedPartitions(runner, reader, retry_side)
-        #: Has the stream go over to what the subscription's retry topic is now (`renewal`). None: it can't.
+        #: Makes the stream go over to the subscription's present retry topic (`renewal`). None: it can't.
         self.renew: Callable[[], None] | None = None
         self._identity = identity_of(record)
         self._runner = runner
         self._reader = reader
         self._look_up = look_up
-        #: Since when commits are told that there is no such topic; None: they aren't.
+        #: Since when answers to commits say that the topic doesn't exist; None: they don't.
         self._denied_at: float | None = None
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
 
     def go_over(self, record: SubscriptionRecord, retry_side: RetryIO) -> list[str]:
-        """Another retry topic takes the place of the one so far; nothing is ours. Returns what to read."""
+        """Goes over to another retry topic, while no partition is owned; returns the topics to read."""
         before, self.record, self._identity = self.pairs, record, identity_of(record)
         self._runner.ask(lambda: self._runner.coordinator.go_over(retry_side, self._runner.clock()))
         self.pairs = PairedPartitions(self._runner, self._reader, retry_side)
         # Its last move requests may take a while.
         threading.Thread(
-            target=before.retry_side.close, args=(LANDING,), name="kafka_pubsub-over", daemon=True
+            target=before.retry_side.close, args=(MOVE_WAIT,), name="kafka_pubsub-over", daemon=True
         ).start()
         return self.topics()
 
     def end(self) -> None:
-        """Nothing more comes."""
-        if not self.pairs.retry_side.close(LANDING):
-            log.warning("subscription %r: its relocations end later", self.record.name)
+        """Stops the requests of the retry side: no more events come."""
+        if not self.pairs.retry_side.close(MOVE_WAIT):
+            log.warning("subscription %r: its moves end later", self.record.name)
 
     def noticed(self, record: SubscriptionRecord) -> None:
-        """Takes the record that the catalog has now; any thread may call."""
+        """Takes the record as it is now in the catalog; any thread may call it."""
         if self.renew is not None and _stands(record) and identity_of(record) != self._identity:
             self.renew()
 
     def place(self, number: int) -> TopicPartition:
-        """A partition of the topic."""
+        """Returns a partition of the home topic."""
         return TopicPartition(self.record.topic, number)
 
     def retries_read(self) -> Mapping[TopicPartition, int]:
-        """Up to where each retry partition of ours was read; any thread may call."""
-        retry, owned = self.pairs.retry, list(self._runner.coordinator.owned.items())
+        """Returns up to where each owned retry partition was read; any thread may call it."""
+        retry, owned = self.pairs.retry, list(self._runner.coordinator.partitions.owned.items())
         return {
-            TopicPartition(retry, number): partition.half.retries.books.position
+            TopicPartition(retry, number): partition.retry_partition.retries.finished_runs.position
             for number, partition in owned
         }
 
     def topics(self) -> list[str]:
-        """What the stream reads."""
+        """Returns the topics that the stream reads."""
         return [self.record.topic, self.pairs.retry]
 
     def commit(self, commits: Mapping[int, CommitBoth], answered: Callable[[dict[int, bool]], None]) -> None:
-        """Sends commits; `answered` is told whether each was accepted, from any thread."""
+        """Sends commits; calls `answered`, on any thread, with whether each was accepted."""
         positions = self._positions(commits)
 
         def tell(answers: CommitAnswers) -> None:
@@ -133,12 +133,12 @@ class AssignmentListener:
                 log.warning("the commit of %s was refused: %s", place, answer)
                 accepted[place.partition] = False
             if isinstance(answer, InvalidArgument):
-                self._runner.fail(answer)  # no later commit would fare better
+                self._runner.fail(answer)  # no later commit would be accepted either
         self._believe(denied=any(isinstance(answer, NotFound) for answer in answers.values()))
         return accepted
 
     def _believe(self, *, denied: bool) -> None:
-        """Looks the subscription up once a topic was denied for `DENIED` seconds; ends the stream if it is gone."""
+        """Looks the subscription up once a topic was missing for `DENIED` seconds; ends the stream if it is gone."""
         if not denied:
             self._denied_at = None
         elif self._denied_at is None:
@@ -153,20 +153,20 @@ class AssignmentListener:
                 log.warning("subscription %r: %s", self.record.name, error)
 
     def _positions(self, commits: Mapping[int, CommitBoth]) -> dict[TopicPartition, Committed]:
-        """Commits as the log takes them."""
+        """Returns the commits in the log's form."""
         positions: dict[TopicPartition, Committed] = {}
         for number, commit in commits.items():
             positions |= positions_of(self.record.topic, self.pairs.retry, number, commit)
         return positions
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
-        """They are ours; where to read each from."""
+        """Takes the assigned partitions on; returns where to read each from."""
         starts = self._patiently(lambda: self._take_on(partitions))
         self.joined = True
         return starts
 
     def look_again(self) -> SubscriptionRecord:
-        """The subscription as it is now."""
+        """Returns the subscription as it is now in the catalog."""
         return self._patiently(self._looked_up)
 
     def _patiently(self, call: Callable[[], Answer]) -> Answer:
@@ -177,8 +177,8 @@ class AssignmentListener:
                 return call()
             except (BrokerUnavailable, DeadlineExceeded, NotFound, RetryTopicGone) as error:
                 denied = isinstance(error, NotFound | RetryTopicGone)
-                told = denied and time.monotonic() > denied_until
-                if told or not self._runner.fetches(threading.current_thread()):
+                denied_for_long = denied and time.monotonic() > denied_until
+                if denied_for_long or not self._runner.fetches(threading.current_thread()):
                     raise
                 log.warning("subscription %r: %s; trying again", self.record.name, error)
                 time.sleep(TRY_AGAIN)
@@ -202,24 +202,24 @@ class AssignmentListener:
                     "opened: open it again"
                 )
             self.renew()
-            return {}  # nothing of the old and the new is served together
+            return {}  # partitions of the old and the new topic are never served together
         self.record = record
         return self.pairs.take_on(self.record, partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Gives the partitions up, with a last commit."""
+        """Gives the partitions up, with a final commit."""
         pairs = self.pairs
         numbers = pairs.let_go(partitions)
         self._give_up(stuck := pairs.hold_still(numbers))
         numbers = [number for number in numbers if number not in stuck]
-        self._runner.commit(self._runner.last_words(numbers))
-        self._give_up(pairs.retry_side.wait(numbers))  # a last word may be a move
-        self._runner.commit(self._runner.ask(self._runner.coordinator.take_afterwords))
+        self._runner.commit(self._runner.final_commits(numbers))
+        self._give_up(pairs.retry_side.wait(numbers))  # the last action may be a move
+        self._runner.commit(self._runner.ask(self._runner.coordinator.take_late_commits))
 
     def _give_up(self, stuck: Sequence[int]) -> None:
         if stuck:
             log.error(
-                "subscription %r: relocations of partitions %s weren't answered; giving these up without a last word, "
+                "subscription %r: moves of partitions %s weren't answered; giving these up without a final commit, "
                 "so some messages may be delivered again",
                 self.record.name,
                 stuck,
@@ -228,14 +228,14 @@ class AssignmentListener:
             self.pairs.retry_side.rejoin()
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are gone."""
+        """Drops partitions that were lost."""
         numbers = self.pairs.let_go(partitions)
         self._runner.lose(numbers)
         if self.pairs.retry_side.wait(numbers, 0):
             self.pairs.retry_side.rejoin()
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        """The log reported an error."""
+        """Takes an error that the log reported."""
         if not fatal:
             log.warning("subscription %r: %s", self.record.name, error)
         elif partition is None:
@@ -244,12 +244,12 @@ class AssignmentListener:
             self._stepped_out(partition, error)
 
     def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
-        """The log won't read on at our position; retention may have moved its start past us."""
-        owned = self._runner.coordinator.owned.get(place.partition)
+        """Handles a position outside the log; retention may have moved the log's start past it."""
+        owned = self._runner.coordinator.partitions.owned.get(place.partition)
         if owned is None:
             return
         if place.topic == self.pairs.retry:
-            self._retry_stepped_out(place, owned.half.retries.books)
+            self._retry_stepped_out(place, owned.retry_partition.retries.finished_runs)
             return
         position = owned.offsets.position
         log_range = self._reader.log_range(place)
@@ -260,19 +260,24 @@ class AssignmentListener:
         start = beginning(self.record, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
 
-    def _retry_stepped_out(self, place: TopicPartition, books: FinishedRuns) -> None:
+    def _retry_stepped_out(self, place: TopicPartition, finished_runs: FinishedRuns) -> None:
         try:
             log_range = self._reader.log_range(place)
         except NotFound:
             log_range = (0, -1)
-        lost = books.position > log_range[1] or self.pairs.retry_side.lost(place, books.read) is not None
+        lost = (
+            finished_runs.position > log_range[1]
+            or self.pairs.retry_side.lost(place, finished_runs.read) is not None
+        )
         if lost and self.renew is not None:
-            self.renew()  # it was cut at its end, deleted, or made again: what we know of it isn't true any more
+            self.renew()  # the topic was cut at its end, deleted, or made again: the state in memory is no longer true
             return
-        begun = retry_beginning(self.record, place.partition, Committed(books.position, ""), log_range)
+        begun = retry_beginning(
+            self.record, place.partition, Committed(finished_runs.position, ""), log_range
+        )
         self._reader.seek(place, begun.position)
 
 
 def _stands(record: SubscriptionRecord) -> bool:
-    """Whether the retry topic isn't being made just now."""
+    """Returns whether the retry topic isn't being made just now."""
     return record.retry_topic is None or bool(record.retry_topic.topic_id)

@@ -1,16 +1,16 @@
-"""Ends of logs: a marker behind the last message must not look like a message that waits.
+"""The ends of logs: a marker behind the last message must not look like a message that waits.
 
 Theory. Each transaction leaves a marker in the log. A reader never returns one, so a committed position would stay
 before it, and Kafka's own tools would show a lag of 1 for as long as no message comes. The reader's position passes
-markers, at the latest when the end of the log is told, up to 0.5 s after the last record. So the fetcher compares the
-position with the core's when there is nothing to read, and tells the core if the reader has come further.
+markers, at the latest when the broker reports the end of the log, up to 0.5 s after the last record. So the fetcher
+compares the position with the core's when there is nothing to read, and tells the core if the reader's is higher.
 
 Rules
-1. Only after a read that returned nothing, and not more often than each `LOOK` seconds: a message costs nothing.
-2. A partition of which something has to be sought first (`paired_partitions`) is left out: the reader's position is
+1. It looks only after a read that returned nothing, and at most every `LOOK` seconds: a message costs nothing.
+2. A partition that must be sought first (`paired_partitions`) is left out: the reader's position is
    that of an earlier ownership until then.
-3. Before the group is left, the checkpoint of what has finished is waited for, and the ends of logs that are finished
-   but for markers: `SAVING` and `SETTLE` at most.
+3. Before it leaves the group, it waits for the checkpoint of what is finished (at most `SAVING`), and for the ends of
+   logs that are finished except for markers (at most `SETTLE`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from kafka_pubsub.ports import LogReader
 
 __all__ = ["LOOK", "SETTLE", "LogEnds"]
 
-#: Seconds between two looks: with a commit's 0.15 s and the 0.5 s after which an end is told, below a second. Each look
+#: Seconds between two looks: with a commit's 0.15 s and the 0.5 s until an end is reported, below a second. Each look
 #: that finds nothing doubles it, up to the second figure.
 LOOK, LONGEST_LOOK = 0.2, 2.0
-#: A look at many partitions takes its time; this share of the fetcher's is left for it.
+#: The largest share of the fetcher's time for looks, because a look at many partitions takes long.
 SHARE = 0.02
 #: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.
 SAVING = 3.0
-#: Seconds that it waits for the ends to be told; the reader is told after an idle fetch of 0.5 s.
+#: Seconds that closing waits for the ends of logs; the broker reports them after an idle fetch of 0.5 s.
 SETTLE = 1.0
 #: Seconds and records of one read meanwhile.
 SLICE, FEW = 0.02, 100
 
 
 class LogEnds:
-    """What one stream's fetcher tells of the ends of its logs."""
+    """Reports the ends of logs to the core, for the fetcher of one stream."""
 
     def __init__(self, runner: Runner, rebalances: AssignmentListener, reader: LogReader) -> None:
         self._runner = runner
@@ -49,7 +49,7 @@ class LogEnds:
         self._wait = LOOK
 
     def look(self) -> None:
-        """Tells the core which logs were read further than it knows, if it is time for a look."""
+        """Reports to the core which logs were read further than it knows, if it is time for a look."""
         began = self._runner.clock()
         if began >= self._look_at:
             self._wait = LOOK if self._tell() else min(LONGEST_LOOK, 2 * self._wait)
@@ -57,9 +57,10 @@ class LogEnds:
             self._look_at = now + max(self._wait, (now - began) / SHARE)
 
     def _tell(self) -> bool:
-        """Whether there was anything to tell."""
-        runner, told = self._runner, False
-        owned = {n: each for n, each in list(runner.coordinator.owned.items()) if self._is_read_on(n)}
+        """Reports the positions of logs that were read further; returns whether there were any."""
+        runner, reported = self._runner, False
+        partitions = runner.coordinator.partitions
+        owned = {n: each for n, each in list(partitions.owned.items()) if self._is_read_on(n)}
         places = [each for number in owned for each in self._places(number)]
         positions = self._reader.positions(places)
         for number, partition in owned.items():
@@ -67,11 +68,11 @@ class LogEnds:
             position, retry = positions.get(main), positions.get(beside)
             if position is None or retry is None:
                 continue
-            books = partition.half.retries.books
-            if position.offset > partition.offsets.position or retry.offset > books.position:
+            finished_runs = partition.retry_partition.retries.finished_runs
+            if position.offset > partition.offsets.position or retry.offset > finished_runs.position:
                 self._post(number, position, retry)
-                told = True
-        return told
+                reported = True
+        return reported
 
     def _post(self, number: int, position: LogEnd, retry: LogEnd) -> None:
         coordinator, clock = self._runner.coordinator, self._runner.clock
@@ -92,11 +93,11 @@ class LogEnds:
             self._reader.close()
 
     def _settle(self) -> None:
-        """Reads on until checkpoints are written and the ends of finished logs told (rule 3)."""
+        """Reads on until checkpoints are written and the ends of finished logs are reported (rule 3)."""
         runner = self._runner
         limit = runner.clock() + SAVING
         until = runner.clock() + SETTLE
-        with contextlib.suppress(PubSubError):  # no broker answers: then the next owner tells
+        with contextlib.suppress(PubSubError):  # no broker answers: the next owner reports the ends
             runner.catch_up()
             while (saves := self._saves()) or self._may_hide_markers():
                 now = runner.clock()
@@ -105,30 +106,34 @@ class LogEnds:
                     break
                 runner.commit_posted()
                 if self._rebalances.pairs.sort_out(self._reader.read(FEW, SLICE)):
-                    return  # they aren't booked, so positions mean nothing any more
+                    return  # these records are dropped, so positions no longer count
                 runner.catch_up()
             self._tell()
 
     def _saves(self) -> bool:
-        """Whether a partition has still something to write before its last word."""
+        """Returns whether a partition still has something to write before its final commit."""
         return any(
-            partition.half.may_begin and (partition.half.unsaved or partition.commits.in_flight is not None)
-            for partition in list(self._runner.coordinator.owned.values())
+            partition.retry_partition.may_begin
+            and (partition.retry_partition.unsaved or partition.commits.in_flight is not None)
+            for partition in list(self._runner.coordinator.partitions.owned.values())
         )
 
     def _may_hide_markers(self) -> bool:
-        """Whether a log that is finished but for markers may go on; all of them are asked about at once."""
+        """Returns whether a log that is finished may still have markers; asks for all logs at once."""
         finished: list[TopicPartition] = []
-        for number, partition in list(self._runner.coordinator.owned.items()):
+        for number, partition in list(self._runner.coordinator.partitions.owned.items()):
             if not self._is_read_on(number):
                 continue
             main, beside = self._places(number)
             if not partition.offsets.unfinished:
                 finished.append(main)
-            books, named = partition.half.retries.books, partition.commits.checkpoints.named
-            # The reader may know the end of before it was written.
-            if named is not None and named.offset >= books.position:
+            finished_runs, named = (
+                partition.retry_partition.retries.finished_runs,
+                partition.commits.checkpoints.named,
+            )
+            # The reader may know the log's end from before the checkpoint was written.
+            if named is not None and named.offset >= finished_runs.position:
                 return True
-            if books.committable == books.position:
+            if finished_runs.committable == finished_runs.position:
                 finished.append(beside)
         return len(self._reader.at_end(finished)) < len(finished)

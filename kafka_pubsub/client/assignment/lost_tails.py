@@ -1,12 +1,13 @@
-"""Logs that have lost what a subscription had read: found, refused, and gone on from when an operator says how.
+"""Finds and refuses logs that have lost records that a subscription had read; `recover` goes on from them.
 
-Theory. An unclean election, or the disk of a single broker, can take the last records of a log away. It grows again
-from there, so the same offsets are other messages: those that are called finished would be skipped, and what waited in
-the retry topic is gone. Commits and checkpoints say how far both logs were read, and under which leader epoch.
+Theory. An unclean election, or the disk of a single broker, can remove the last records of a log. It grows again
+from there, so the same offsets are other messages: those that a commit calls finished would be skipped, and messages
+that waited in the retry topic are gone. Commits and checkpoints say how far both logs were read, and under which
+leader epoch.
 
 Rules
-1. Nothing is delivered from a log that lost something of what was read, until `recover` was called.
-2. What retention deleted isn't lost, nor what was in a topic of the same name that was deleted.
+1. Nothing is delivered from a log that lost records that were read, until `recover` was called.
+2. Records that retention deleted aren't lost, nor those of a deleted topic of the same name.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from kafka_pubsub.ports import Backend, RecordFetch
 
 __all__ = ["Findings", "LostTail", "Recovery", "look", "refuse"]
 
-#: Seconds for looking at the ends of all logs.
+#: Seconds for checking the ends of all logs.
 _SECONDS = 20.0
 
 
 class Findings(NamedTuple):
-    """How far each log was read, where a commit says so; of those that lost some of it, the first offset lost."""
+    """How far each log was read, by the commits; and the first lost offset of each log that lost records."""
 
     read: Mapping[TopicPartition, LogEnd]
     lost: Mapping[TopicPartition, int]
@@ -64,8 +65,8 @@ def look(
     read = {place: found.read for place, found in maps.items()}
     lost = dict(fetch.lost_tails({place: end for place, end in read.items() if end.offset}, _SECONDS))
     for place, found in maps.items():
-        # Markers lie below a position that aren't read. What its owner wrote last it hasn't read back: a checkpoint's
-        # offset says that it was there.
+        # Below a position may lie markers, which aren't read. An owner hasn't read back what it wrote last: a
+        # checkpoint's offset shows that it was stored.
         end = stored[place].offset or 0
         if place.topic == name and found.checkpoint is not None:
             end = max(end, found.checkpoint.offset + 1)
@@ -75,7 +76,7 @@ def look(
 
 
 def refuse(subscription: str, findings: Findings) -> None:
-    """`FailedPrecondition` if any log lost something."""
+    """Raises `FailedPrecondition` if any log lost records that were read."""
     read, lost = findings
     if not lost:
         return
@@ -100,7 +101,7 @@ class LostTail:
     """A partition of a topic, or of a subscription's retry topic, that lost its last records.
 
     `lost`: how many offsets that were read are gone, from `start` on. `skipped`: how many of the offsets that were
-    written since won't be delivered, which is none unless the end was asked for.
+    written since won't be delivered; 0 unless `recover` begins at the end.
     """
 
     topic: str
@@ -118,7 +119,7 @@ class Recovery:
         self._record = record
 
     def run(self, start: Literal["oldest", "end"]) -> list[LostTail]:
-        """Commits where to go on; returns what was lost, nothing if no log lost anything."""
+        """Commits the positions at which to go on; returns the lost tails, none if no log lost anything."""
         record = self._record
         retry = None if record.retry_topic is None else record.retry_topic.name
         found, positions = [], dict[TopicPartition, Committed]()
@@ -132,7 +133,7 @@ class Recovery:
                 found.append(LostTail(*place, at, read[place].offset - at, since[1] - since[0]))
                 positions[place] = self._kept(fetch, place, stored[place], at, since)
                 if place.topic == retry and main not in lost and map_of(stored[main]) is not None:
-                    # The checkpoint that it names may be lost. What comes again because of that may wait there, too.
+                    # Its checkpoint may be lost. Messages that come again because of that may wait there, too.
                     whole = read[main].offset
                     positions[main] = self._kept(fetch, main, stored[main], whole, (whole, whole), older=True)
         if positions:
@@ -140,7 +141,7 @@ class Recovery:
         return found
 
     def _stored(self, fetch: RecordFetch) -> dict[TopicPartition, Committed]:
-        """What the group has committed; where the broker has forgotten it, what the newest checkpoint says."""
+        """Returns the group's commits; where the broker has forgotten one, the newest checkpoint's."""
         record, retry = self._record, self._record.retry_topic
         admin = self._backend.admin
         names = [record.topic] if retry is None else [record.topic, retry.name]
@@ -161,8 +162,8 @@ class Recovery:
         found = newest(fetch, ranges, (record.topic_id, retry.topic_id))
         for main, beside in pairs:
             if beside in found:
-                named, told = found[beside]
-                for place, log in ((main, told.main), (beside, told.retry)):
+                named, found_checkpoint = found[beside]
+                for place, log in ((main, found_checkpoint.main), (beside, found_checkpoint.retry)):
                     stored.setdefault(place, stored_by(named, log, log.position))
         return stored
 
@@ -176,7 +177,7 @@ class Recovery:
         *,
         older: bool = False,
     ) -> Committed:
-        """What is finished below `at`, which is as it was, and this run of what was written since."""
+        """Returns what is finished below `at`, as before, with this run of what was written since."""
         said = map_of(stored)
         if said is None:
             raise InvariantViolated(f"{place} was read so far, and its commit doesn't say how far")
@@ -191,13 +192,13 @@ class Recovery:
         while found is None or len(found) > ack_map.CAPACITY:
             kept = AckMap(said.writer, tuple(left), True, said.nonce, older=older or said.older, read=read)
             found = ack_map.encode(kept, position)
-            left = left[: len(left) * 3 // 4]  # what doesn't fit is delivered again
+            left = left[: len(left) * 3 // 4]  # runs that don't fit are delivered again
         return Committed(position, found)
 
     def _finished(
         self, fetch: RecordFetch, place: TopicPartition, stored: Committed, *, older: bool
     ) -> Sequence[Run]:
-        """The runs that this commit calls finished, by the last checkpoint that is left if its own is lost."""
+        """Returns the runs that this commit calls finished; by the last stored checkpoint if its own is lost."""
         retry = self._record.retry_topic
         if retry is None:
             return finished_at_home(self._backend, None, stored)
@@ -208,11 +209,17 @@ class Recovery:
         else:
             runs = finished_at_home(self._backend, beside, stored)
         if not older and beside != place:
-            return runs  # its own is there
+            return runs  # its own checkpoint is stored
         try:
             left = newest(fetch, {beside: (low, end)}, (self._record.topic_id, retry.topic_id))
-        except DeadlineExceeded:  # behind a transaction whose marker is lost: what it told is delivered again
+        except (
+            DeadlineExceeded
+        ):  # behind a transaction whose marker is lost: its messages are delivered again
             return runs
-        for _, told in left.values():
-            runs = united(runs, told.retry.runs if beside == place else told.main.runs, stored.offset or 0)
+        for _, found_checkpoint in left.values():
+            runs = united(
+                runs,
+                found_checkpoint.retry.runs if beside == place else found_checkpoint.main.runs,
+                stored.offset or 0,
+            )
         return runs

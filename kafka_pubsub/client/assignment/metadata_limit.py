@@ -1,10 +1,8 @@
-"""Whether the brokers store as much text beside a committed offset as commits may need.
+"""Checks that the brokers store as much metadata beside a position as commits may need.
 
 Rules
-1. Asked before a subscription is made and before it is first received from; once the answer is good, or can't be had,
-   not again.
-2. Where it can't be had - the right to see brokers' settings is missing - a commit that is refused for it says the
-   same.
+1. It asks before a subscription is made and before the first receive; after a good answer, or none, not again.
+2. If it may not see the brokers' settings, a commit that is refused for its size brings the same error.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ __all__ = ["MetadataLimit"]
 
 
 class MetadataLimit:
-    """Looks once for one cluster."""
+    """The check for one cluster, done once."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._suffices = False
 
     def check(self) -> None:
-        """`FailedPrecondition` if a broker is known to store less."""
+        """Raises `FailedPrecondition` if a broker is known to store less."""
         if self._suffices:
             return
         needed = ack_map.CAPACITY + 1  # a broker stores one character less than the setting says

@@ -1,18 +1,18 @@
-"""Partitions of a subscription with a retry topic: taken on as pairs, and not delivered before the retry half is read.
+"""Takes on a topic's partition with its retry partition, and delivers nothing before the retry partition is read.
 
 Theory. A partition of the topic and the one of the retry topic with the same number are served together or not at all.
-The retry partition is the lock: a key that waits there must not go on in main. So main's half is read only when the
-retry half has been read up to the high watermark that it had after `committed()` had answered. (Its end as a reader of
-committed records sees it can hide a move whose origin is already called finished.)
+The retry partition is the lock: a key that waits there must not go on in the home partition. So the home partition is
+read only when the retry partition has been read up to the high watermark that it had after `committed()` had answered.
+(Its last stable offset can hide a move whose origin is already called finished.)
 
 Rules
-1. Whole or nothing: a pair of which one half is missing isn't begun; of which one half goes, is given up.
-2. Main's end is asked for after the retry partition's: no honest record of that comes from beyond it
-   (`core/retry/origin_check`).
-3. `committed()` is asked for both halves in one request. While it waits for a transaction that a dead owner left open,
-   what was stored before names its writer, which is fenced; sooner if that one, as is said there too, left in disorder.
-4. All of this runs on the fetcher, but for `landed`, `written`, `found` and `restart`, which are the runner's.
-5. What has to be sought is sought between two reads, never inside a callback of the group.
+1. A pair with one partition missing doesn't begin; when one partition of a pair goes, both are given up.
+2. The home partition's end is requested after the retry partition's: no valid record of the retry partition has an
+   origin beyond it (`core/retry/origin_check`).
+3. `committed()` reads both positions in one request. While it waits for a dead owner's open transaction, the positions
+   stored before name the writer, which is fenced; sooner if these say that the owner didn't leave in good order.
+4. All of this runs on the fetcher, except `move_answered`, `written`, `found` and `restart`, which the runner calls.
+5. Seeks happen between two reads, never inside a callback of the group.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ __all__ = ["PairedPartitions"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds after which an answer that doesn't come is held up by an open transaction; it takes milliseconds otherwise.
+#: Seconds without an answer after which an open transaction is the cause; answers take milliseconds otherwise.
 BLOCKED = 1.0
-#: The same where the last owner didn't leave in good order, so that it is most likely dead, and keys wait for long.
+#: The same where the last owner didn't leave in good order, so that it is probably dead and keys would wait for long.
 DEAD = 0.3
 
 _NOTHING = AckMap(0, ())
 
 
 class PairedPartitions:
-    """What one stream's fetcher does about the retry topic."""
+    """The work of one stream's fetcher on the retry topic."""
 
     def __init__(
         self,
@@ -77,23 +77,23 @@ class PairedPartitions:
         self._reader = reader
         self._nonce = nonce
         self._record: SubscriptionRecord
-        #: What the group has given us, whole or not.
+        #: The assigned partitions, whether or not their pair is complete.
         self._held: set[TopicPartition] = set()
-        #: Partitions whose retry half isn't read yet: how far it must be, and where main begins then.
+        #: Partitions whose retry partition isn't read yet: how far it must be read, and the home partition's start.
         self._behind: dict[int, tuple[int, LogEnd]] = {}
-        #: Where to read on, once this read has returned.
+        #: The offsets to seek, once this read has returned.
         self._late: dict[TopicPartition, LogEnd] = {}
-        #: Partitions that must begin anew, filled by the runner; and not before.
+        #: Partitions that must begin anew, filled by the runner; and the time before which they must not.
         self._again: deque[int] = deque()
         self._not_before = 0.0
         retry_side.connect(runner.post, self)
 
-    # What comes
+    # Partitions that come
 
     def take_on(
         self, record: SubscriptionRecord, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, ReadFrom]:
-        """They are ours; where to read from, of those that begin now."""
+        """Takes assigned partitions on; returns where to read those that begin now."""
         self._record = record
         self._held.update(partitions)
         numbers = {place.partition for place in partitions if place.partition < record.partitions}
@@ -111,7 +111,7 @@ class PairedPartitions:
         return TopicPartition(self.retry, number)
 
     def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
-        """Has the runner take these on; returns where to read, main only of those that are caught up already."""
+        """Has the runner take partitions on; returns where to read, home partitions only once caught up."""
         if not numbers:
             self._runner.take_on({}, _begin_nothing, {})
             return {}
@@ -137,19 +137,19 @@ class PairedPartitions:
             retry = retry_beginning(self._record, number, known[beside], (low, max(high, ends[beside])))
             end = ranges[main][1]
             found = checkpoints.get(number)
-            told = found.main.runs if found is not None and begun.more else ()
-            finished = united(begun.known, told, begun.position)
+            in_checkpoint = found.main.runs if found is not None and begun.more else ()
+            finished = united(begun.known, in_checkpoint, begun.position)
             start = self._retry_start(stored, committed[beside], begun, retry, (end, ends[beside]))
-            beside_told = found.retry.runs if found is not None and retry.more else ()
+            retry_in_checkpoint = found.retry.runs if found is not None and retry.more else ()
             lost = found is None and (begun.more or retry.more)
             start = start._replace(
                 main_exists=end,
                 read=read.get(beside, UNREAD),
                 main_read=read.get(main, UNREAD),
-                known=united(retry.known, beside_told, retry.position),
+                known=united(retry.known, retry_in_checkpoint, retry.position),
                 checkpoint=None if lost else retry.checkpoint or begun.checkpoint,
-                told=beside_told,
-                main_told=told,
+                in_checkpoint=retry_in_checkpoint,
+                main_in_checkpoint=in_checkpoint,
                 older=number in older or (map_of(stored) or _NOTHING).older,
             )
             return StartPosition(begun.position, finished, start)
@@ -181,7 +181,7 @@ class PairedPartitions:
     ) -> set[int]:
         """Puts the newest checkpoint in the place of positions that the broker has forgotten.
 
-        Returns the partitions of which what is known now may be older than what lies in the retry partition.
+        Returns the partitions whose known state may be older than the records of the retry partition.
         """
         places = ((self._main(number), self._beside(number)) for number in numbers)
         forgotten = [pair for pair in places if any(known[place].offset is None for place in pair)]
@@ -197,12 +197,14 @@ class PairedPartitions:
         main: TopicPartition,
         beside: TopicPartition,
         named: Named,
-        told: Checkpoint,
+        in_checkpoint: Checkpoint,
         known: dict[TopicPartition, Committed],
     ) -> None:
         record, number = self._record, main.partition
         copies = record.positions, {} if record.retry_topic is None else record.retry_topic.positions
-        for place, log_of, copy in zip((main, beside), (told.main, told.retry), copies, strict=True):
+        for place, log_of, copy in zip(
+            (main, beside), (in_checkpoint.main, in_checkpoint.retry), copies, strict=True
+        ):
             if known[place].offset is None:
                 known[place] = stored_by(named, log_of, max(log_of.position, copy.get(number, 0)))
         log.warning(
@@ -212,7 +214,7 @@ class PairedPartitions:
             record.name,
             number,
             record.topic,
-            datetime.fromtimestamp(told.time / 1000, UTC).isoformat(timespec="seconds"),
+            datetime.fromtimestamp(in_checkpoint.time / 1000, UTC).isoformat(timespec="seconds"),
         )
 
     def _checkpoints(
@@ -221,24 +223,24 @@ class PairedPartitions:
         committed: Mapping[TopicPartition, Committed],
         ends: Mapping[TopicPartition, int],
     ) -> Mapping[int, Checkpoint]:
-        """Reads the checkpoints that these commits count from, where they tell of anything above their positions."""
+        """Reads the checkpoints that these commits name, where a checkpoint holds anything above the positions."""
         wanted: dict[TopicPartition, tuple[Named, int]] = {}
         for number in numbers:
             beside = self._beside(number)
             maps = [said for place in (self._main(number), beside) if (said := map_of(committed[place]))]
             named = next((said.checkpoint for said in maps if said.more), None)
-            # What is named beyond the log's end was in an earlier one.
+            # A checkpoint beyond the log's end was in an earlier log of the same name.
             if named is not None and named.offset < ends[beside]:
                 wanted[beside] = named, ends[beside]
         found = self.retry_side.checkpoints(wanted)
         return {place.partition: checkpoint for place, checkpoint in found.items()}
 
     def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
-        """Where to read main from, and the retry partition."""
-        partition = self._runner.coordinator.owned.get(number)
+        """Returns where to read the home partition from, and the retry partition."""
+        partition = self._runner.coordinator.partitions.owned.get(number)
         if partition is None:
             raise InvariantViolated(f"partition {number} was taken on, and isn't there")
-        halves = partition.offsets, partition.half.retries.books
+        halves = partition.offsets, partition.retry_partition.retries.finished_runs
         main, beside = (LogEnd(half.position, half.read.epoch_at(half.position)) for half in halves)
         return main, beside
 
@@ -279,10 +281,10 @@ class PairedPartitions:
         return self._reader.committed(places)
 
     def _fence_writers(self, places: Sequence[TopicPartition], *, all_of_them: bool) -> None:
-        """Ends what other writers left open; `all_of_them`: also those that left in good order, and our own."""
+        """Ends the transactions of other writers; `all_of_them`: also of those that left in good order, and our own."""
         maps = [map_of(stored) for stored in self._reader.committed_unstable(places).values()]
         known = [found for found in maps if found is not None]
-        own = self._runner.coordinator.process
+        own = self._runner.coordinator.partitions.process
         for writer in {
             found.writer for found in known if all_of_them or not (found.clean or found.writer == own)
         }:
@@ -290,7 +292,7 @@ class PairedPartitions:
 
     @property
     def rebuilding(self) -> bool:
-        """Whether a retry partition that holds up its main half is still being read."""
+        """Whether a retry partition is still being read, and holds up its home partition."""
         return bool(self._behind)
 
     @property
@@ -299,14 +301,14 @@ class PairedPartitions:
         return not (self._behind or self._late or self._again)
 
     def holds_up(self, number: int) -> bool:
-        """Whether something of the partition has to be read or sought first: positions don't tell what was read."""
+        """Returns whether the partition must be read or sought first: its position doesn't show what was read."""
         late = self._late
         return number in self._behind or self._main(number) in late or self._beside(number) in late
 
-    # What goes
+    # Partitions that go
 
     def let_go(self, partitions: Iterable[TopicPartition]) -> list[int]:
-        """They are no longer ours; returns the numbers of all that goes with them."""
+        """Drops partitions that are no longer ours; returns the numbers of the pairs that go with them."""
         gone = list(partitions)
         self._held.difference_update(gone)
         numbers = sorted({place.partition for place in gone})
@@ -317,16 +319,16 @@ class PairedPartitions:
         return numbers
 
     def hold_still(self, numbers: Sequence[int]) -> list[int]:
-        """Waits until nothing of them is in the air; returns those for which that takes too long."""
-        self._runner.ask(lambda: self._runner.coordinator.hold_still(numbers))
+        """Waits until no request of them is unanswered; returns those for which that takes too long."""
+        self._runner.ask(lambda: self._runner.coordinator.partitions.hold_still(numbers))
         return self.retry_side.wait(numbers)
 
-    # What is read
+    # Records that are read
 
     def sort_out(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
-        """Posts what was read of the retry topic; returns the rest. Then does what had to wait for the read."""
+        """Posts records of the retry topic, and returns the others. Then makes the seeks that waited for the read."""
         retry = self.retry
-        if self._late:  # what comes from elsewhere than it will begin would leave a hole before it
+        if self._late:  # records from another offset than its start would leave a hole before it
             records = [record for record in records if _place_of(record) not in self._late]
         topics = {record.topic() for record in records}
         if retry in topics:
@@ -340,7 +342,7 @@ class PairedPartitions:
             hand_over(lambda: coordinator.retry_fetched(batches, clock()))  # type: ignore[arg-type]
         if (
             self._behind and records
-        ):  # a partition that begins again was being read; it will be, from its position
+        ):  # a partition that begins anew was being read; it is read again from its position
             records = [record for record in records if record.partition() not in self._behind]
         if self._behind or self._late or self._again:
             begun = self._go_on()
@@ -348,7 +350,7 @@ class PairedPartitions:
         return records
 
     def _go_on(self) -> Sequence[int]:
-        """Returns what has begun anew just now: what was read of it is of the ownership before."""
+        """Returns the partitions that have begun anew just now: their records are of the ownership before."""
         positions = self._reader.positions([self._beside(number) for number in self._behind])
         for number, (end, main) in list(self._behind.items()):
             position = positions.get(self._beside(number))
@@ -376,11 +378,11 @@ class PairedPartitions:
             del self._late[place]
 
     def _begin_again(self) -> Sequence[int]:
-        """After an outcome that isn't known: what is committed is the truth."""
+        """Begins partitions anew from their commits, after an unknown outcome."""
         asked: set[int] = set()
         while self._again:  # the runner may add to it meanwhile
             asked.add(self._again.popleft())
-        owned = self._runner.coordinator.owned
+        owned = self._runner.coordinator.partitions.owned
         numbers = sorted(n for n in asked if n not in owned and self._whole(n))
         try:
             starts = self._begin(numbers) if numbers else {}
@@ -392,19 +394,19 @@ class PairedPartitions:
         self._late.update(starts)
         return numbers
 
-    # What the runner says (Answers)
+    # Calls of the runner (`Answers`)
 
-    def landed(self, landing: MoveResult) -> None:
-        """A move request has landed."""
-        move_request, coordinator = landing.move_request, self._runner.coordinator
+    def move_answered(self, move_result: MoveResult) -> None:
+        """Takes a move result."""
+        move_request, coordinator = move_result.move_request, self._runner.coordinator
         moved = sum(record.topic == self.retry for record in move_request.records[: move_request.checkpoint])
-        refused = {at: str(error) for at, error in landing.refused.items()}
+        refused = {at: str(error) for at, error in move_result.refused.items()}
         now = self._runner.clock()
-        answer = MovesAnswered(landing.ending, refused, landing.checkpoint)
-        coordinator.landed(move_request.partition, move_request.epoch, answer, moved, now)
+        answer = MovesAnswered(move_result.ending, refused, move_result.checkpoint)
+        coordinator.move_answered(move_request.partition, move_request.epoch, answer, moved, now)
 
     def written(self, written: dead_letter_writer.Written) -> None:
-        """The log has taken dead letters, or it hasn't."""
+        """Takes the result of writing dead letters."""
         move_request, taken, refused, reason = written
         event = Written(taken, {at: str(error) for at, error in refused.items()}, str(reason or ""))
         self._runner.coordinator.replied(
@@ -412,14 +414,14 @@ class PairedPartitions:
         )
 
     def found(self, found: FoundBodies) -> None:
-        """Bodies were read."""
+        """Takes bodies that were read."""
         place, epoch, _ = found.request
         coordinator = self._runner.coordinator
         bodies = Bodies(found.records, found.missing)
         coordinator.replied(place.partition, epoch, bodies, self._runner.clock())
 
     def restart(self, number: int) -> None:
-        """A partition must begin anew."""
+        """Notes that a partition must begin anew."""
         self._again.append(number)
 
 

@@ -1,15 +1,15 @@
 """A reader that can leave its group and come back as a new member, while its stream goes on.
 
-Theory. A group fences what comes from an earlier membership, not what comes from an earlier ownership: a member that
-has seen a rebalance can still overwrite what the next owner of a partition stored. So no request of ours may outlive
-the ownership under which it was made, unless the membership ends with it. A caller that can't wait for an answer any
-longer asks for that with `rejoin`.
+Theory. A group fences requests of an earlier membership, not those of an earlier ownership: a member that has seen a
+rebalance can still overwrite the commit of a partition's next owner. So no request may outlive the ownership under
+which it was made, unless the membership ends with it. A caller that can't wait for an answer any longer ends the
+membership with `rejoin`.
 
 Rules
-1. A commit that is on its way when partitions go - revoked or lost - is such a request. Its answer is waited for; if
-   none comes we leave by ourselves.
-2. We leave between two reads, never inside a callback of the group. What is still ours then is given up like at any
-   close: with a last word; what couldn't be told is told as lost.
+1. A commit that is unanswered when partitions are revoked or lost is such a request. The reader waits for its answer,
+   and leaves the group if none comes.
+2. It leaves between two reads, never inside a callback of the group. Partitions that are still owned are given up as at
+   a close, with a final commit; those that couldn't be revoked are reported as lost.
 3. A stream that must read other topics from now on leaves first, so that no request names both the old and the new.
 """
 
@@ -28,7 +28,7 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 
 class RejoiningReader(DelegatingReader):
-    """A `LogReader` over one reader after the other; each is a member of its own."""
+    """A `LogReader` that uses one reader after the other; each is a member of the group."""
 
     def __init__(self, make: Callable[[], LogReader]) -> None:
         super().__init__(make())
@@ -36,11 +36,11 @@ class RejoiningReader(DelegatingReader):
         self._topics: Sequence[str] = ()
         self._listener: _Listener | None = None
         self._leaving = False
-        #: Says what to read from the next time on; None: the same.
+        #: Returns the topics to read after the next rejoin; None: the same topics.
         self._choose: Callable[[], Sequence[str]] | None = None
 
     def rejoin(self, topics: Callable[[], Sequence[str]] | None = None) -> None:
-        """Comes back as a new member at the next read; what it reads then is asked for when it has left."""
+        """Rejoins as a new member at the next read; calls `topics`, for what to read then, once it has left."""
         self._choose = topics or self._choose
         self._leaving = True
 
@@ -73,12 +73,12 @@ class RejoiningReader(DelegatingReader):
 
 
 class _Listener(DelegatingListener):
-    """Around the stream's; looks after commits that are on their way whenever something went."""
+    """The stream's listener, with a check for unanswered commits whenever partitions go."""
 
     def __init__(self, listener: RebalanceListener, look: Callable[[], None]) -> None:
         super().__init__(listener)
         self._look = look
-        #: What the stream was told is its own.
+        #: The partitions that the stream owns, by its last notification.
         self.held: set[TopicPartition] = set()
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:

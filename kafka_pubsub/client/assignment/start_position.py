@@ -1,12 +1,12 @@
-"""Where an ownership of a partition begins: what the log has stored, checked, or refused. Never guessed.
+"""Where an ownership of a partition begins: at the stored position, which is checked or refused, never guessed.
 
 Rules
-1. A stored position is used as it is; its map too, if it can be read, else those records are replayed.
-2. No stored position: the broker has forgotten an idle group's. The catalog's copy stands in; without one, refuse.
+1. A stored position is used as it is. Its metadata is used if it can be read; else all above it is delivered again.
+2. No stored position: the broker has forgotten that of an idle group. The catalog's copy is used; without one, refuse.
 3. A position below the log's start: retention has deleted records that were never delivered. That can't be
-   undone: go on at the start, and say how many are gone.
-4. A position above the log's end: this isn't the log that was read. Refuse.
-5. A map of a newer version: refuse, and name the version. What it calls finished is never delivered again.
+   undone: go on at the start, and log how many are gone.
+4. A position above the log's end: the log isn't the one that was read. Refuse.
+5. Metadata of a newer version: refuse, and name the version. Records that it calls finished are never redelivered.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = ["REACH", "TRY_AGAIN", "Beginning", "StartPosition", "beginning", "che
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Offsets above what a dead owner had committed that it may have started unnoted. What it started beyond is nearer at
-#: the next crash.
+#: Offsets above a dead owner's position that it may have started without a note. Messages beyond are within reach
+#: at the next crash.
 REACH = 5_000
-#: Seconds between two tries to take partitions on.
+#: Seconds between two requests to take partitions on.
 TRY_AGAIN = 0.5
 
 
 class Beginning(NamedTuple):
     """Where to begin in one log, and what is finished above it, as the metadata says.
 
-    `checkpoint`: the one that the metadata names, and whether it tells of more (`core/commit/checkpoint`).
+    `checkpoint`: the one that the metadata names, and whether it holds more (`core/commit/checkpoint`).
     """
 
     position: int
@@ -47,7 +47,7 @@ class Beginning(NamedTuple):
 
 
 class StartPosition(NamedTuple):
-    """Where to begin in a partition, all that is finished above it, and the same of its retry partition."""
+    """Where to begin in a partition, everything finished above it, and the same for its retry partition."""
 
     position: int
     known: Sequence[Run]
@@ -55,13 +55,13 @@ class StartPosition(NamedTuple):
 
 
 def reach(begun: Beginning, end: int) -> int:
-    """How far a dead owner may have come in the main partition, whose log ends at `end`."""
+    """Returns how far a dead owner may have come in the home partition, whose log ends at `end`."""
     covered = begun.known[-1][1] if begun.known else begun.position
     return min(end, covered + REACH)
 
 
 def check_readable(record: SubscriptionRecord, place: TopicPartition, stored: Committed) -> None:
-    """`FailedPrecondition` if a newer version of the client has written what is stored (rule 5)."""
+    """Raises `FailedPrecondition` if a newer version of the client has written the stored metadata (rule 5)."""
     if stored.offset is None or not stored.metadata:
         return
     try:
@@ -75,7 +75,7 @@ def check_readable(record: SubscriptionRecord, place: TopicPartition, stored: Co
 def beginning(
     record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
 ) -> Beginning:
-    """Where partition `number` of a subscription begins."""
+    """Returns where partition `number` of a subscription begins."""
     where = f"partition {number} of topic {record.topic!r}"
     offset = committed.offset
     known: Sequence[Run] = ()
@@ -99,7 +99,7 @@ def beginning(
         found = ack_map.decode(committed.metadata, offset)
         if found is None:
             log.warning(
-                "subscription %r: the ack map beside offset %d in %s isn't readable; what it held is delivered again",
+                "subscription %r: the metadata beside offset %d in %s isn't readable; what it held is delivered again",
                 record.name,
                 offset,
                 where,

@@ -1,4 +1,5 @@
-"""Dead letters and parked messages: listed, replayed, released, purged.
+"""Lists, replays, releases and purges dead letters and parked messages.
 
 Begin with `replay.py`.
+May import, beside top modules: `client.admin`, `client.retry`, `core.commit`, `core.retry`.
 """

@@ -1,18 +1,18 @@
 """The exclusive session: only the command that holds it may change a subscription's dead letters.
 
-Theory. Two commands at once would each read which letters are left, and both would bring the same ones back. So a
-command that changes something joins a consumer group made for that, on the one partition of the marks' topic:
-only the member that was given that partition acts, and its transactions carry that membership and a transactional
-id that is always the same. The group lets one command begin; the id fences an earlier one that still runs.
+Two commands at the same time would both read which dead letters are left, and replay the same ones. So a command that
+changes dead letters joins a consumer group made for this, on the only partition of the marks' topic. Only the member
+with that partition acts; its transactions carry the membership and a transactional id that is always the same. The
+group lets one command begin; the id fences an earlier command that still runs.
 
 Rules
-1. Sitting down: wait until the group has no other member, join, be given the partition, then `fence`: this ends the
-   transaction of a killed or stalled predecessor. Only then the marks are read, up to their very end.
-2. After any outcome but "stored": sit down anew (same rule), read the marks, and believe only them.
-3. The group is deleted when the exclusive session is left: its committed positions would look like a lag for ever,
-   because every subscription writes to the topic of the marks. The positions are never read; they serve only to
-   fence.
-4. For one thread. Between two transactions the member reads (no record ever comes), which keeps it in the group.
+1. A command waits until the group has no other member, joins, gets the partition, and calls `fence`, which ends the
+   transaction of a killed or stalled predecessor. Only then does it read the marks, up to their very end.
+2. After any outcome but "stored" the command takes the session again (rule 1), reads the marks, and trusts only them.
+3. The group is deleted at the end of the session: its committed positions would look like a lag for ever, because
+   every subscription writes to the topic of the marks. The positions are never read; they serve only to fence.
+4. A session is for one thread. Between two transactions the member polls (no record ever comes), which keeps it in the
+   group.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Committed, Ending, NewRecord, Outcome, TopicPartition
 from kafka_pubsub.ports import Admin, Backend
 
-__all__ = ["ExclusiveSession", "forget_seat", "seat_group"]
+__all__ = ["ExclusiveSession", "forget_session", "session_group"]
 
 log = logging.getLogger("kafka_pubsub.deadletter")
 
-#: Seconds that a exclusive session which is taken is waited for: a killed member is noticed after 6.
+#: Seconds to wait for a session that another command has: the broker notices a killed member after 6.
 PATIENCE = 12.0
 #: Seconds for joining; a stock broker waits 3 for others to join a new group.
 JOINING = 20.0
 _POLL = 0.2
 
 
-def seat_group(subscription: str) -> str:
+def session_group(subscription: str) -> str:
     """Names the group, and the transactional id, of commands that change the subscription's dead letters."""
     return f"_kafka_pubsub.deadletter.{subscription}"
 
 
-def forget_seat(admin: Admin, subscription: str) -> None:
-    """Deletes the group, unless it has a member. If the cluster refuses, it stays: its lag means nothing."""
-    group = seat_group(subscription)
+def forget_session(admin: Admin, subscription: str) -> None:
+    """Deletes the group, unless it has a member. If the cluster refuses, the group stays: its lag means nothing."""
+    group = session_group(subscription)
     try:
         admin.group_offsets(group, MARKS_TOPIC)  # waits until the last transaction's position is stored
         admin.delete_group(group)
@@ -60,14 +60,14 @@ def forget_seat(admin: Admin, subscription: str) -> None:
 
 
 class _Listener:
-    """Knows whether the partition is ours."""
+    """A listener that knows whether this member has the partition."""
 
     def __init__(self) -> None:
         self.held = False
         self.failure: PubSubError | None = None
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Nothing is ever read of it."""
+        """Notes whether the partition came; the start doesn't matter, because no record is ever read."""
         self.held = MARKS in partitions
         return {}
 
@@ -78,13 +78,13 @@ class _Listener:
     lost = revoked
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        """Remembered if there is no way on."""
+        """Keeps an error after which the session can't go on."""
         if fatal:
             self.failure = error
 
 
 class ExclusiveSession:
-    """One subscription's exclusive session, taken for the length of a `with`."""
+    """One subscription's exclusive session, which lasts as long as its `with` block."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class ExclusiveSession:
         self._may_create = may_create
         self._clock = clock
         self._listener = _Listener()
-        self._group = seat_group(subscription)
+        self._group = session_group(subscription)
 
     def __enter__(self) -> ExclusiveSession:
         make_marks_topic(self._backend.admin, may_create=self._may_create)
@@ -119,7 +119,7 @@ class ExclusiveSession:
     def __exit__(self, *_: object) -> None:
         self._transactions.close()
         self._reader.close()
-        forget_seat(self._backend.admin, self._subscription)
+        forget_session(self._backend.admin, self._subscription)
 
     def _wait_for_others(self) -> None:
         until = self._clock() + PATIENCE
@@ -154,7 +154,7 @@ class ExclusiveSession:
         return self._listener.held and self._reader.membership() is not None
 
     def store(self, records: Sequence[NewRecord]) -> Outcome:
-        """All of the records, or none."""
+        """Stores all of the records, or none."""
         membership = self._reader.membership() if self._is_held() else None
         if membership is None:
             return Outcome(Ending.ABORTED, (), self._taken())

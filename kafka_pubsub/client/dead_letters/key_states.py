@@ -1,17 +1,17 @@
-"""Which keys of a subscription are held up, and by what: read from Kafka alone, for consumers in any process.
+"""Reads from Kafka which keys of a subscription are blocked and why, whatever process receives the subscription.
 
-Theory. Messages that wait for a redelivery lie in the retry topic above its committed position, less those that the
-ack map of the commit calls finished, or the checkpoint that it may name (`checkpoints.py`). Messages with a callback
-are noted in the metadata of the last commits. So the two topics and the group's positions tell it all, 0.2 s later.
+Messages that wait for redelivery lie in the retry topic above its committed position, except those that the commit's
+metadata or checkpoint (`checkpoint_reader.py`) records as finished. The metadata also notes the messages that are in
+flight. So the two topics and the group's positions show the state at the last commit, some 0.2 s ago.
 
 Rules
-1. Positions are read before ends, so that a message which moves to the tail is seen at one of its places; if it is
-   seen at both, the later one counts.
+1. Positions are read before ends, so that a message that moves to the end of its retry partition meanwhile is seen at
+   one place at least; if it is seen at both, the later one counts.
 2. A key's state is that of its first message, in order of origin; `behind` counts the messages after it in the retry
    topic. Messages that wait behind it in the home topic aren't read.
 3. A message without a key has a state of its own.
-4. Notes are what the next owner needs after a crash, not a register of leases: a lease is noted by the commit after it
-   began. When no process receives, they name the messages that were under way when the last owner died.
+4. The notes serve the next owner after a crash; they don't list the leases exactly: the commit after a lease began
+   notes it. When no process receives, they name the messages that were in flight when the last owner ended.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class KeyState:
-    """A key that is held up, by the message at `offset` of `partition` in the home topic.
+    """The state of a key that the message at `offset` of `partition` in the home topic blocks.
 
     `state`: `parked` until you release it, `waiting` for `next_due`, `leased` to a callback, or `unreadable`
-    (then `offset` is -1). `since`: when the message failed first, if it did. `behind`: messages of the key that wait
-    in the retry topic after it.
+    (then `offset` is -1). `since`: when the message first failed; None: it didn't. `behind`: the number of messages of
+    the key that wait after it in the retry topic.
     """
 
     key: bytes | None
@@ -73,19 +73,19 @@ class KeyState:
 
     @property
     def ordering_key(self) -> str | None:
-        """The key as text; None when there is none."""
+        """The key as text; None if there is none."""
         return decode_ordering_key(self.key)
 
 
 class WaitingRoom:
-    """The messages that wait in a subscription's retry topic, at one moment."""
+    """A snapshot of the messages that wait in a subscription's retry topic."""
 
     def __init__(self, backend: Backend, record: SubscriptionRecord, fetch: RecordFetch) -> None:
         self._record = record
         self._fetch = fetch
         admin = backend.admin
         self.home: Mapping[int, Committed] = admin.group_offsets(record.name, record.topic)
-        #: Positions in the retry topic; empty if there is none.
+        #: Positions in the retry topic; empty if the subscription has none.
         self.positions: Mapping[int, Committed] = {}
         self._ends: Mapping[int, int] = {}
         if record.retry_topic is not None:
@@ -96,11 +96,11 @@ class WaitingRoom:
                 pass  # the streams report that it is gone
 
     def numbers(self) -> list[int]:
-        """All partitions."""
+        """Returns the numbers of all partitions."""
         return list(range(self._record.partitions))
 
     def unfinished(self, number: int) -> Iterator[StoredRecord]:
-        """The records of a retry partition that wait, in the order of the log."""
+        """Yields the unfinished records of a retry partition, in the order of the log."""
         retry = self._record.retry_topic
         if retry is None:
             return
@@ -109,17 +109,17 @@ class WaitingRoom:
         at = retry.positions.get(number, 0) if stored.offset is None else stored.offset
         if at >= end:
             return
-        # Pages span gaps: there may be tens of thousands of runs, with a message between two of them.
+        # A page spans several gaps: there may be tens of thousands of finished runs with one message between two.
         wanted = offsets_of(gaps(at, finished_runs(self._fetch, place, stored, end), end))
         while page := list(islice(wanted, AT_ONCE)):
             yield from read_all(self._fetch, place, page)
 
     def read(self, record: StoredRecord, number: int) -> RetryRecord | Broken:
-        """The message in such a record."""
+        """Decodes the message in a record of a retry partition."""
         return retry_record.read(record, self._record.topic, self._record.topic_id, number)
 
     def messages(self, number: int) -> Iterator[RetryRecord]:
-        """The messages among them."""
+        """Yields the messages among the unfinished records of a retry partition."""
         for record in self.unfinished(number):
             found = self.read(record, number)
             if isinstance(found, RetryRecord) and found.info.why not in NO_MESSAGES:
@@ -132,9 +132,9 @@ def key_states(
     numbers: Sequence[int] | None = None,
     limit: int | None = None,
 ) -> list[KeyState]:
-    """Every key that is held up in these partitions (None: all), by partition and origin.
+    """Returns the state of every blocked key in these partitions (None: all), by partition and origin.
 
-    Of a partition it stops reading when it has seen `limit` messages.
+    Reads up to `limit` unfinished records of each retry partition (None: all).
     """
     numbers = range(record.partitions) if numbers is None else numbers
     if not numbers:
@@ -169,11 +169,11 @@ class _Waiting:
         self._origins: dict[bytes, set[int]] = {}
         self._loose: dict[int, RetryRecord] = {}
         self._broken: list[KeyState] = []
-        #: Keys of which a callback holds the message from the retry topic.
+        #: Keys of which a message from the retry topic is in flight.
         self.leased_keys: set[bytes] = set()
 
     def read(self, limit: int | None) -> None:
-        """Reads the partition."""
+        """Reads up to `limit` unfinished records of the partition."""
         for count, record in enumerate(self._room.unfinished(self._number)):
             if limit is not None and count >= limit:
                 return
@@ -195,7 +195,7 @@ class _Waiting:
             self._heads[key] = message
 
     def states(self) -> Iterator[KeyState]:
-        """One for each key, and for each message without."""
+        """Yields a state for each key, for each message without a key, and for each unreadable record."""
         yield from self._broken
         for key, head in self._heads.items():
             if head.retry_offset in self._noted:
@@ -235,7 +235,7 @@ def _leased(
     alive: bool,
     known: set[bytes],
 ) -> Iterator[KeyState]:
-    """Those of which a callback holds a message from the home topic."""
+    """Yields the states of the keys of which a message from the home topic is in flight."""
     offsets = _noted(room.home.get(number))
     if not offsets:
         return
@@ -250,4 +250,4 @@ def _leased(
 
 
 def _with_callback(alive: bool) -> str:
-    return "with its handler" if alive else "was with its handler when its process ended"
+    return "with its callback" if alive else "was with its callback when its process ended"

@@ -1,8 +1,8 @@
-"""Dead letters as users see them, and how you select some of them.
+"""Dead letters as you see them, and how you select some of them.
 
 Rules
-1. A letter is named by its place in the dead-letter topic, `PARTITION:OFFSET`; that never changes.
-2. A condition that isn't given selects all; several keys or ids select any of them; a letter must meet all conditions.
+1. The id of a dead letter is its partition and offset in the dead-letter topic, `PARTITION:OFFSET`; it never changes.
+2. An absent condition selects all. Several keys or ids select any of them. A dead letter must meet all conditions.
 3. Times need a time zone. A time without one is refused: it would mean another moment on another machine.
 """
 
@@ -23,11 +23,11 @@ __all__ = [
     "Place",
     "Selection",
     "Tell",
-    "letter_of",
     "moment",
+    "to_dead_letter",
 ]
 
-#: A place in a topic: partition and offset.
+#: The partition and the offset of a record in a topic.
 Place = tuple[int, int]
 
 
@@ -35,8 +35,8 @@ Place = tuple[int, int]
 class DeadLetter:
     """A message whose attempts were used up, as it lies in a dead-letter topic.
 
-    `id` names it in commands. `topic`, `partition` and `offset` say where it was published (None: the letter doesn't
-    tell); `problem` why it can't be replayed, if it can't.
+    `id` names the dead letter in commands. `topic`, `partition` and `offset` are its origin (None: the dead letter
+    doesn't record it). `problem` says why it can't be replayed; None: it can.
     """
 
     id: str
@@ -54,13 +54,13 @@ class DeadLetter:
     error: str
     attempts: int
     crashes: int
-    #: How often it was replayed before it died again.
+    #: How often it was replayed before it was dead-lettered again.
     replays: int
     problem: str | None = None
 
     @property
     def ordering_key(self) -> str | None:
-        """The key as text; None when there is none."""
+        """The key as text; None if there is none."""
         return decode_ordering_key(self.key)
 
     @property
@@ -80,32 +80,32 @@ class DeadLetter:
         return None if self.partition is None else f"{self.topic}:{self.partition}:{self.offset}"
 
 
-def letter_of(record: StoredRecord, letter: DeadLetterRecord, problem: str | None) -> DeadLetter:
-    """The letter in a record."""
-    origin = letter.origin
+def to_dead_letter(record: StoredRecord, dead_letter: DeadLetterRecord, problem: str | None) -> DeadLetter:
+    """Builds the dead letter that a record holds."""
+    origin = dead_letter.origin
     return DeadLetter(
         f"{record.partition()}:{record.offset()}",
-        letter.subscription,
-        letter.topic,
+        dead_letter.subscription,
+        dead_letter.topic,
         None if origin is None else origin.partition,
         None if origin is None else origin.offset,
         record.key(),
         record.value() or b"",
         tuple(own_headers(record.headers())),
         moment(record.timestamp()[1]),
-        moment(letter.time),
-        letter.reason,
-        letter.error_class,
-        letter.error,
-        letter.attempts,
-        letter.crashes,
-        letter.replays,
+        moment(dead_letter.time),
+        dead_letter.reason,
+        dead_letter.error_class,
+        dead_letter.error,
+        dead_letter.attempts,
+        dead_letter.crashes,
+        dead_letter.replays,
         problem,
     )
 
 
 def moment(milliseconds: int) -> datetime:
-    """A time of the wall clock; what no calendar holds is its beginning."""
+    """Converts milliseconds since 1970 to a time; a value outside of the calendar becomes 1970."""
     try:
         return datetime.fromtimestamp(max(milliseconds, 0) / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -114,7 +114,7 @@ def moment(milliseconds: int) -> datetime:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which messages are meant."""
+    """The conditions that select messages."""
 
     keys: frozenset[bytes] = frozenset()
     ids: frozenset[Place] = frozenset()
@@ -132,7 +132,7 @@ class Selection:
         until: datetime | None = None,
         error: str | None = None,
     ) -> Selection:
-        """The selection, checked."""
+        """Checks the conditions and builds the selection."""
         if since is not None and until is not None and since >= until:
             raise InvalidArgument(f"since {since} isn't before until {until}: nothing lies between")
         if error is not None and not error:
@@ -146,7 +146,7 @@ class Selection:
         )
 
     def picks(self, place: Place, key: bytes | None, time: int, error: Callable[[], str]) -> bool:
-        """Whether a message is meant; `time` in milliseconds, `error` is asked for only when it matters."""
+        """Tells whether a message is selected; `time` is in milliseconds, `error` is called only if it matters."""
         if self.ids and place not in self.ids:
             return False
         if self.keys and (key is None or key not in self.keys):
@@ -191,20 +191,20 @@ def _time(given: datetime | None, name: str) -> float | None:
 
 @dataclass(frozen=True)
 class DeadLetterProgress:
-    """How far a long command is: `done` of `total` in a phase."""
+    """The progress of a long command: `done` of `total` in a phase."""
 
     phase: str
     done: int
     total: int
 
 
-#: Is told of progress.
+#: A callback that gets the progress.
 Tell = Callable[[DeadLetterProgress], object]
 
 
 @dataclass(frozen=True)
 class DeadLetterResult:
-    """The result: how many messages of how many keys. `skipped`: reasons for which others weren't, and how many."""
+    """The result: how many messages of how many keys. `skipped`: the number of skipped messages by reason."""
 
     count: int
     keys: int

@@ -1,15 +1,15 @@
 """Marks of the dead letters that are finished: replayed, or purged.
 
-Theory. A dead-letter topic is an ordinary topic that others may read, and Kafka deletes from its front only. So we mark
-finished letters in a compacted topic of our own: a bitmap for each run of `CHUNK` offsets. A replay stores the
-marks in the transaction that stores the records, so a letter is marked if and only if it was brought back. (A consumer
-group's position couldn't do that: it is forgotten after a week without members, and has room for some 1,700 gaps.)
+A dead-letter topic is an ordinary topic that others may read, and Kafka deletes only from its front. So finished dead
+letters are marked in a separate compacted topic: a bitmap for each run of `CHUNK` offsets. A replay stores the marks in
+the transaction that stores the records, so it marks a dead letter if and only if it replays it. (A consumer group's
+position couldn't do this: it is forgotten after a week without members, and has room for about 1,700 gaps.)
 
 Rules
-1. An offset is marked for one subscription, the one that its letter names; other subscriptions mark other offsets.
-2. Only the lease runner of a subscription's exclusive session (`exclusive_session.py`) writes its marks, so a bitmap
-   is never older than the one that it replaces.
-3. A record that can't be decoded is ignored: at worst a letter is shown again. It is never taken for a mark.
+1. An offset is marked for the subscription that its dead letter names; other subscriptions mark other offsets.
+2. Only the command with a subscription's exclusive session (`exclusive_session.py`) writes its marks, so a bitmap is
+   never older than the one that it replaces.
+3. A record that can't be decoded is ignored: at worst a dead letter is shown again. It is never taken for a mark.
 
 Layout, big endian: version (1), bitmap of the chunk (`CHUNK` / 8), checksum (4) over key and body.
 The key is text: `1/SUBSCRIPTION/TOPIC ID/PARTITION/CHUNK`.
@@ -33,15 +33,15 @@ __all__ = ["CHUNK", "MARKS", "MARKS_TOPIC", "ProcessedMarks", "make_marks_topic"
 MARKS_TOPIC = "_kafka_pubsub.deadletters"
 #: Its only partition.
 MARKS = TopicPartition(MARKS_TOPIC, 0)
-#: How the topic is made; an operator who makes it does the same.
+#: The settings with which the topic is made; an operator who makes it uses the same.
 MARKS_SETTINGS: Mapping[str, str] = {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"}
 
-#: Offsets in one record: half a kilobyte, so that a batch of marks stays small beside the records it goes with.
+#: Offsets in one record: half a kilobyte, so that a batch of marks stays small beside its records.
 CHUNK = 4096
-#: Offsets asked for at once.
+#: The most offsets in one request.
 _AT_ONCE = 2000
 _BYTES = 8 * 1024 * 1024
-#: Seconds for one request, and for all of them: what a killed command left open hides the end for up to 20.
+#: Seconds for one request, and for all: a killed command's open transaction hides the end for up to 20 s.
 _REQUEST_S = 5.0
 _DEADLINE = 40.0
 
@@ -50,7 +50,7 @@ _VERSION = 1
 #: A topic id is base64, so it may hold a slash; the name of a subscription can't.
 _KEY = re.compile(rf"{_VERSION}/([^/]+)/(.+)/(\d+)/(\d+)", re.ASCII)
 
-#: Topic id, partition, number of the chunk.
+#: Topic id, partition and number of the chunk.
 _Chunk = tuple[str, int, int]
 
 
@@ -76,11 +76,11 @@ class ProcessedMarks:
         self._fetch = fetch
         #: The next offset of the marks' topic to be read.
         self.position = 0
-        # By subscription; bit n: offset chunk * CHUNK + n is done with. Empty: nothing is.
+        # By subscription; bit n: offset chunk * CHUNK + n is finished. Empty: no offset is.
         self._bits: defaultdict[str, dict[_Chunk, int]] = defaultdict(dict)
 
     def read(self, end: int) -> None:
-        """Reads on up to `end`; waits for transactions that are open below it."""
+        """Reads further marks up to `end`; waits for transactions that are open below it."""
         until = time.monotonic() + _DEADLINE
         while self.position < end:
             wanted = range(self.position, min(end, self.position + _AT_ONCE))
@@ -97,12 +97,12 @@ class ProcessedMarks:
                 )
 
     def has(self, topic_id: str, partition: int, offset: int) -> bool:
-        """Tells whether that letter is finished; each letter belongs to one subscription."""
+        """Tells whether a dead letter is finished; each belongs to one subscription."""
         chunk, bit = (topic_id, partition, offset // CHUNK), 1 << offset % CHUNK
         return any(bits.get(chunk, 0) & bit for bits in self._bits.values())
 
     def open_offsets(self, topic_id: str, partition: int, offsets: range) -> list[int]:
-        """Returns the offsets whose letters aren't finished."""
+        """Returns the offsets whose dead letters aren't finished."""
         done = dict.fromkeys(range(offsets.start // CHUNK, offsets.stop // CHUNK + 1), 0)
         for bits in self._bits.values():
             for number in done:
@@ -112,7 +112,7 @@ class ProcessedMarks:
     def with_more(
         self, subscription: str, topic_id: str, places: Iterable[tuple[int, int]]
     ) -> list[NewRecord]:
-        """The records that mark these places, too; nothing changes here before they are read back."""
+        """Builds records that also mark these places; the marks held here don't change."""
         changed: dict[_Chunk, int] = {}
         mine = self._bits[subscription]
         for partition, offset in places:
@@ -121,7 +121,7 @@ class ProcessedMarks:
         return [_encode(subscription, chunk, bits) for chunk, bits in changed.items()]
 
     def add(self, records: Iterable[NewRecord]) -> None:
-        """These were stored by us; to be read again does no harm."""
+        """Applies records that this command stored; reading them again later does no harm."""
         for record in records:
             self._note(record.key, record.value)
 

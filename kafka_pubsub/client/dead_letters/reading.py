@@ -1,10 +1,10 @@
-"""Reads a dead-letter topic: the unfinished letters of one subscription, in the order of the log.
+"""Reads the unfinished dead letters of one subscription from a dead-letter topic, in the order of the log.
 
 Rules
-1. The scan ends where the log ended when it began: later letters are for the next scan.
-2. Finished letters aren't read again, of whichever subscription.
-3. Records that aren't dead letters of ours, and those of other subscriptions, are passed over and remembered
-   (`bounds`): a purge that deletes from the front must not go past them.
+1. The scan ends where the log ended when the scan began: the next scan reads later dead letters.
+2. Finished dead letters of any subscription aren't read again.
+3. The scan skips dead letters of other subscriptions and records that aren't dead letters, and notes the first of them
+   (`bounds`): a purge that deletes from the front must not go past it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, read_letter
+from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, read_dead_letter
 from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.model import StoredRecord, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin, RecordFetch
@@ -28,19 +28,19 @@ _SECONDS = 10.0
 
 
 class Found(NamedTuple):
-    """A letter and the record that it is."""
+    """A dead letter and its record."""
 
     record: StoredRecord
-    letter: DeadLetterRecord
+    dead_letter: DeadLetterRecord
 
     @property
     def place(self) -> tuple[int, int]:
-        """Partition and offset."""
+        """The record's partition and offset."""
         return self.record.partition() or 0, self.record.offset() or 0
 
 
 class DeadLetterScan:
-    """One look through a dead-letter topic."""
+    """One scan of a dead-letter topic."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class DeadLetterScan:
             yield from self.partition(number)
 
     def partition(self, number: int) -> Iterator[Found]:
-        """Those of one partition."""
+        """Yields the unfinished dead letters of one partition."""
         at, end = self._starts[number], self._ends[number]
         while at < end:
             chunk = range(at, min(end, at + AT_ONCE))
@@ -80,9 +80,9 @@ class DeadLetterScan:
                 self._place(number),
                 self._marks.open_offsets(self._topic.topic_id, number, chunk),
             ):
-                letter = read_letter(record.headers())
-                if letter is not None and letter.subscription == self._subscription:
-                    yield Found(record, letter)
+                dead_letter = read_dead_letter(record.headers())
+                if dead_letter is not None and dead_letter.subscription == self._subscription:
+                    yield Found(record, dead_letter)
                 else:
                     self.bounds[number] = min(self.bounds[number], record.offset() or 0)
             self._done += len(chunk)
@@ -91,7 +91,7 @@ class DeadLetterScan:
 
 
 def read_all(fetch: RecordFetch, place: TopicPartition, offsets: list[int]) -> Iterator[StoredRecord]:
-    """The records at these offsets that there are, lowest first."""
+    """Yields the records that exist at these offsets, lowest first."""
     while offsets:
         found = fetch.fetch(place, offsets, _BYTES, _SECONDS)
         yield from found.records
@@ -104,21 +104,21 @@ def read_all(fetch: RecordFetch, place: TopicPartition, offsets: list[int]) -> I
 
 
 class Replayable:
-    """Judges whether a letter can be brought back to the subscription that it came from."""
+    """A check whether a dead letter can be replayed to its subscription."""
 
     def __init__(self, record: SubscriptionRecord, ends: Mapping[int, int]) -> None:
         self._record = record
-        # Where the home topic's partitions end: nothing was published beyond.
+        # The ends of the home topic's partitions: nothing was published beyond.
         self._ends = ends
 
-    def problem(self, letter: DeadLetterRecord) -> str | None:
-        """Why it can't; None: it can."""
-        record, origin = self._record, letter.origin
+    def problem(self, dead_letter: DeadLetterRecord) -> str | None:
+        """Returns why the dead letter can't be replayed; None: it can."""
+        record, origin = self._record, dead_letter.origin
         if origin is None:
             return "it doesn't say where it was published: it couldn't be read in the retry topic either"
         if record.detached or origin.topic_id != record.topic_id:
-            return f"the topic {letter.topic!r} that it was published to was deleted"
+            return f"the topic {dead_letter.topic!r} that it was published to was deleted"
         if origin.offset >= self._ends.get(origin.partition, 0):
-            place = f"{letter.topic}:{origin.partition}:{origin.offset}"
+            place = f"{dead_letter.topic}:{origin.partition}:{origin.offset}"
             return f"it says that it was published at {place}, which isn't there"
         return None

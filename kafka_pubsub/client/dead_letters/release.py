@@ -1,18 +1,17 @@
-"""Releasing what waits in the retry topic: it goes at once, its attempts beginning anew, or to the dead letters.
+"""Releases messages that wait in the retry topic: for delivery at once, with attempts from 1, or as dead letters.
 
-Theory. Under `on_exhausted="park"` a message whose attempts are used up keeps its place in the retry topic, and its
-key, until it is released; another one waits for its time, which may be far away if a clock was wrong. Only the owner
-of the partition may move it, so what is written here is a request to the owner: a record in the same retry partition
-that names the message by key and origin (`core/retry/maintenance.py` rule 4). If nothing receives now, it waits there
-for an owner.
+Under `on_exhausted="park"` a message whose attempts are used up stays in the retry topic and blocks its key until it
+is released. Other messages wait for their due time, which may be far away if a clock was wrong. Only the partition's
+owner may move a message, so this module writes a request to the owner: a record in the same retry partition that names
+the message by key and origin (`core/retry/maintenance.py` rule 4). Without an owner the request waits there for one.
 
 Rules
-1. A request that names nothing any more is finished without effect. Asked twice, a message that fails again gets its
-   attempts twice; nothing worse.
-2. Released is every message that waits for its time, whatever that is: no clock is asked. Dropped are only those whose
+1. A request for a message that no longer waits is finished without effect. The only effect of a second request is
+   that a message that fails again gets its attempts a second time.
+2. A release takes every message with a due time, whatever the time: no clock is read. A drop takes only messages whose
    attempts are used up.
-3. Requests are written from the subscription's exclusive session (`exclusive_session.py`), like all that changes what
-   is dead or parked.
+3. Requests are written in the subscription's exclusive session (`exclusive_session.py`), like every change to dead or
+   parked messages.
 """
 
 from __future__ import annotations
@@ -43,27 +42,27 @@ BATCH = 1000
 
 
 class Releases:
-    """Releases what is parked in one cluster."""
+    """Releases parked and waiting messages of one cluster."""
 
     def __init__(
         self,
         backend: Backend,
         subscriptions: SubscriptionAdmin,
-        desk: DeadLetters,
+        dead_letters: DeadLetters,
         *,
         may_create: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
         self._subscriptions = subscriptions
-        self._desk = desk
+        self._dead_letters = dead_letters
         self._may_create = may_create
         self._clock = clock
 
     def release(
         self, name: str, selection: Selection, tell: Tell, *, drop: bool, dry_run: bool
     ) -> DeadLetterResult:
-        """Asks the owners to release the selected messages; `dry_run`: only says how many."""
+        """Asks the owners to release the selected messages; `dry_run` only counts them."""
         record = self._subscriptions.usable(name)
         retry = retry_topic_of(record)
         if drop and record.options.dead_letter is None:
@@ -81,7 +80,7 @@ class Releases:
         self, record: SubscriptionRecord, retry: str, selection: Selection, tell: Tell, why: Why
     ) -> list[NewRecord]:
         found: list[NewRecord] = []
-        # What only waits behind another message has no due time (rule 2).
+        # A message that only waits behind another one has no due time (rule 2).
         least = FOREVER if why is Why.DROP else 1
         with closing(self._backend.record_fetch()) as fetch:
             room = WaitingRoom(self._backend, record, fetch)
@@ -99,11 +98,11 @@ class Releases:
             marks = ProcessedMarks(fetch)
             with ExclusiveSession(
                 self._backend, name, marks, may_create=self._may_create, clock=self._clock
-            ) as seat:
+            ) as session:
                 done, rest = 0, iter(requests)
                 while batch := list(islice(rest, BATCH)):
                     tell(DeadLetterProgress("releasing", done, len(requests)))
-                    self._desk.store(seat, partial(list, batch), marks)
+                    self._dead_letters.store(session, partial(list, batch), marks)
                     done += len(batch)
                 tell(DeadLetterProgress("releasing", done, len(requests)))
 

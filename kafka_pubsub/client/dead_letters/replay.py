@@ -1,21 +1,20 @@
-"""Dead letters: shown, replayed, purged.
+"""Lists, replays and purges dead letters.
 
-Theory. Replaying writes a letter's message into the retry topic of the subscription that it came from, at the
-partition where it was published. The partition's owner takes it as any other waiting message: in order of origin
-among those of its key, before messages that are parked behind it, with its attempts counted anew. The mark that the
-letter is finished (`processed_marks.py`) is stored in the same transaction, by the lease runner of the exclusive
-session (`exclusive_session.py`). So a replay that was stopped, killed or left without an answer goes on when it is
-called again, and nothing comes back twice.
+A replay writes the message to the retry topic of its subscription, in the partition where it was published. The owner
+delivers it as any other waiting message: in order of origin within its key, before the messages that wait behind it,
+with new attempts. The mark that the dead letter is finished (`processed_marks.py`) is stored in the same transaction,
+under the exclusive session (`exclusive_session.py`). So a replay that was interrupted, or got no answer, continues when
+you call it again, and replays nothing twice.
 
 Rules
-1. First all letters are read and counted, then all are written: those that can't go back are known, and named, before
-   anything changes. Messages that are dead-lettered while a replay runs are for the next one.
-2. A replay leaves the dead-letter topic alone. A purge marks letters too, and then deletes finished letters from
-   the front: never past an unfinished letter of another subscription, a record that isn't ours, or the position of
-   a subscription that receives from the topic; and never from an adopted topic.
-3. Before each transaction the catalog is looked at: nothing goes back while the topic is repartitioned (its end waits
-   until no message with a key is in the retry topic), nor to a subscription that is gone.
-4. A letter that the log refuses by itself is passed over and counted; the others go.
+1. A command reads and counts all dead letters before it writes any, so it knows which of them can't be replayed before
+   anything changes. The next replay takes the messages that are dead-lettered while this one runs.
+2. A replay doesn't change the dead-letter topic. A purge also marks dead letters, and then deletes finished ones from
+   the front: never past an unfinished dead letter, a record that isn't a dead letter, or the position of a subscription
+   that reads the topic; and never from an adopted topic.
+3. Each batch first checks the catalog: nothing is replayed to a subscription that is gone, or while the topic is being
+   repartitioned (a repartition ends only when the retry topic holds no message with a key).
+4. A dead letter that the retry topic refuses is skipped and counted; the others are replayed.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from kafka_pubsub.client.dead_letters.model import (
     Place,
     Selection,
     Tell,
-    letter_of,
+    to_dead_letter,
 )
 from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
 from kafka_pubsub.client.dead_letters.reading import DeadLetterScan, Found, Replayable, read_all
 from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.retry.dead_letter_record import read_letter, replay_headers
+from kafka_pubsub.core.retry.dead_letter_record import read_dead_letter, replay_headers
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
@@ -58,7 +57,7 @@ from kafka_pubsub.ports import Backend, RecordFetch
 
 __all__ = ["DeadLetters"]
 
-#: Letters in one transaction of a replay, and of a purge, which writes marks only. Some 20 ms each.
+#: Dead letters in one transaction of a replay, and of a purge, which writes only marks. Either takes some 20 ms.
 BATCH = 500
 MARKED = 20_000
 #: Seconds without any success after which a replay gives up; it can be called again.
@@ -87,22 +86,24 @@ class DeadLetters:
         self._clock = clock
         self._sleep = sleep
 
-    def letters(self, name: str, selection: Selection, topic: str | None) -> Iterator[DeadLetter]:
-        """Those of the subscription that are neither replayed nor purged, by partition and offset."""
+    def dead_letters(self, name: str, selection: Selection, topic: str | None) -> Iterator[DeadLetter]:
+        """Yields the selected dead letters that are neither replayed nor purged, by partition and offset."""
         record, info = self._look_up(name, topic)
         replayable = self._replayable(record)
         with closing(self._backend.record_fetch()) as fetch:
             for found in DeadLetterScan(fetch, self._backend.admin, info, name, self._marks(fetch)):
                 if _picks(selection, found):
                     problem = (
-                        replayable.problem(found.letter) if replayable else f"subscription {name!r} is gone"
+                        replayable.problem(found.dead_letter)
+                        if replayable
+                        else f"subscription {name!r} is gone"
                     )
-                    yield letter_of(found.record, found.letter, problem)
+                    yield to_dead_letter(found.record, found.dead_letter, problem)
 
     def replay(
         self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
     ) -> DeadLetterResult:
-        """Brings the selected letters back; with `dry_run` it only counts them."""
+        """Replays the selected dead letters; with `dry_run` it only counts them."""
         record, info = self._look_up(name, topic)
         if record is None:
             self._subscriptions.record(name)
@@ -111,7 +112,7 @@ class DeadLetters:
         replayable = self._replayable(record)
 
         def wanted(found: Found) -> bool:
-            problem = replayable.problem(found.letter) if replayable else None
+            problem = replayable.problem(found.dead_letter) if replayable else None
             if problem is not None and _picks(selection, found):
                 skipped[problem] += 1
             return problem is None and _picks(selection, found)
@@ -124,10 +125,10 @@ class DeadLetters:
                     DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell)), wanted
                 )
                 return DeadLetterResult(len(plan), plan.keys, dict(skipped))
-            with self._seat(name, marks) as seat:
+            with self._session(name, marks) as session:
                 scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
                 plan, _ = self._plan(scan, wanted)
-                run = _Replay(self, seat, marks, fetch, record, info, skipped)
+                run = _Replay(self, session, marks, fetch, record, info, skipped)
                 for batch in plan.batches(BATCH):
                     tell(DeadLetterProgress("replaying", run.count, len(plan)))
                     run.bring_back(batch)
@@ -137,7 +138,7 @@ class DeadLetters:
     def purge(
         self, name: str, selection: Selection, topic: str | None, tell: Tell, *, dry_run: bool
     ) -> DeadLetterResult:
-        """Gives the selected letters up, and deletes letters that all have finished from the front of the topic."""
+        """Marks the selected dead letters as finished, and deletes finished ones from the front of the topic."""
         _, info = self._look_up(name, topic)
         with closing(self._backend.record_fetch()) as fetch:
             if dry_run:
@@ -147,22 +148,22 @@ class DeadLetters:
                 plan, _ = self._plan(scan, lambda found: _picks(selection, found))
                 return DeadLetterResult(len(plan), plan.keys)
             marks = ProcessedMarks(fetch)
-            with self._seat(name, marks) as seat:
+            with self._session(name, marks) as session:
                 scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
                 plan, bounds = self._plan(scan, lambda found: _picks(selection, found))
                 done = 0
                 for batch in plan.batches(MARKED):
                     tell(DeadLetterProgress("purging", done, len(plan)))
-                    self.store(seat, partial(marks.with_more, name, info.topic_id, batch), marks)
+                    self.store(session, partial(marks.with_more, name, info.topic_id, batch), marks)
                     done += len(batch)
                 tell(DeadLetterProgress("purging", done, len(plan)))
                 self._trim(info, bounds)
                 return DeadLetterResult(done, plan.keys)
 
-    # -- what is needed for it -------------------------------------------------------------------------------
+    # -- the parts of a command ------------------------------------------------------------------------------
 
     def _look_up(self, name: str, topic: str | None) -> tuple[SubscriptionRecord | None, TopicInfo]:
-        """The subscription (None: it is gone, and the topic was named) and its dead-letter topic."""
+        """Returns the subscription (None: it is gone, and you named the topic) and its dead-letter topic."""
         check_subscription_name(name)
         if topic is not None:
             check_topic_name(topic)
@@ -185,13 +186,13 @@ class DeadLetters:
             ) from error
 
     def _receiving(self, name: str) -> SubscriptionRecord:
-        """The record of a subscription that letters can go back to."""
+        """Returns the subscription's record, after a check that dead letters can be replayed to it."""
         record = self._subscriptions.usable(name)
         self.check_unchanged(record)
         return record
 
     def check_unchanged(self, record: SubscriptionRecord) -> None:
-        """Raises if the subscription went, or its topic is being repartitioned."""
+        """Raises an error if the subscription or its topic is gone or changed, or the topic is being repartitioned."""
         now = self._subscriptions.record(record.name)
         if _retry_id(now) != _retry_id(record):
             raise FailedPrecondition(
@@ -220,23 +221,23 @@ class DeadLetters:
         return Replayable(record, {place.partition: end for place, end in ends.items()})
 
     def _marks(self, fetch: RecordFetch) -> ProcessedMarks:
-        """Reads the marks as they are now, for a caller that changes nothing."""
+        """Reads the current marks, for a command that changes nothing."""
         marks = ProcessedMarks(fetch)
-        with suppress(NotFound):  # nothing was replayed or purged yet
+        with suppress(NotFound):  # no dead letter was replayed or purged yet
             marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
         return marks
 
-    def _seat(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
+    def _session(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
         return ExclusiveSession(self._backend, name, marks, may_create=self._may_create, clock=self._clock)
 
     def _plan(
         self, scan: DeadLetterScan, wanted: Callable[[Found], bool]
     ) -> tuple[ReplayPlan, dict[int, int]]:
-        """Returns the selected letters; and for each partition the offset of the first record that stays."""
+        """Returns the selected dead letters, and for each partition the offset of the first record that stays."""
         plan = ReplayPlan()
         kept: dict[int, int] = {}
         for found in scan:
-            place, origin = found.place, found.letter.origin
+            place, origin = found.place, found.dead_letter.origin
             if wanted(found):
                 home, offset = (-1, 0) if origin is None else (origin.partition, origin.offset)
                 plan.add(place, found.record.key(), home, offset)
@@ -245,12 +246,12 @@ class DeadLetters:
         return plan, {number: min(end, kept.get(number, end)) for number, end in scan.bounds.items()}
 
     def store(
-        self, seat: ExclusiveSession, build: Callable[[], Sequence[NewRecord]], marks: ProcessedMarks
+        self, session: ExclusiveSession, build: Callable[[], Sequence[NewRecord]], marks: ProcessedMarks
     ) -> None:
-        """Stores what `build` gives by the marks as they are; an empty list: it was stored already."""
+        """Stores the records that `build` makes from the current marks; an empty list: they are already stored."""
         until = self._clock() + GIVE_UP
         while records := build():
-            outcome = seat.store(records)
+            outcome = session.store(records)
             if outcome.ending is Ending.STORED:
                 marks.add([each for each in records if each.topic == MARKS_TOPIC])
                 return
@@ -260,10 +261,10 @@ class DeadLetters:
                 raise reason
             log.warning("dead letters: trying again: %s", reason.message)
             self._sleep(PAUSE)
-            seat.sit_down()
+            session.sit_down()
 
     def _trim(self, info: TopicInfo, bounds: dict[int, int]) -> None:
-        """Deletes the records below the bounds, as far as we may."""
+        """Deletes the records below the bounds, as far as rule 2 allows."""
         known = self._backend.catalog.topics().get(info.name)
         if known is None or known.adopted:
             return
@@ -280,32 +281,32 @@ class DeadLetters:
 
 
 class _Replay:
-    """One replay under way."""
+    """One replay that is running."""
 
     def __init__(
         self,
-        desk: DeadLetters,
-        seat: ExclusiveSession,
+        dead_letters: DeadLetters,
+        session: ExclusiveSession,
         marks: ProcessedMarks,
         fetch: RecordFetch,
         record: SubscriptionRecord,
         info: TopicInfo,
         skipped: Counter[str],
     ) -> None:
-        self._desk = desk
-        self._seat = seat
+        self._dead_letters = dead_letters
+        self._session = session
         self._marks = marks
         self._fetch = fetch
         self._record = record
         self._retry = retry_topic_of(record)
         self._info = info
         self._skipped = skipped
-        #: Letters brought back so far.
+        #: The number of dead letters replayed so far.
         self.count = 0
 
     def bring_back(self, places: Sequence[Place]) -> None:
-        """Stores these, in this order."""
-        self._desk.check_unchanged(self._record)
+        """Replays the dead letters at these places, in this order."""
+        self._dead_letters.check_unchanged(self._record)
         bodies = self._read(places)
         self._store([(place, bodies[place]) for place in places if place in bodies])
 
@@ -322,39 +323,44 @@ class _Replay:
             self._skipped["it was deleted from the dead-letter topic meanwhile"] += gone
         return found
 
-    def _store(self, letters: Sequence[tuple[Place, StoredRecord]]) -> None:
-        if not letters:
+    def _store(self, dead_letters: Sequence[tuple[Place, StoredRecord]]) -> None:
+        if not dead_letters:
             return
 
         def build() -> Sequence[NewRecord]:
-            left = [each for each in letters if not self._marks.has(self._info.topic_id, *each[0])]
+            left = [each for each in dead_letters if not self._marks.has(self._info.topic_id, *each[0])]
             places = [place for place, _ in left]
             marks = self._marks.with_more(self._record.name, self._info.topic_id, places)
             return [*(self._back(record) for _, record in left), *marks] if left else []
 
         try:
-            self._desk.store(self._seat, build, self._marks)
+            self._dead_letters.store(self._session, build, self._marks)
         except InvalidArgument as refusal:
-            if len(letters) == 1:
+            if len(dead_letters) == 1:
                 self._skipped[f"the retry topic refuses it: {refusal.message}"] += 1
                 return
-            # An aborted producer can't be used again; sitting down also notices another command that came meanwhile.
-            self._seat.sit_down()
-            half = len(letters) // 2
-            self._store(letters[:half])
-            self._store(letters[half:])
+            # An aborted producer can't be used again. Taking the session again also notices a newer command.
+            self._session.sit_down()
+            half = len(dead_letters) // 2
+            self._store(dead_letters[:half])
+            self._store(dead_letters[half:])
         else:
-            self.count += len(letters)
+            self.count += len(dead_letters)
 
     def _back(self, record: StoredRecord) -> NewRecord:
-        letter = read_letter(record.headers())
-        if letter is None or letter.origin is None:
+        dead_letter = read_dead_letter(record.headers())
+        if dead_letter is None or dead_letter.origin is None:
             raise InvalidArgument(
                 f"{record.topic()}:{record.partition()}:{record.offset()} is no dead letter"
             )
-        headers = replay_headers(record, letter.origin)
+        headers = replay_headers(record, dead_letter.origin)
         return NewRecord(
-            self._retry, letter.origin.partition, record.key(), record.value(), headers, record.timestamp()[1]
+            self._retry,
+            dead_letter.origin.partition,
+            record.key(),
+            record.value(),
+            headers,
+            record.timestamp()[1],
         )
 
 
@@ -363,12 +369,12 @@ def _retry_id(record: SubscriptionRecord) -> str:
 
 
 def _picks(selection: Selection, found: Found) -> bool:
-    letter = found.letter
+    dead_letter = found.dead_letter
     return selection.picks(
         found.place,
         found.record.key(),
-        letter.time,
-        lambda: f"{letter.reason}\n{letter.error_class}: {letter.error}",
+        dead_letter.time,
+        lambda: f"{dead_letter.reason}\n{dead_letter.error_class}: {dead_letter.error}",
     )
 
 

@@ -1,13 +1,13 @@
-"""In which order dead letters go back: as they lie in their topic, except where that would turn a key's order round.
+"""The order in which dead letters are replayed: the order of their topic, except where it would reverse a key's order.
 
-Theory. A key's letters usually lie in the order in which they were published, because its messages die one after the
-other. Not always: one that was replayed and died again lies behind its successors. So each key keeps its places in the
-row, and its letters take them in order of origin. Reading stays nearly sequential, and whatever was stored when a
-replay is interrupted, the rest comes after it.
+A key's dead letters usually lie in publish order, because its messages are dead-lettered one after the other. But a
+message that was replayed and dead-lettered again lies behind its successors. So each key keeps its places in the
+sequence, and its dead letters fill them in order of origin. Reading stays nearly sequential, and when a replay is
+interrupted, the rest still comes after the stored part.
 
 Rules
-1. Numbers only: a million letters in some forty megabytes.
-2. Order is a matter of one key in one partition of the home topic; messages without a key have none.
+1. The plan holds numbers only: a million dead letters take about forty megabytes.
+2. Order holds within one key in one partition of the home topic; messages without a key have no order.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["ReplayPlan"]
 
 
 class ReplayPlan:
-    """What was selected."""
+    """The selected dead letters and their order."""
 
     def __init__(self) -> None:
         self._partitions = array("i")
         self._offsets = array("q")
         self._origins = array("q")
-        # Number of the letter's line: a key and a home partition; -1: none.
+        # The number of each dead letter's line (a key and a home partition); -1: it has no key.
         self._lines = array("q")
         self._numbers: dict[tuple[bytes, int], int] = {}
-        # By line: the largest origin so far; and those that came out of order.
+        # By line: the largest origin so far; and the lines that are out of order.
         self._last = array("q")
         self._mixed: set[int] = set()
 
@@ -39,11 +39,11 @@ class ReplayPlan:
 
     @property
     def keys(self) -> int:
-        """How many different keys there are."""
+        """The number of different keys."""
         return len({key for key, _ in self._numbers})
 
     def add(self, place: Place, key: bytes | None, home: int, origin: int) -> None:
-        """One more letter, in the order of the log; `home` and `origin` say where it was published."""
+        """Adds a dead letter, in the order of the log; `home` and `origin` are its home partition and offset."""
         self._partitions.append(place[0])
         self._offsets.append(place[1])
         self._origins.append(origin)
@@ -60,7 +60,7 @@ class ReplayPlan:
         return number
 
     def batches(self, size: int) -> Iterator[list[Place]]:
-        """All places in the order in which they go, up to `size` at once."""
+        """Yields all places in replay order, up to `size` at once."""
         batch: list[Place] = []
         for at in self._order():
             batch.append((self._partitions[at], self._offsets[at]))
@@ -71,7 +71,7 @@ class ReplayPlan:
             yield batch
 
     def _order(self) -> Iterator[int]:
-        """Numbers of the letters."""
+        """Yields the indexes of the dead letters in replay order."""
         if not self._mixed:
             yield from range(len(self))
             return

@@ -1,16 +1,16 @@
-"""What the client tells a history: the steps from which a checker can prove, afterwards, that all promises were kept.
+"""The events that the client records in a history, from which a checker proves that every promise was kept.
 
-Theory. A history is the evidence of one stream, or of one topic's publisher. The code that builds the client passes
-`Histories`, or None, which costs nothing. `observe.history` writes a history to a file; `tests/checker` compares the
-files of all processes.
+A history belongs to one stream, or to one topic's publisher. The code that builds the client passes `Histories`, or
+None, which costs nothing. `observe.history` writes a history to a file; `tests/checker` compares the files of all
+processes.
 
 Rules
-1. A call returns when a SIGKILL can't lose its event any more; any thread may call.
-2. A cause is told before it can take effect, and a result is told after it came: a delivery before its callback
-   begins, an ack before the runner can see it, a commit before it is sent, its answer after it came. So in the file
-   each cause stands before its effects.
-3. A message is named by its origin - partition and offset of the home topic - wherever it lies now; `retry` is its
-   offset in the retry topic when it lies there.
+1. Any thread may call these methods. When a call returns, a SIGKILL can't lose its event any more.
+2. A cause is recorded before it can take effect, a result after it came: a delivery before its callback begins, an ack
+   before the stream's runner can see it, a commit before it is sent, the answer after it came. So in the file each
+   cause stands before its effects.
+3. A message is named by its origin (partition and offset in the home topic), wherever it is now. `retry` is its offset
+   in the retry topic if it is there.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ __all__ = ["Histories", "History", "Move", "PublishHistory", "Standing"]
 
 
 class Standing(NamedTuple):
-    """A stored position, and the runs that its map calls finished above it."""
+    """A stored position, and the finished runs above it in its metadata."""
 
     position: int
     runs: Sequence[Run] = ()
 
 
 class Move(NamedTuple):
-    """A message on its way to the end of the retry topic."""
+    """A message that moves to the end of the retry topic."""
 
     offset: int
-    #: Where it lies in the retry topic now; None: in the home topic.
+    #: Its present offset in the retry topic; None: it is in the home topic.
     retry: int | None
-    #: Which delivery the next one will be.
+    #: The number of its next delivery.
     attempt: int
-    #: Seconds since 1970; None: not before it is released.
+    #: Seconds since 1970; None: it is parked until it is released.
     due: float | None
-    #: nack, expire, backlog, map ...; for a reader of the history.
+    #: The reason, `Why` in lower case; for a person who reads the history.
     why: str
 
 
 class History(Protocol):
-    """Receives the events of one stream. `epoch` is that of the ownership, `attempt` that of the delivery."""
+    """Receives the events of one stream. `epoch` numbers the ownership, `attempt` the delivery."""
 
     # Ownership
 
     def assign(
         self, partition: int, epoch: int, main: Standing, retry: Standing | None, retry_end: int
     ) -> None:
-        """An ownership begins, or goes on under its old epoch: with what the log has stored.
+        """Records that an ownership begins, or continues under its old epoch, with the stored positions.
 
-        `retry_end` is the high watermark up to which the retry topic is read before anything is delivered.
+        `retry_end` is the high watermark up to which the retry topic is read before any message is delivered.
         """
 
     def revoke(self, partition: int, epoch: int, *, lost: bool) -> None:
-        """The partition went; if it wasn't lost, after the answer to the last commit."""
+        """Records that the partition was revoked (called after the answer to the last commit) or lost."""
 
-    # Deliveries and verdicts
+    # Deliveries, acks and nacks
 
     def deliver(
         self,
@@ -74,33 +74,33 @@ class History(Protocol):
         retry: int | None = None,
         batch: int | None = None,
     ) -> None:
-        """A callback is about to get the message; messages handed over in one call share a `batch`."""
+        """Records that a callback is about to get the message; messages handed over in one call share a `batch`."""
 
     def handler_end(self, partition: int, offset: int, epoch: int, error: str | None = None) -> None:
-        """The callback has returned or raised. A message handed out by `receive` has none: tell it at once."""
+        """Records that the callback has returned or raised. A message from `receive` has no callback: call at once."""
 
     def ack(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
-        """An ack that wasn't found to be late when it was given."""
+        """Records an ack that isn't known to be late."""
 
     def nack(self, partition: int, offset: int, epoch: int, attempt: int, delay: float | None) -> None:
-        """A nack, or a callback that raised, not found to be late when it was given."""
+        """Records a nack, or an error that the callback raised, that isn't known to be late."""
 
     def extend(self, partition: int, offset: int, epoch: int, attempt: int, seconds: float) -> None:
-        """The deadline was moved."""
+        """Records that the deadline is moved."""
 
     def stale(self, verb: str, partition: int, offset: int, epoch: int, attempt: int) -> None:
-        """A verdict came too late and changes nothing."""
+        """Records that an ack, a nack or an extension came too late and changes nothing."""
 
     def expire(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
-        """The core has taken the lease back at its deadline."""
+        """Records that the core has ended the lease at its deadline."""
 
     def durable_ack(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
-        """`ack_with_response` is about to resolve: the log knows the ack."""
+        """Records that the future of `ack_with_response` is about to resolve: the ack is stored."""
 
-    # What is written. `number` is the request's, unique in the stream; partitions in one request share it.
+    # Writes. `number` is the number of the request, unique in the stream; partitions in one request share it.
 
     def relocate(self, number: int, partition: int, epoch: int, moves: Sequence[Move]) -> None:
-        """Tells that these go to the retry topic in transaction `number`, before the commit that belongs to it."""
+        """Records the moves to the retry topic in transaction `number`, before the `commit` of that transaction."""
 
     def dead_letter(
         self,
@@ -112,12 +112,12 @@ class History(Protocol):
         attempt: int,
         error: str,
     ) -> None:
-        """Tells that the message goes to the dead-letter topic in transaction `number`, before its commit."""
+        """Records that transaction `number` dead-letters the message, before the `commit` of that transaction."""
 
     def commit(
         self, number: int, partition: int, epoch: int, main: Standing | None, retry: Standing | None
     ) -> None:
-        """This is being committed; None: of that topic, nothing."""
+        """Records what is about to be committed; None: nothing in that topic."""
 
     def answer(
         self,
@@ -127,30 +127,30 @@ class History(Protocol):
         accepted: bool | None,
         placed: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """Tells the log's answer (None: unknown). `placed`: where moved messages lie now (origin, retry offset)."""
+        """Records the log's answer (None: unknown). `placed`: the moved messages' origins and new retry offsets."""
 
     def close(self) -> None:
-        """Ends the history: the stream has ended cleanly, and later events are dropped."""
+        """Ends the history, because the stream has ended cleanly; later events are dropped."""
 
 
 class PublishHistory(Protocol):
     """Receives the events of one topic's publisher."""
 
     def send(self, number: int, key: str | None, data: bytes, attributes: Mapping[str, str]) -> None:
-        """Message `number` of this publisher is about to be published."""
+        """Records that message `number` of this publisher is about to be published."""
 
     def stored(self, number: int, partition: int, offset: int) -> None:
-        """It is on its replicas."""
+        """Records that the message is stored on its replicas."""
 
     def failed(self, number: int, error: str) -> None:
-        """Its future failed; it may have been stored nevertheless."""
+        """Records that the message's future failed; the message may be stored nevertheless."""
 
     def close(self) -> None:
-        """Nothing more is published."""
+        """Ends the history: the publisher publishes nothing more."""
 
 
 class Histories(Protocol):
-    """Where histories come from."""
+    """A factory of histories."""
 
     def of_stream(self, subscription: SubscriptionRecord) -> History: ...
     def of_publisher(self, topic: str) -> PublishHistory: ...

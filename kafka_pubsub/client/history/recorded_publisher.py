@@ -1,9 +1,9 @@
-"""A topic's publisher that tells a history what it sends, and what becomes of it.
+"""A topic's publisher that records its messages and their results in a history.
 
 Rules
-1. Telling and queuing are one step, so that a history's numbers are in the order of each key's messages.
-2. What is refused by the call itself was never sent, and isn't told.
-3. An answer is told on the thread of the done-callbacks; closing waits a moment for those of what was flushed.
+1. A message is recorded and queued in one step, so that a history's numbers are in the order of each key's messages.
+2. Arguments that aren't a message aren't recorded. A message that the call refuses is recorded as failed.
+3. An answer is recorded on the thread of the done-callbacks; `close` waits a moment for those of flushed messages.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from kafka_pubsub.errors import PubSubError
 
 __all__ = ["new_publisher"]
 
-#: Seconds that closing waits for answers that have come and weren't told: callbacks of a user's may be in front.
+#: Seconds that `close` waits until the answers that came are recorded: a user's callbacks may run before ours.
 TELLING = 5.0
 
 
 def new_publisher(
     topic: str, target: Callable[[], PublishTarget], writers: WriterPool, histories: Histories | None
 ) -> TopicPublisher:
-    """The publisher of a topic."""
+    """Returns the publisher of a topic, which records if there are histories."""
     if histories is None:
         return TopicPublisher(topic, target, writers)
     return RecordedPublisher(topic, target, writers, histories.of_publisher(topic))
 
 
 class RecordedPublisher(TopicPublisher):
-    """Publishes to one topic, and tells of it."""
+    """A publisher to one topic that records a history."""
 
     def __init__(
         self, name: str, target: Callable[[], PublishTarget], writers: WriterPool, history: PublishHistory
@@ -47,7 +47,7 @@ class RecordedPublisher(TopicPublisher):
         self._history = history
         self._numbers = count(1)
         self._telling = threading.Lock()
-        self._untold = 0
+        self._unrecorded = 0
         self._changed = threading.Condition()
 
     def publish(
@@ -64,7 +64,7 @@ class RecordedPublisher(TopicPublisher):
                 TypeError,
                 ValueError,
                 AttributeError,
-            ):  # not a message: the call says what is wrong with it
+            ):  # the arguments aren't a message: the call raises an error that says why
                 return super().publish(data, ordering_key, attributes)
             try:
                 future = super().publish(data, ordering_key, attributes)
@@ -72,12 +72,12 @@ class RecordedPublisher(TopicPublisher):
                 self._history.failed(number, f"{type(error).__name__}: {error}")
                 raise
         with self._changed:
-            self._untold += 1
+            self._unrecorded += 1
         future.add_done_callback(partial(self._answered, number))
         return future
 
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
-        """One after the other, each told of; checked together before, and with the same answers."""
+        """Does what `TopicPublisher.publish_many` does, but publishes the messages one by one and records each."""
         messages = read_items(items)
         futures = PublishFutures(self._outstanding.current, len(messages.data))
         for index, arguments in enumerate(messages.arguments()):
@@ -101,11 +101,11 @@ class RecordedPublisher(TopicPublisher):
             else:
                 self._history.failed(number, "stored, the broker didn't say where")
         with self._changed:
-            self._untold -= 1
+            self._unrecorded -= 1
             self._changed.notify_all()
 
     def close(self, timeout: float = 30) -> None:
         super().close(timeout)
         with self._changed:
-            self._changed.wait_for(lambda: not self._untold, TELLING)
+            self._changed.wait_for(lambda: not self._unrecorded, TELLING)
         self._history.close()

@@ -1,7 +1,7 @@
-"""A reader that tells a history of its commits, and of partitions that the group takes away.
+"""A reader that records its commits and revoked partitions in a history.
 
-Theory. It tells of a commit before it is sent, and of its answer before the client acts on it; it tells of a revoke
-after the answer to the listener's last commit.
+It records a commit before it sends it, the answer before the client acts on it, and a revoke after the listener's final
+commit was answered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["RecordedReader"]
 
 
 class RecordedReader(DelegatingReader):
-    """A `LogReader` around another one."""
+    """A `LogReader` that wraps another one and records its commits."""
 
     def __init__(self, reader: LogReader, topic: str, evidence: Recorder) -> None:
         super().__init__(reader)
@@ -31,20 +31,20 @@ class RecordedReader(DelegatingReader):
         super().subscribe(topics, _RecordedListener(listener, self._evidence))
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
-        told = self._evidence.committing(self._commits(positions))
+        recorded = self._evidence.committing(self._commits(positions))
 
         def tell(answers: CommitAnswers) -> None:
-            self._answered(told, answers)
+            self._answered(recorded, answers)
             answered(answers)
 
         try:
             super().commit(positions, tell)
         except PubSubError as error:
-            self._answered(told, dict.fromkeys(positions, error))
+            self._answered(recorded, dict.fromkeys(positions, error))
             raise
 
     def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
-        """By partition."""
+        """Groups the positions by partition: one commit for the home partition and its retry partition."""
         halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
         for place, stored in positions.items():
             commit = Commit(stored.offset or 0, stored.metadata, stored.epoch)
@@ -56,20 +56,20 @@ class RecordedReader(DelegatingReader):
 
     def _answered(
         self,
-        told: Mapping[int, tuple[int, int]],
+        recorded: Mapping[int, tuple[int, int]],
         answers: Mapping[TopicPartition, PubSubError | None],
     ) -> None:
-        accepted: dict[int, bool | None] = dict.fromkeys(told, True)
+        accepted: dict[int, bool | None] = dict.fromkeys(recorded, True)
         for place, error in answers.items():
             if isinstance(error, BrokerUnavailable | DeadlineExceeded):
                 accepted[place.partition] = None
             elif error is not None and accepted[place.partition]:
                 accepted[place.partition] = False
-        self._evidence.answered(told, accepted)
+        self._evidence.answered(recorded, accepted)
 
 
 class _RecordedListener(DelegatingListener):
-    """Tells of partitions that go, once their last commit was answered."""
+    """A listener that records revoked partitions when their final commit was answered."""
 
     def __init__(self, listener: RebalanceListener, evidence: Recorder) -> None:
         super().__init__(listener)

@@ -1,10 +1,10 @@
-"""A stream's coordinator and its side of the retry topic, where a history is kept (`recorder`).
+"""A stream's coordinator and retry I/O that record a history (`recorder`).
 
-Theory. A stream without a history knows nothing of one: these are told by what is overridden here.
+They override methods of classes that know nothing of histories.
 
 Rules
-1. What an event takes away is told before it is taken, and a transaction before it is sent.
-2. The end of a transaction is told before it has any effect.
+1. A lost partition or a passed deadline is recorded before it takes effect, and a transaction before it is sent.
+2. The end of a transaction is recorded before it has any effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["RecordedCoordinator", "RecordedRetryIO"]
 
 
 class RecordedCoordinator(Coordinator):
-    """Tells which partitions come and go, and which deadlines pass. `evidence` is set before the first event."""
+    """A coordinator that records assignments, losses and passed deadlines; set `evidence` before the first event."""
 
     evidence: Recorder
 
@@ -34,7 +34,7 @@ class RecordedCoordinator(Coordinator):
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:
-        """See `OwnedPartitions`."""
+        """Does what `Coordinator.assign` does, and records the assigned partitions."""
         begun: dict[int, StartPosition] = {}
 
         def begin_anew(number: int, stored: Committed) -> StartPosition:
@@ -43,12 +43,12 @@ class RecordedCoordinator(Coordinator):
 
         positions = super().assign(committed, begin_anew, now, beside)
         for number, stored in committed.items():
-            epoch = self.owned[number].epoch
+            epoch = self.partitions.epoch_of(number)
             self.evidence.assigned(number, epoch, stored, beside[number], begun.get(number))
         return positions
 
     def lose(self, numbers: Sequence[int], now: float) -> None:
-        """See `OwnedPartitions`."""
+        """Records that the partitions are lost, then does what `Coordinator.lose` does."""
         self.evidence.revoked(numbers, lost=True)
         super().lose(numbers, now)
 
@@ -58,15 +58,15 @@ class RecordedCoordinator(Coordinator):
 
 
 class RecordedRetryIO(RetryIO):
-    """Tells of transactions. `evidence` is set before the first one."""
+    """A `RetryIO` that records transactions; set `evidence` before the first one."""
 
     evidence: Recorder
 
-    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
-        """See `RetryIO`."""
+    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
+        """Records the transaction, then does what `RetryIO.write_moves` does."""
         self.evidence.retry_side(number, epoch, effect)
-        super().relocate(number, epoch, effect)
+        super().write_moves(number, epoch, effect)
 
-    def _answer(self, landing: MoveResult) -> None:
-        self.evidence.landed(landing)
-        super()._answer(landing)
+    def _answer(self, move_result: MoveResult) -> None:
+        self.evidence.move_answered(move_result)
+        super()._answer(move_result)

@@ -1,18 +1,18 @@
-"""What one stream does, told to its history: who holds which message, and what becomes of it.
+"""Records what one stream does in its history: deliveries, acks and nacks, ownerships, commits and moves.
 
-Theory. Here the client's own words (leases, commits, move requests) become those of a history. `Recorder` is the
-stream's observer: its messages are `RecordedMessage`s, and it calls the user's callback, so that it can tell of its
-beginning and end.
+It translates leases, commits and move requests to the events of a history. `Recorder` is the stream's observer: the
+stream's messages are `RecordedMessage`s, and the recorder wraps the user's callback to record its beginning and end.
 
 Rules
-1. A verdict is told and takes effect in one step, and so are a deadline and what it takes away (`_step`): an ack that
-   was told counts unless its lease's end was told before or after it.
-2. Of a lease that expires, the record that is with its callback is told, wherever the runner last saw the lease
-   runner. One that is begun at that moment is told as expired right after its delivery.
-3. In a run that is handed over at once verdicts have a meaning only in the end, so they are told then.
-4. Any thread may call; a commit's answer is told before it has an effect.
-5. What a commit's checkpoint tells is told with it (`core/commit/checkpoint`), as if the map said it: a history knows
-   nothing of checkpoints, and a checkpoint is no move of a message.
+1. An ack or nack is recorded and takes effect in one step (under `step`), and so does a deadline that ends a lease. So
+   a recorded ack counts, unless the expiry of its lease is recorded too.
+2. When a lease expires, the event names the record whose callback runs, even if the core knows only an earlier one.
+   A record whose callback begins at that moment is recorded as expired right after its delivery.
+3. The acks and nacks in a run of messages that one callback gets have no effect before it ends, so they are recorded
+   then.
+4. Any thread may call; a commit's answer is recorded before it has an effect.
+5. The finished runs in a commit's checkpoint (`core/commit/checkpoint`) are recorded with the commit, as if they were
+   in its metadata: a history has no event for checkpoints, and a checkpoint moves no message.
 """
 
 from __future__ import annotations
@@ -49,47 +49,47 @@ __all__ = ["RecordedMessage", "Recorder"]
 
 Place = tuple[int, int, int]
 
-#: Checkpoints of a partition that are remembered: the one that is named, the next one, and those that never are.
+#: The number of remembered checkpoints of a partition: the named one, the next one, and those that no commit named.
 _CHECKPOINTS = 8
 
 
-class _Flight(NamedTuple):
-    """A transaction under way: its number, and for each record the origin of what moves."""
+class _Unanswered(NamedTuple):
+    """A transaction without an answer: its number, and each record's origin (None: the record is no move)."""
 
     number: int
     moved: Sequence[int | None]
 
 
 class RecordedMessage(HeldMessage):
-    """A message whose verdicts are told before they take effect."""
+    """A message whose acks, nacks and extensions are recorded before they take effect."""
 
     __slots__ = ()
 
-    def _told(self, verb: str, tell: Callable[[Recorder], None]) -> Recorder:
-        """Tells a verdict, or that it is too late; what is a run's is told by its end."""
-        holder = self._sink
-        evidence = _evidence_of(holder)
-        if self._state or holder.withdrawn:
+    def _report(self, verb: str, tell: Callable[[Recorder], None]) -> Recorder:
+        """Records a call, or that it is too late; the calls of a run's messages are recorded at the run's end."""
+        lease_runner = self._sink
+        evidence = _evidence_of(lease_runner)
+        if self._state or lease_runner.withdrawn:
             evidence.stale(verb, self)
-        elif not (isinstance(holder, BatchLeaseRunner) and holder.messages):
+        elif not (isinstance(lease_runner, BatchLeaseRunner) and lease_runner.messages):
             tell(evidence)
         return evidence
 
     def ack(self) -> None:
         with _evidence_of(self._sink).step:
-            self._told("ack", lambda evidence: evidence.acked(self))
+            self._report("ack", lambda evidence: evidence.acked(self))
             super().ack()
 
     def nack(self, delay: float | None = None) -> None:
         check_delay(delay)
         with _evidence_of(self._sink).step:
-            self._told("nack", lambda evidence: evidence.nacked(self, delay))
+            self._report("nack", lambda evidence: evidence.nacked(self, delay))
             super().nack(delay)
 
     def _fail(self) -> None:
         with _evidence_of(self._sink).step:
             if self._state == PENDING:
-                self._told("nack", lambda evidence: evidence.nacked(self, None))
+                self._report("nack", lambda evidence: evidence.nacked(self, None))
                 super()._fail()
 
     def extend(self, seconds: float) -> None:
@@ -97,55 +97,55 @@ class RecordedMessage(HeldMessage):
         if seconds == 0:
             self.nack()
             return
-        self._told("extend", lambda evidence: evidence.extended(self, seconds))
-        # Not in one step: it may have to wait for the runner.
+        self._report("extend", lambda evidence: evidence.extended(self, seconds))
+        # This is outside of the step, because it may wait for the stream's runner.
         super().extend(seconds)
 
     def ack_with_response(self) -> AckFuture:
-        holder = self._sink
-        with _evidence_of(holder).step:
-            late = self._state or holder.withdrawn
-            if isinstance(holder, BatchLeaseRunner) and self in holder.messages and not late:
-                if not holder.nacked_before(self):  # the log may know it before the run ends
-                    _evidence_of(holder).run_acked(holder, self)
+        lease_runner = self._sink
+        with _evidence_of(lease_runner).step:
+            late = self._state or lease_runner.withdrawn
+            if isinstance(lease_runner, BatchLeaseRunner) and self in lease_runner.messages and not late:
+                if not lease_runner.nacked_before(self):  # the log may know it before the run ends
+                    _evidence_of(lease_runner).run_acked(lease_runner, self)
             else:
-                self._told("ack", lambda evidence: evidence.acked(self))
+                self._report("ack", lambda evidence: evidence.acked(self))
             return super().ack_with_response()
 
 
-def _evidence_of(holder: LeaseRunner) -> Recorder:
-    return cast("Recorder", holder.reports.observer)
+def _evidence_of(lease_runner: LeaseRunner) -> Recorder:
+    return cast("Recorder", lease_runner.reports.observer)
 
 
 class Recorder(LeaseObserver):
-    """Tells one history of one stream."""
+    """Records the history of one stream."""
 
     message = RecordedMessage
 
     def __init__(self, history: History, topic: str) -> None:
         self._history = history
         self._topic = topic
-        #: Rule 1.
+        #: The lock of rule 1.
         self.step = threading.RLock()
         self._requests = count(1)
         self._batches = count(1)
-        #: Epochs of the partitions whose ownership goes on, as far as it was told.
+        #: The epochs of the ownerships whose beginning is recorded and whose end isn't, by partition.
         self._open: dict[int, int] = {}
-        #: Flights that haven't landed, by partition and epoch.
-        self._move_requests: dict[tuple[int, int], _Flight] = {}
-        #: What checkpoints tell of both logs, by partition and their nonces, the newest last.
-        self._told: dict[int, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
+        #: The unanswered move requests, by partition and epoch.
+        self._move_requests: dict[tuple[int, int], _Unanswered] = {}
+        #: The finished runs of both logs in checkpoints, by partition and by the checkpoint's nonce, the newest last.
+        self._recorded: dict[int, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
 
     def close(self) -> None:
-        """The stream has ended in good order."""
+        """Ends the history, because the stream has ended in good order."""
         self._history.close()
 
     # Callbacks
 
     def around(self, callback: Callable[[Message], object]) -> Callable[[Message], object]:
-        """`callback`, with its beginnings and ends told."""
+        """Wraps `callback`, so that its beginnings and ends are recorded."""
 
-        def told(message: Message) -> object:
+        def recorded(message: Message) -> object:
             self.begins(message)
             try:
                 result = callback(message)
@@ -155,59 +155,59 @@ class Recorder(LeaseObserver):
             self.ends(message)
             return result
 
-        return told
+        return recorded
 
     def around_coroutine(
         self, callback: Callable[[Message], Awaitable[object]]
     ) -> Callable[[Message], Awaitable[object]]:
-        """The same for a coroutine."""
+        """Does the same for a coroutine."""
 
-        async def told(message: Message) -> object:
+        async def recorded(message: Message) -> object:
             self.begins(message)
             try:
                 result = await callback(message)
             except BaseException as error:
                 if not isinstance(error, Exception | asyncio.CancelledError):
-                    cast("HeldMessage", message)._fail()  # it ends the task, which nothing asks
+                    cast("HeldMessage", message)._fail()  # the error ends the task unread
                 self.ends(message, error)
                 raise
             self.ends(message)
             return result
 
-        return told
+        return recorded
 
     def begins(self, message: Message, batch: int | None = None) -> None:
-        """The message is about to be handed over."""
-        holder = cast("LeaseRunner", message._sink)
+        """Records that the message is about to be handed over."""
+        lease_runner = cast("LeaseRunner", message._sink)
         with self.step:
             partition, offset, epoch = _place(message)
             retry = _retry_offset(message._record)
             self._history.deliver(message, partition, offset, epoch, message._attempt, retry, batch)
-            holder.told_begun = offset
-            if holder.withdrawn:
+            lease_runner.recorded_begun = offset
+            if lease_runner.withdrawn:
                 self._history.expire(partition, offset, epoch, message._attempt)
 
     def ends(self, message: Message, error: BaseException | None = None) -> None:
-        """Its callback has ended."""
+        """Records that the message's callback has ended."""
         text = None if error is None else f"{type(error).__name__}: {error}"
         self._history.handler_end(*_place(message), text)
 
     def run_begins(self, messages: Iterable[Message]) -> None:
-        """A run is about to be handed over at once."""
+        """Records that one callback is about to get these messages together."""
         batch = next(self._batches)
         for message in messages:
             self.begins(message, batch)
 
-    def run_acked(self, holder: BatchLeaseRunner, message: Message) -> None:
-        """The message is acked while its run's callback still runs, and with it those before."""
-        until = holder.messages.index(message) + 1
-        for each in holder.messages[holder.told : until]:
+    def run_acked(self, lease_runner: BatchLeaseRunner, message: Message) -> None:
+        """Records an ack in a run whose callback still runs; it acks the messages before it, too."""
+        until = lease_runner.messages.index(message) + 1
+        for each in lease_runner.messages[lease_runner.recorded : until]:
             self.acked(each)
-        holder.told = max(holder.told, until)
+        lease_runner.recorded = max(lease_runner.recorded, until)
 
     def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
-        """A run's callback has ended: the first `done` messages are acked, the next one's verdict is what counts."""
-        for message in run.messages[run.told : run.done]:
+        """Records that a run's callback has ended: the first `done` messages are acked, the next one may be nacked."""
+        for message in run.messages[run.recorded : run.done]:
             self.acked(message)
         for message in run.messages[run.done : run.done + 1]:
             if message._state == NACKED or (raised and message._state == PENDING):
@@ -217,49 +217,53 @@ class Recorder(LeaseObserver):
         for message in run.messages:
             self.ends(message)
 
-    # Verdicts
+    # Acks and nacks
 
     def acked(self, message: Message) -> None:
-        """An ack that isn't late."""
-        cast("LeaseRunner", message._sink).told_acked = message.offset
+        """Records an ack that isn't late."""
+        cast("LeaseRunner", message._sink).recorded_acked = message.offset
         self._history.ack(*_place(message), message._attempt)
 
     def nacked(self, message: Message, delay: float | None) -> None:
-        """A nack that isn't late."""
+        """Records a nack that isn't late."""
         self._history.nack(*_place(message), message._attempt, delay)
 
     def extended(self, message: Message, seconds: float) -> None:
-        """A deadline moves."""
+        """Records that a deadline is moved."""
         self._history.extend(*_place(message), message._attempt, seconds)
 
     def stale(self, verb: str, message: Message) -> None:
-        """A verdict is too late."""
+        """Records an ack, a nack or an extension that is too late."""
         self._history.stale(verb, *_place(message), message._attempt)
 
     def durable(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
-        """The log knows an ack, and its future is about to be resolved."""
+        """Records that an ack is stored and its future is about to resolve."""
         self._history.durable_ack(partition, offset, epoch, attempt)
 
     def expiring(self, effects: Sequence[Effect]) -> None:
-        """Time has passed: leases that it ends are over from now on."""
+        """Records the leases that a deadline ends, and makes them stale."""
         with self.step:
             for effect in effects:
                 for lease in effect.leases if isinstance(effect, Withdraw) else ():
                     self._expire(lease)
 
     def _expire(self, lease: Lease) -> None:
-        holder, at = lease.holder, lease.done
-        if lease.state is LeaseState.OVER:  # it was kept; an ack that is on its way comes too late
+        lease_runner, at = lease.lease_runner, lease.done
+        if (
+            lease.state is LeaseState.OVER
+        ):  # the callback had returned without an ack; one that comes now is late
             self._expired(lease, at)
-        elif isinstance(holder, LeaseRunner):
-            at = max(at, holder.done)
-            if at < len(lease.records) and lease.records[at].offset() == _last_acked(holder):
+        elif isinstance(lease_runner, LeaseRunner):
+            at = max(at, lease_runner.done)
+            if at < len(lease.records) and lease.records[at].offset() == _last_acked(lease_runner):
                 at += 1
-            together = isinstance(holder, BatchLeaseRunner)
-            if at < len(lease.records) and (together or lease.records[at].offset() == _last_begun(holder)):
+            together = isinstance(lease_runner, BatchLeaseRunner)
+            if at < len(lease.records) and (
+                together or lease.records[at].offset() == _last_begun(lease_runner)
+            ):
                 self._expired(lease, at)
-        if isinstance(holder, LeaseRunner):
-            holder.withdrawn = holder.stopped = True
+        if isinstance(lease_runner, LeaseRunner):
+            lease_runner.withdrawn = lease_runner.stopped = True
 
     def _expired(self, lease: Lease, at: int) -> None:
         attempt = 1 if at else lease.attempt
@@ -270,31 +274,31 @@ class Recorder(LeaseObserver):
     def assigned(
         self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: StartPosition | None
     ) -> None:
-        """The partition is ours, with what the log has stored of it; `begun` None: it goes on where it was."""
+        """Records that an ownership begins, with the stored positions; `begun` None: it continues where it was."""
         self._open[partition] = epoch
         start = None if begun is None else begun.retry
         if start is not None and start.checkpoint is not None:
-            self._remember(partition, start.checkpoint.nonce, start.main_told, start.told)
+            self._remember(partition, start.checkpoint.nonce, start.main_in_checkpoint, start.in_checkpoint)
         main = self._standing(partition, 0, stored, 0 if begun is None else begun.position)
         retry = self._standing(partition, 1, beside, 0 if start is None else start.position)
         self._history.assign(partition, epoch, main, retry, 0 if start is None else start.end)
 
     def revoked(self, partitions: Iterable[int], *, lost: bool) -> None:
-        """They are gone, unless that was told before."""
+        """Records that the partitions are revoked or lost, unless that is recorded already."""
         for partition in partitions:
             epoch = self._open.pop(partition, None)
             if epoch is not None:
                 self._history.revoke(partition, epoch, lost=lost)
 
-    # What is written
+    # Writes
 
     def committing(self, commits: Mapping[int, CommitBoth]) -> dict[int, tuple[int, int]]:
-        """These are about to be committed; returns their number and epoch, for the answer."""
+        """Records the commits that are about to be sent; returns each one's number and epoch, for the answer."""
         number = next(self._requests)
-        told = {partition: (number, self._open.get(partition, 0)) for partition in commits}
+        recorded = {partition: (number, self._open.get(partition, 0)) for partition in commits}
         for partition, commit in commits.items():
-            self._commit(number, partition, told[partition][1], commit)
-        return told
+            self._commit(number, partition, recorded[partition][1], commit)
+        return recorded
 
     def _commit(self, number: int, partition: int, epoch: int, commit: CommitBoth) -> None:
         main = self._standing(partition, 0, Committed(commit.offset, commit.metadata), 0)
@@ -302,28 +306,30 @@ class Recorder(LeaseObserver):
         self._history.commit(number, partition, epoch, main, retry)
 
     def _standing(self, partition: int, half: int, stored: Committed, otherwise: int) -> Standing:
-        """What a commit says of main (0) or of the retry partition (1), with what its checkpoint tells (rule 5)."""
+        """Returns what is finished in the home (0) or retry partition (1) by a commit and its checkpoint (rule 5)."""
         position = otherwise if stored.offset is None else stored.offset
         found = map_of(stored)
         if found is None:
             return Standing(position)
-        known = self._told.get(partition, {})
-        told = known.get(found.checkpoint.nonce) if found.checkpoint is not None and found.more else None
-        return Standing(position, found.runs if told is None else united(found.runs, told[half], position))
+        known = self._recorded.get(partition, {})
+        recorded = known.get(found.checkpoint.nonce) if found.checkpoint is not None and found.more else None
+        return Standing(
+            position, found.runs if recorded is None else united(found.runs, recorded[half], position)
+        )
 
     def _remember(self, partition: int, nonce: int, main: Sequence[Run], retry: Sequence[Run]) -> None:
-        known = self._told.setdefault(partition, {})
+        known = self._recorded.setdefault(partition, {})
         known[nonce] = main, retry
         while len(known) > _CHECKPOINTS:
             del known[next(iter(known))]
 
-    def answered(self, told: Mapping[int, tuple[int, int]], accepted: Mapping[int, bool | None]) -> None:
-        """The log's answers; None: none came."""
-        for partition, (number, epoch) in told.items():
+    def answered(self, recorded: Mapping[int, tuple[int, int]], accepted: Mapping[int, bool | None]) -> None:
+        """Records the log's answers; None: no answer came."""
+        for partition, (number, epoch) in recorded.items():
             self._history.answer(number, partition, epoch, accepted[partition])
 
     def retry_side(self, partition: int, epoch: int, effect: StoreMoves) -> None:
-        """A transaction is about to begin."""
+        """Records the moves, dead letters and commit of a transaction that is about to begin."""
         number = next(self._requests)
         if (whole := joined(effect.parts)) is not None:
             self._remember(partition, whole.nonce, whole.main.runs, whole.retry.runs)
@@ -337,10 +343,10 @@ class Recorder(LeaseObserver):
                 self._history.dead_letter(number, partition, offset, epoch, retry, attempts, error)
         self._commit(number, partition, epoch, effect.commit)
         moved = [each.record.offset() if self._is_moved(each) else None for each in effect.records]
-        self._move_requests[partition, epoch] = _Flight(number, moved)
+        self._move_requests[partition, epoch] = _Unanswered(number, moved)
 
     def _is_readable(self, each: MovedRecord) -> bool:
-        """Whether it is a message; what can't be read in the retry topic goes as it is, and has no origin."""
+        """Tells whether a record is a message; an unreadable record of the retry topic has no origin."""
         return (
             isinstance(each.record, RetryRecord) or cast("StoredRecord", each.record).topic() == self._topic
         )
@@ -348,14 +354,14 @@ class Recorder(LeaseObserver):
     def _is_moved(self, each: MovedRecord) -> bool:
         return not each.dead and self._is_readable(each)
 
-    def landed(self, landing: MoveResult) -> None:
-        """It has ended, or its outcome isn't known."""
-        partition, epoch = landing.move_request.partition, landing.move_request.epoch
+    def move_answered(self, move_result: MoveResult) -> None:
+        """Records that a transaction has ended, or that its outcome is unknown."""
+        partition, epoch = move_result.move_request.partition, move_result.move_request.epoch
         move_request = self._move_requests.pop((partition, epoch), None)
         if move_request is None:
             return
-        accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[landing.ending]
-        placed = landing.offsets if accepted else ()
+        accepted = {Ending.STORED: True, Ending.ABORTED: False, Ending.UNKNOWN: None}[move_result.ending]
+        placed = move_result.offsets if accepted else ()
         where = [
             (origin, at) for origin, at in zip(move_request.moved, placed, strict=False) if origin is not None
         ]
@@ -367,12 +373,12 @@ def _place(message: Message) -> Place:
     return lease.partition, message.offset, lease.epoch
 
 
-def _last_acked(holder: LeaseRunner) -> int:
-    return getattr(holder, "told_acked", -1)
+def _last_acked(lease_runner: LeaseRunner) -> int:
+    return getattr(lease_runner, "recorded_acked", -1)
 
 
-def _last_begun(holder: LeaseRunner) -> int:
-    return getattr(holder, "told_begun", -1)
+def _last_begun(lease_runner: LeaseRunner) -> int:
+    return getattr(lease_runner, "recorded_begun", -1)
 
 
 def _retry_offset(record: Record | StoredRecord) -> int | None:
@@ -388,6 +394,6 @@ def _move(each: MovedRecord) -> Move:
 
 
 def _death(headers: Sequence[Header]) -> tuple[int, str]:
-    """Attempts and error of a dead letter."""
+    """Returns the attempts and the error of a dead letter from its headers."""
     said = {name: (value or b"").decode("utf-8", "replace") for name, value in headers}
     return int(said["ps-dead-attempts"]), f"{said['ps-dead-error-class']}: {said['ps-dead-error']}"

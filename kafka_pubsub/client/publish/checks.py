@@ -1,9 +1,9 @@
-"""What may be published: every argument is checked by the call itself, before anything is queued.
+"""The checks of `publish`: the call itself checks every argument before it queues a message.
 
 Rules
 1. The fast path is one type test per argument; texts are made only for an error.
-2. A message's size is that of the broker's format: what it refuses, we refuse first, so that a refusal in the
-   middle of a key's messages can't happen.
+2. A message's size is its size in the broker's format. We refuse a message that the broker would refuse, so that
+   the broker can't refuse one in the middle of a key's messages.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ SIZE_SLACK: Final = 128
 
 
 def refuse_data(data: object) -> InvalidArgument:
-    """The error for `data` that isn't bytes."""
+    """Returns the error for `data` that isn't bytes."""
     kind = type(data).__name__
     hint = "encode it first, or use publish_json" if isinstance(data, str) else "pass bytes(data)"
     return InvalidArgument(f"data must be bytes, not {kind}: {hint}")
 
 
 def refuse_keys() -> InvalidArgument:
-    """The error for an ordering key on a topic that takes none."""
+    """Returns the error for an ordering key on a topic that takes none."""
     return InvalidArgument("Message ordering must be enabled on topic to use ordering keys")
 
 
 def refuse_closed(topic: str) -> FailedPrecondition:
-    """The error for a message after `close`."""
+    """Returns the error for a message after `close`."""
     return FailedPrecondition(f"publishing to topic {topic!r} has been closed: make a new PubSub")
 
 
 def refuse_paused(key: bytes, failure: PubSubError) -> OrderingKeyPaused:
-    """The error for a message of a key that an earlier message has paused by its `failure`."""
+    """Returns the error for a message of a key that the `failure` of an earlier message has paused."""
     return OrderingKeyPaused(
         f"ordering key {key.decode()!r:.200} is paused since an earlier message of it failed "
         f"({failure.message}); decide about that message, then call topic.resume(ordering_key)"
@@ -65,7 +65,7 @@ def refuse_paused(key: bytes, failure: PubSubError) -> OrderingKeyPaused:
 
 
 def refuse_forked(topic: str) -> FailedPrecondition:
-    """The error for a message in a child of the process that published before."""
+    """Returns the error for a message in a forked child of a process that had published."""
     return FailedPrecondition(
         f"topic {topic!r} was published to before fork(), and its connections don't exist in the child "
         "process; create PubSub in the child (gunicorn: post_fork; Celery: worker_process_init)"
@@ -73,7 +73,7 @@ def refuse_forked(topic: str) -> FailedPrecondition:
 
 
 def encode_key(key: object) -> bytes:
-    """The record's key; `InvalidArgument` for what can't be an ordering key."""
+    """Returns the record's key; raises `InvalidArgument` if `key` can't be an ordering key."""
     if not isinstance(key, str):
         raise InvalidArgument(
             f"ordering_key must be a string, not {type(key).__name__}; None means that the message has no order"
@@ -93,7 +93,7 @@ def encode_key(key: object) -> bytes:
 
 
 def encode_attributes(attributes: object) -> list[Header]:
-    """The record's headers; `InvalidArgument` names the attribute that can't be one."""
+    """Returns the record's headers; raises `InvalidArgument`, which names the wrong attribute."""
     if not isinstance(attributes, Mapping):
         raise InvalidArgument(f"attributes must be a mapping of str to str, not {type(attributes).__name__}")
     return [(_attribute_name(name), _attribute_value(name, value)) for name, value in attributes.items()]
@@ -133,13 +133,13 @@ def _encodable(text: str, what: str) -> bytes:
 
 
 def headers_size(headers: list[Header]) -> int:
-    """At least the bytes that they take, framing included."""
+    """Returns an upper bound of the bytes that the headers take, framing included."""
     # A name's length takes 3 bytes at most, a value's 5.
     return sum(len(name.encode()) + len(value or b"") + 8 for name, value in headers)
 
 
 def check_size(topic: str, data: bytes, key: bytes | None, headers: list[Header] | None, limit: int) -> None:
-    """`InvalidArgument` if the message alone in a batch is larger than the topic takes."""
+    """Raises `InvalidArgument` if the message, alone in a batch, is larger than the topic takes."""
     size = stored_size(data, key, headers)
     if size > limit:
         raise InvalidArgument(
@@ -150,7 +150,7 @@ def check_size(topic: str, data: bytes, key: bytes | None, headers: list[Header]
 
 
 def stored_size(data: bytes, key: bytes | None, headers: list[Header] | None) -> int:
-    """Bytes of the message as Kafka stores it, uncompressed and alone in its batch."""
+    """Returns the bytes of the message as Kafka stores it, uncompressed and alone in its batch."""
     body = _RECORD_FIXED + _field(len(data)) + (1 if key is None else _field(len(key)))
     body += _varint_size(len(headers or ()))
     for name, value in headers or ():

@@ -1,9 +1,9 @@
-"""Signals that wait: work that Ctrl-C must not cut short, on a thread that it may hit.
+"""Defers signals while the main thread does work that Ctrl-C must not interrupt.
 
-Theory. Python runs signal handlers on the main thread, between any two instructions of it; Ctrl-C's raises there. A
-delivery report that is cut short is lost, and its message would never be counted as stored. So while the main thread
-serves reports, handlers only note that they were called; they run when it has finished, a few milliseconds later.
-On every other thread there is nothing to do.
+Theory. Python runs signal handlers on the main thread, between any two of its instructions; Ctrl-C's handler raises
+there. An interrupted delivery report is lost, and its message would never be counted as stored. So while the main
+thread serves reports, handlers only note that they were called; they run when it has finished, a few milliseconds
+later. Other threads need nothing, because no handler runs on them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIGNALS = tuple(sorted(map(int, signal.valid_signals())))
 
 
 def signals_wait(work: Callable[[], object]) -> None:
-    """Does `work`; what signals ask for meanwhile is done afterwards."""
+    """Does `work`; handlers of signals that arrive meanwhile run afterwards."""
     if threading.current_thread() is not threading.main_thread():
         work()
         return
@@ -49,7 +49,7 @@ def signals_wait(work: Callable[[], object]) -> None:
 
 
 def _restore(handlers: dict[int, _Handler]) -> None:
-    """Puts handlers back; one that is called in the middle of this, and raises, doesn't stop it."""
+    """Restores the handlers, also if one of them is called meanwhile and raises."""
     raised: BaseException | None = None
     for number, handler in handlers.items():
         try:

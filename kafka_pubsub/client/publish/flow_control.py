@@ -1,15 +1,15 @@
-"""How many messages wait to be stored, and what `publish` does when they are too many.
+"""Counts the messages that wait to be stored, and holds `publish` back when they are too many.
 
-Theory: messages are counted in epochs. A flush closes the current epoch and waits for it and those before. So it ends
-when all messages published before it are reported, however many are published meanwhile.
+Theory: messages are counted in epochs. A flush closes the current epoch and waits for it and all earlier ones. So it
+ends when all messages published before it are reported, however many are published meanwhile.
 
 Rules
-1. `sent` counters change under the topic's lock, `done` counters in delivery reports, of which a writer runs one at a
-   time. Each has one writer at a time, so a report takes no lock unless a thread waits (`watched`).
-2. A waiting thread says so first and looks afterwards; a report counts first and looks for waiters afterwards. One of
-   them sees the other: no wake-up is lost.
-3. A message that is larger than the limit itself is admitted when nothing else waits: else it would wait for ever.
-4. `free_until_*` is how far the counters may go without a check: reports only make room, so this limit stays safe.
+1. `sent` counters change under the topic's lock, `done` counters in delivery reports, which come one at a time. So one
+   thread at a time changes each counter, and a report takes no lock unless a thread waits (`watched`).
+2. A waiting thread sets `watched` first and reads the counters afterwards; a report counts first and reads `watched`
+   afterwards. So at least one of them sees the other, and no wake-up is lost.
+3. A message that is larger than the limit is admitted when no other message waits: else it would wait for ever.
+4. The counters may reach `free_until_*` without a check: reports only make room, so this limit stays safe.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from kafka_pubsub.errors import PubSubError, ResourceExhausted
 
 __all__ = ["Epoch", "Outstanding", "PublishOwner"]
 
-# Publishers that wait are woken when a quarter of the limit is free, not at every report: fewer switches of threads.
+# Waiting publishers are woken when a quarter of the limit is free, not at every report: fewer thread switches.
 _LOW_WATER: Final = 0.75
 
 _UNLIMITED: Final = 1 << 62
 
 
 class Callbacks(Protocol):
-    """Runs done-callbacks."""
+    """Runs the done-callbacks of futures."""
 
     def run(self, task: Callable[[], None]) -> None: ...
 
 
 class PublishOwner(Protocol):
-    """What a message's report needs of the topic's publisher."""
+    """The part of the topic's publisher that a delivery report needs."""
 
     @property
     def name(self) -> str: ...
     @property
     def callbacks(self) -> Callbacks: ...
     def failed(self, key: bytes | None, error: object) -> PubSubError:
-        """What the future fails with; the key is paused when this returns."""
+        """Returns the error of the future; the key is paused when this returns."""
 
     def waits(self, seconds: float | None) -> str:
-        """What a message waits for that isn't stored after so many seconds, for people."""
+        """Returns a text that says why a message isn't stored after so many seconds."""
 
 
 class Epoch:
-    """Counts messages between two flushes: published, and reported."""
+    """Counts the messages between two flushes: those published and those reported."""
 
     __slots__ = (
         "done_bytes",
@@ -71,17 +71,17 @@ class Epoch:
         self.sent_messages = self.sent_bytes = 0
         self.done_messages = self.done_bytes = 0
         self.free_until_messages = self.free_until_bytes = 0
-        # A thread waits for this epoch's reports.
+        # Whether a thread waits for this epoch's reports.
         self.watched = False
 
     @property
     def over(self) -> bool:
-        """Whether all of it was reported. A report may come before its message is counted as sent."""
+        """Whether all its messages were reported. A report may come before its message is counted as sent."""
         return self.done_messages >= self.sent_messages
 
 
 class Outstanding:
-    """A topic's messages between `publish` and their report. All but `wake` needs the topic's lock held."""
+    """The messages of a topic that are published and not yet reported. All but `wake` needs the topic's lock."""
 
     __slots__ = (
         "_flow",
@@ -100,18 +100,18 @@ class Outstanding:
     def __init__(self, owner: PublishOwner, lock: threading.Lock, flow: PublishFlow) -> None:
         self.owner = owner
         self.current = Epoch(self)
-        # Closed epochs that aren't over. Empty: no flush was called lately.
+        # Closed epochs that aren't over; empty unless a flush was called lately.
         self._older: list[Epoch] = []
         self._room = threading.Condition(lock)
         self._waiting = 0
-        # How many of those that wait do so for room and not for the end of epochs.
+        # How many of the waiting threads wait for room, and not for the end of epochs.
         self._wanting_room = 0
-        # For `advanced`: messages of closed epochs, and how many there were in all when it was asked last.
+        # For `advanced`: the messages of closed epochs, and the number of all messages at its last call.
         self._older_messages = self._seen = 0
         self.limit(flow)
 
     def limit(self, flow: PublishFlow) -> None:
-        """Sets other limits; waiting threads look again."""
+        """Sets other limits and wakes the waiting threads, which check again."""
         self._flow = flow
         unlimited = flow.on_limit == "ignore"
         self._limit_messages = _UNLIMITED if unlimited else flow.max_messages
@@ -122,12 +122,12 @@ class Outstanding:
 
     @property
     def messages(self) -> int:
-        """How many wait for their report."""
+        """How many messages wait for their report."""
         return sum(epoch.sent_messages - epoch.done_messages for epoch in (*self._older, self.current))
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
+        """The bytes of the messages that wait for their report."""
         return sum(epoch.sent_bytes - epoch.done_bytes for epoch in (*self._older, self.current))
 
     def make_room(self, size: int) -> None:
@@ -153,12 +153,12 @@ class Outstanding:
         return True
 
     def full(self, size: int) -> bool:
-        """Whether a message of `size` bytes doesn't fit now."""
+        """Returns whether a message of `size` bytes doesn't fit now."""
         messages = self.messages
         return messages > 0 and (messages >= self._limit_messages or self.bytes + size > self._limit_bytes)
 
     def wake(self, epoch: Epoch) -> None:
-        """A message of a watched epoch was reported. Without the lock; see rule 1."""
+        """Wakes waiting threads if the report of a watched epoch lets them go on; called without the lock."""
         if epoch.over or (
             self._wanting_room
             and self.messages <= self._limit_messages * _LOW_WATER
@@ -168,7 +168,7 @@ class Outstanding:
                 self._room.notify_all()
 
     def wait_over(self, timeout: float | None) -> bool:
-        """Closes the current epoch and waits until it and those before are over; whether they are in time."""
+        """Closes the current epoch and waits until it and all earlier ones are over; False after `timeout` seconds."""
         if self.current.sent_messages:
             self._older.append(self.current)
             self._older_messages += self.current.sent_messages
@@ -177,14 +177,14 @@ class Outstanding:
         return self._wait(lambda: all(epoch.over for epoch in before), timeout)
 
     def advanced(self) -> bool:
-        """Whether messages were counted since the last call, or some still wait."""
+        """Returns whether messages were counted since the last call, or some still wait."""
         count = self._older_messages + self.current.sent_messages
         advanced = count != self._seen or self.messages > 0
         self._seen = count
         return advanced
 
     def pause(self, seconds: float) -> None:
-        """Waits with the lock released."""
+        """Waits for `seconds` with the lock released."""
         self._room.wait(seconds)
 
     def _wait(self, good: Callable[[], bool], timeout: float | None) -> bool:
@@ -192,7 +192,7 @@ class Outstanding:
         self._waiting += 1
         try:
             while True:
-                # Again each time: another flush may have made a new epoch meanwhile.
+                # Set each time: another flush may have made a new epoch meanwhile.
                 for epoch in (*self._older, self.current):
                     epoch.watched = True
                 if good():

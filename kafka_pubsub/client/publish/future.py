@@ -1,16 +1,16 @@
 """The future of a published message: a real `concurrent.futures.Future` that costs little until a thread waits.
 
-Theory: the standard future builds a condition (a lock and a deque) at birth, which costs more than all else that
-`publish` does. Nearly all publish futures are resolved before they are looked at, so this one builds the condition
-when it is first asked for, and its text (the message id) when that is read.
+Theory: the standard future builds a condition (a lock and a deque) when it is made, which costs more than the rest of
+`publish`. Nearly all publish futures are resolved before a thread reads them. So this one builds the condition at the
+first access to it, and the message id when that is read.
 
 Rules
-1. A report stores the outcome first and looks for a condition afterwards; who asks for the condition stores it first
-   and looks for an outcome afterwards. So at least one of them sees the other and tells those who wait (`_tell`,
-   which does it once). This stands on the interpreter's lock, as librdkafka's Python client does; a report takes none.
-2. Callbacks never run on the thread that serves delivery reports: they go to `CallbackThread`, so a slow one
-   delays other callbacks only, and one that publishes or waits can't block the reports that it waits for.
-3. A queued message can't be taken back: `cancel()` is False, always.
+1. A report stores the outcome first and looks for a condition afterwards. A thread that needs the condition stores it
+   first and looks for an outcome afterwards. So at least one of them sees the other and wakes the waiting threads
+   (`_tell`, which does it once). This relies on the interpreter's lock, as confluent-kafka does; reports take no lock.
+2. Callbacks never run on the thread that serves delivery reports but on `CallbackThread`. So a slow callback delays
+   only other callbacks, and one that publishes or waits can't block the reports that it waits for.
+3. A queued message can't be taken back: `cancel()` always returns False.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from kafka_pubsub.model import StoredRecord
 if TYPE_CHECKING:
     from concurrent.futures._base import _Waiter
 
-__all__ = ["UNTOLD", "CallbackThread", "PublishFuture", "message_id"]
+__all__ = ["NOT_SIGNALLED", "CallbackThread", "PublishFuture", "message_id"]
 
-# The standard library's words: `wait` and `as_completed` compare with them.
+# The standard library's names of the states: `wait` and `as_completed` compare with them.
 _RUNNING: Final = "RUNNING"
 _FINISHED: Final = "FINISHED"
 
 _log = logging.getLogger("kafka_pubsub.publish")
 
-# One lock for the birth of all futures' conditions: held for a few instructions, when one is asked for the first time.
+# One lock for making the conditions of all futures: held for a few instructions at the first access to a condition.
 _birth = threading.Lock()
 
 
@@ -50,29 +50,29 @@ def _renew_birth_lock() -> None:
 
 os.register_at_fork(after_in_child=_renew_birth_lock)
 
-#: The offset of a message that was stored at a place that isn't told.
-UNTOLD = -1
+#: The offset of a message that was stored, but whose report doesn't say at which offset.
+NOT_SIGNALLED = -1
 
 
 _DoneCallback = Callable[[Future[str]], object]
 
 
 def message_id(topic: str, partition: int | None, offset: int) -> str:
-    """The id of a stored message, the one that subscribers see."""
-    return f"{topic}:{partition}:{'unknown' if offset == UNTOLD else offset}"
+    """Returns the id of a stored message, the same that subscribers see."""
+    return f"{topic}:{partition}:{'unknown' if offset == NOT_SIGNALLED else offset}"
 
 
 class _Waiting:
-    """What the standard future builds at birth: made when a condition is asked for."""
+    """The fields that the standard future builds in its `__init__`; made here at the first access to the condition."""
 
-    __slots__ = ("condition", "done_callbacks", "told", "waiters")
+    __slots__ = ("condition", "done_callbacks", "signalled", "waiters")
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.waiters: list[_Waiter] = []
         self.done_callbacks: list[_DoneCallback] = []
-        # Whether those who wait were told.
-        self.told = False
+        # Whether the waiting threads were woken with the outcome.
+        self.signalled = False
 
 
 class PublishFuture(Future[str]):
@@ -81,25 +81,25 @@ class PublishFuture(Future[str]):
     It can't be cancelled: a message that is on its way may be stored at any moment.
     """
 
-    # Each slot costs a kept future 8 bytes and a look in each round of the garbage collector.
+    # Each slot costs a kept future 8 bytes and a visit in each round of the garbage collector.
     __slots__ = ("_outcome", "_partition", "_waiting", "epoch")
 
     def __init__(self, epoch: Epoch) -> None:
-        # Without the base class's, which would build the condition; what isn't kept here isn't paid for.
-        # Where its report is counted.
+        # The base class's `__init__` isn't called: it would build the condition.
+        # `epoch` counts the report.
         self.epoch = epoch
-        # None while it runs; then the offset in the partition, or what it failed with.
+        # None until the report; then the offset in the partition, or the error.
         self._outcome: int | PubSubError | None = None
-        # None until a condition is asked for.
+        # None until the first access to the condition.
         self._waiting: _Waiting | None = None
 
     def __call__(self, error: object, record: StoredRecord) -> None:
-        """The delivery report: the future itself is what `LogWriter.append` calls, to save an object a message."""
+        """Takes the delivery report: `LogWriter.append` calls the future itself, to save an object for each message."""
         epoch = self.epoch
         if error is None:
             self._partition = record.partition()
-            # None: a batch that was sent again, which the broker knew already; it doesn't say where it lies.
-            self._outcome = UNTOLD if (offset := record.offset()) is None else offset
+            # None: the broker had stored the batch already when it was sent again, and doesn't say at which offset.
+            self._outcome = NOT_SIGNALLED if (offset := record.offset()) is None else offset
         else:
             self._outcome = epoch.owner.failed(record.key(), error)
         if self._waiting is not None:
@@ -111,21 +111,21 @@ class PublishFuture(Future[str]):
             epoch.outstanding.wake(epoch)
 
     def fail(self, error: PubSubError) -> None:
-        """The message was not queued. Before the future was handed out."""
+        """Sets the error of a message that was not queued; called before the future is handed out."""
         self._outcome = error
 
     def settle(self, partition: int | None, outcome: int | PubSubError) -> None:
-        """The outcome of a future that isn't itself the report; once or more often, always the same."""
+        """Sets the outcome of a future that isn't itself the report; further calls bring the same outcome."""
         self._partition, self._outcome = partition, outcome
         if self._waiting is not None:
             self._tell(self._waiting)
 
     def _tell(self, waiting: _Waiting) -> None:
-        """Finishes under the condition, as the standard library does: it was asked for."""
+        """Wakes the waiting threads under the condition, as the standard library does."""
         with waiting.condition:
-            if waiting.told:
+            if waiting.signalled:
                 return
-            waiting.told = True
+            waiting.signalled = True
             for waiter in waiting.waiters:
                 if self._exception is None:
                     waiter.add_result(self)
@@ -143,7 +143,7 @@ class PublishFuture(Future[str]):
             except Exception:
                 _log.exception("a done-callback of a publish future raised")
 
-    # What follows are the base class's attributes, read by its methods, by `wait` and by `as_completed`.
+    # The attributes below are the base class's: its methods, `wait` and `as_completed` read them.
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -168,9 +168,9 @@ class PublishFuture(Future[str]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        # Asked under the condition: until those who wait were told it runs, or they would be counted twice.
-        told = self._outcome is not None and (self._waiting is None or self._waiting.told)
-        return _FINISHED if told else _RUNNING
+        # Read under the condition: RUNNING until the waiting threads were woken, or they would be counted twice.
+        signalled = self._outcome is not None and (self._waiting is None or self._waiting.signalled)
+        return _FINISHED if signalled else _RUNNING
 
     @property
     def _exception(self) -> PubSubError | None:  # type: ignore[override]
@@ -183,7 +183,7 @@ class PublishFuture(Future[str]):
         return None
 
     def result(self, timeout: float | None = None) -> str:
-        """The message id; raises what the publish died of, or `TimeoutError` after `timeout` seconds.
+        """Returns the message id; raises the error of the publish, or `TimeoutError` after `timeout` seconds.
 
         While no broker answers, the text of the `TimeoutError` says at which address, and why.
         """
@@ -195,11 +195,11 @@ class PublishFuture(Future[str]):
             raise TimeoutError(self.epoch.owner.waits(timeout)) from None
 
     def done(self) -> bool:
-        """True once `result()` doesn't wait."""
+        """Returns True once `result()` doesn't wait."""
         return self._outcome is not None
 
     def cancel(self) -> bool:
-        """False: a message that was handed over can't be taken back."""
+        """Returns False: a message that was handed over can't be taken back."""
         return False
 
     def set_result(self, result: str) -> NoReturn:
@@ -221,12 +221,12 @@ class CallbackThread:
         self._tasks: ThreadedQueue[Callable[[], None]] = ThreadedQueue(self._work, name)
 
     def run(self, task: Callable[[], None]) -> None:
-        """Queues a task; it must not raise."""
+        """Queues a task, which must not raise."""
         self._tasks.put(task)
 
     def close(self, timeout: float) -> bool:
-        """Lets what is queued run for up to `timeout` seconds; whether it ended."""
-        # Where no thread can be waited for none is told to end either: what a late report brings is still run.
+        """Lets the queued tasks run for up to `timeout` seconds; returns whether they ended."""
+        # If no other thread works, none can be waited for or ended: callbacks of a late report still run.
         return not self._tasks.worked_elsewhere() or self._tasks.close(timeout)
 
     def _work(self) -> None:

@@ -1,7 +1,7 @@
-"""How many partitions a topic's keys are spread over, as the topic says and as the writer believes.
+"""The number of partitions over which the keys of a topic are spread: in the topic's settings, and in the writer.
 
-Rule: a writer learns another number only while nothing of the topic is queued; until it believes what the topic says,
-messages with a key are refused.
+Rule: a writer learns another number only while no message of the topic is queued. Until its number is that of the
+topic, messages with a key are refused.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _log = logging.getLogger("kafka_pubsub.publish")
 
 
 class KeyLayout:
-    """One topic's. The publisher's lock guards it."""
+    """The partition count of one topic, guarded by the publisher's lock."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        # As the topic said last; 0: nothing has said it yet.
+        # As in the topic's last settings; 0 until they are known.
         self._partitions = 0
-        # Whether the writer may believe something else.
+        # Whether the writer may have another number.
         self._relearn = False
 
     def apply(self, target: PublishTarget, *, used: bool, waiting: int, fenced: bool) -> bool:
-        """Takes what the topic says now; whether the next message needs the writer to learn it first.
+        """Takes the topic's settings; returns whether the writer must learn them before the next message.
 
-        `used`: something was published before. `waiting`: so many messages aren't stored yet. `fenced`: messages with a
-        key were refused until now.
+        `used`: messages were published before. `waiting`: the number of messages that aren't stored yet. `fenced`:
+        messages with a key were refused until now.
         """
         if target.no_keys is not None or not target.partitions:
             return False
@@ -49,7 +49,10 @@ class KeyLayout:
         return self._relearn
 
     def learn(self, reporter: ReportThread) -> FailedPrecondition | None:
-        """Has the writer ask, if it must; nothing of the topic is queued. What keys are refused with, if they are."""
+        """Makes the writer learn the number if it must; returns the error of messages with a key, or None.
+
+        No message of the topic may be queued.
+        """
         if not self._relearn:
             return None
         try:

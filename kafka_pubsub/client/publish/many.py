@@ -1,16 +1,17 @@
-"""Publishing many messages with one call: what may be published, and the futures of it.
+"""Publishing many messages with one call: the checks of its items, and its futures.
 
-Theory: a future that is kept costs a look in each round of the garbage collector, which together is as much as all else
-that publishing a message does. So the futures of one call are one object with two lists, and each is made only when it
-is asked for. What is made for a message, its report, serves another message once that one is stored: so a call makes
-no more of them than are on their way at once, and gives the collector no reason to run.
+Theory: each kept future costs a visit in each round of the garbage collector, in all as much as the rest of publishing
+a message. So the futures of one call are one object with two lists, and a future is made only when you read it. The
+report of a message is used again for another message once the first is stored. So a call makes no more reports than
+there are unanswered messages at once, and gives the collector no reason to run.
 
 Rules
-1. All items are read and checked before the first is queued: a wrong one is named, and nothing is sent.
-2. From the first item that can't be queued on, all fail through their futures: so no later one of a key gets ahead.
+1. All items are read and checked before the first is queued: the error names a wrong item, and nothing is sent.
+2. The first item that can't be queued and all items after it fail through their futures, so that no later message of a
+   key overtakes an earlier one.
 3. A report stores the outcome first and looks for a future afterwards; a future is stored first and looks for its
    outcome afterwards. So at least one of them sees the other, as in `future.py`.
-4. A report is called once. Then it goes back to its call, until all messages of that are queued.
+4. A report is called once for a message. Then it goes back to its `PublishFutures`, until all messages are queued.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple, TypedDict, overload
 
-from kafka_pubsub.client.admin.catalog_changes import refuse_unbuilt
 from kafka_pubsub.client.publish.checks import (
     MAX_KEY_BYTES,
     encode_attributes,
@@ -29,21 +29,20 @@ from kafka_pubsub.client.publish.checks import (
     refuse_data,
 )
 from kafka_pubsub.client.publish.flow_control import Epoch
-from kafka_pubsub.client.publish.future import UNTOLD, PublishFuture
+from kafka_pubsub.client.publish.future import NOT_SIGNALLED, PublishFuture
 from kafka_pubsub.client.publish.writer_pool import ANY_PARTITION, NOW, Channel
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.errors import InvalidArgument, PubSubError
 from kafka_pubsub.model import Header, StoredRecord
 
 __all__ = ["RUN", "Messages", "PublishFutures", "PublishItem", "Report", "at_item", "read_items"]
 
-#: Messages that are queued without a pause for others that publish to the topic, and for reports: 1 to 2 ms.
+#: Messages that are queued before other publishers of the topic, and reports, get their turn: 1 to 2 ms.
 RUN: Final = 512
 
 _encode = str.encode
 _new = object.__new__
 
 _FIELDS = frozenset({"data", "ordering_key", "attributes"})
-_UNBUILT = frozenset({"delay", "deliver_at", "priority", "durable"})
 
 
 class _Body(TypedDict):
@@ -61,7 +60,7 @@ class PublishItem(_Body, total=False):
 
 
 class Messages(NamedTuple):
-    """Checked items, field by field. `largest`: none counts for more against the topic's limit."""
+    """Checked items, field by field. `largest` is an upper bound of one message's bytes, key and headers included."""
 
     data: list[bytes]
     keys: list[bytes | None]
@@ -69,11 +68,11 @@ class Messages(NamedTuple):
     largest: int
 
     def at(self, index: int) -> tuple[bytes, bytes | None, list[Header] | None]:
-        """One of them."""
+        """Returns the body, key and headers of one message."""
         return self.data[index], self.keys[index], self.headers[index]
 
     def arguments(self) -> Iterator[tuple[bytes, str | None, Mapping[str, str] | None]]:
-        """All of them as `publish` takes them."""
+        """Yields all messages as arguments of `publish`."""
         for data, key, headers in self.run(0, len(self.data)):
             attributes = (
                 None if headers is None else {name: (value or b"").decode() for name, value in headers}
@@ -81,16 +80,16 @@ class Messages(NamedTuple):
             yield data, None if key is None else key.decode(), attributes
 
     def run(self, start: int, end: int) -> Iterator[tuple[bytes, bytes | None, list[Header] | None]]:
-        """Some of them, in their order."""
+        """Returns the messages from `start` up to `end`, in their order."""
         return zip(self.data[start:end], self.keys[start:end], self.headers[start:end], strict=True)
 
 
 def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
-    """All of them, checked; `InvalidArgument` names the place and the field of one that can't be published."""
+    """Reads and checks all items; `InvalidArgument` names the place and the field of a wrong one."""
     _check_iterable(items)
     bodies: list[bytes] = []
     keys: list[bytes | None] = []
-    # By place: most messages have none.
+    # By index: most messages have none.
     headers: dict[int, list[Header]] = {}
     for item in items:
         # The hot path, as in `TopicPublisher.publish`.
@@ -138,7 +137,7 @@ def _check_iterable(items: object) -> None:
 
 
 def at_item(index: int, error: PubSubError) -> PubSubError:
-    """The same error, with the place of the item that it is about."""
+    """Returns the same error with the index of the item that it is about."""
     return type(error)(f"items[{index}]: {error.message}", code=error.code, calls=error.calls)
 
 
@@ -163,13 +162,8 @@ def _wrong_field(ordering_key: object, index: int, error: Exception) -> Exceptio
 
 
 def _check_names(item: Mapping[str, object], index: int) -> None:
-    for name, value in item.items():
-        if name in _UNBUILT and value is not None:
-            try:
-                refuse_unbuilt(**{name: value})
-            except FailedPrecondition as error:
-                raise at_item(index, error) from None
-        if name not in _FIELDS | _UNBUILT:
+    for name in item:
+        if name not in _FIELDS:
             raise InvalidArgument(
                 f"items[{index}] has {name!r}, which is no argument of publish: leave it out or correct it"
             )
@@ -178,19 +172,19 @@ def _check_names(item: Mapping[str, object], index: int) -> None:
 class PublishFutures(Sequence[Future[str]]):
     """The futures of one `publish_many`, in the order of its items.
 
-    `result(timeout)` waits for all and gives their ids. Each is made when it is asked for, and stays the same then.
+    `result(timeout)` waits for all and returns their ids. A future is made when you first read it, and stays the same.
     """
 
     __slots__ = ("_epoch", "made", "outcomes", "partitions", "spare")
 
     def __init__(self, epoch: Epoch, count: int) -> None:
         self._epoch = epoch
-        # As in `PublishFuture`, by place.
+        # As in `PublishFuture`, by index.
         self.outcomes: list[int | PubSubError | None] = [None] * count
         self.partitions: list[int | None] = [None] * count
-        # Reports for messages to come; None once all are queued.
+        # Reports to use again for later messages; None once all are queued.
         self.spare: list[Report] | None = []
-        # Those that were asked for, by place.
+        # The futures that were read, by index.
         self.made: dict[int, PublishFuture] = {}
 
     def queue(
@@ -202,7 +196,7 @@ class PublishFutures(Sequence[Future[str]]):
         channel: Channel,
         paused: Mapping[bytes, PubSubError],
     ) -> int:
-        """Queues what nothing stands in the way of, under the topic's lock; where it ended."""
+        """Queues messages until one needs a check; returns that one's index. Needs the topic's lock."""
         free = left = epoch.free_until_bytes - epoch.sent_bytes
         room = max(0, epoch.free_until_messages - epoch.sent_messages)
         reached = start
@@ -222,7 +216,7 @@ class PublishFutures(Sequence[Future[str]]):
                 reached += 1
                 left -= len(data)
         except Exception:
-            # It wasn't taken: what `append` says to the same message counts.
+            # The message wasn't taken: the error of `append` for the same message counts.
             return reached
         finally:
             epoch.sent_messages += reached - start
@@ -230,24 +224,24 @@ class PublishFutures(Sequence[Future[str]]):
         return reached
 
     def fail_from(self, start: int, error: PubSubError) -> None:
-        """From here on nothing was queued. Before the futures are handed out."""
+        """Sets the error of all messages from `start` on, which were not queued; before the futures are handed out."""
         for index in range(start, len(self.outcomes)):
             self.outcomes[index] = error
 
     def tell(self, index: int) -> None:
-        """Tells the future that was made of its outcome, once both are there."""
+        """Gives the outcome to the future, once both exist."""
         future, outcome = self.made.get(index), self.outcomes[index]
         if future is not None and outcome is not None:
             future.settle(self.partitions[index], outcome)
 
     def result(self, timeout: float | None = None) -> list[str]:
-        """The message ids, once all messages are on the in-sync replicas.
+        """Returns the message ids, once all messages are on the in-sync replicas.
 
-        Raises what the first of those that failed died of, when all are through, or `TimeoutError` after `timeout`
-        seconds (None, the default: it waits as long as it takes). The futures tell which others failed.
+        Raises the error of the first message that failed, once all are stored or have failed; or `TimeoutError` after
+        `timeout` seconds (None, the default, waits without a limit). The futures show which other messages failed.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        # The last first: when that is stored, nearly all are, and only what is waited for costs a future.
+        # The last one first: when it is stored, nearly all are, and only a wait makes a future.
         for index in reversed(range(len(self.outcomes))):
             if self.outcomes[index] is None:
                 try:
@@ -282,10 +276,10 @@ class PublishFutures(Sequence[Future[str]]):
         if future is None:
             future = _new(PublishFuture)  # as its `__init__` does, with the outcome if there is one
             future.epoch, future._waiting = self._epoch, None
-            # The outcome first: a report writes it last.
+            # The outcome is read first, because a report writes it last.
             future._outcome = self.outcomes[index]
             future._partition = self.partitions[index]
-            # Two threads that ask get the same one.
+            # Two threads that read it at once get the same future.
             future = self.made.setdefault(index, future)
             if future._outcome is None:
                 self.tell(index)
@@ -293,7 +287,7 @@ class PublishFutures(Sequence[Future[str]]):
 
 
 class Report:
-    """One message's delivery report, as `PublishFuture` is one: what `LogWriter.append` calls."""
+    """The delivery report of one message, which `LogWriter.append` calls, as it calls a `PublishFuture`."""
 
     __slots__ = ("epoch", "futures", "index")
 
@@ -304,7 +298,7 @@ class Report:
         epoch, futures, index = self.epoch, self.futures, self.index
         if error is None:
             futures.partitions[index] = record.partition()
-            futures.outcomes[index] = UNTOLD if (offset := record.offset()) is None else offset
+            futures.outcomes[index] = NOT_SIGNALLED if (offset := record.offset()) is None else offset
         else:
             futures.outcomes[index] = epoch.owner.failed(record.key(), error)
         if futures.made:
@@ -318,5 +312,5 @@ class Report:
             epoch.outstanding.wake(epoch)
 
     def fail(self, error: PubSubError) -> None:
-        """The message was not queued. Before the futures are handed out."""
+        """Sets the error of a message that was not queued; called before the futures are handed out."""
         self.futures.outcomes[self.index] = error

@@ -1,19 +1,19 @@
 """Publishing to one topic: checks, order, flow control, and a future for each message.
 
 Rules
-1. Argument errors are raised by the call; whatever happens later comes through the future.
-2. No gap: when a message of a key fails, the key is paused before the failure can be seen, and nothing of it is
-   queued until `resume`. The writer sees to it that what was queued behind the failed message fails too, and accepts
-   nothing (`BufferError`) until all of that was reported.
-3. One lock for each topic makes "is the key paused, is there room, append" one step; it also is the order of
+1. The call raises argument errors; the future raises all later errors.
+2. No gap: when a message of a key fails, the key is paused before the failure can be seen, and no message of it is
+   queued until `resume`. The writer fails the messages that were queued behind the failed one too, and accepts none
+   (`BufferError`) until it has reported all of them.
+3. One lock for each topic makes "is the key paused, is there room, append" one step; it also sets the order of
    messages of a key from several threads. Delivery reports don't take it unless a thread waits.
-4. What must be looked at before a message may be queued (first use, a fork, closing, a topic that refuses, a size
-   near the limit) is behind one comparison: `_small` is -1 then, or the message is larger.
-5. `_pump` is None when another writer is due. It comes after the old one has reported everything, so that no
-   message overtakes another. So it is when keys have moved to other partitions: the writer learns that after everything
-   before has been reported, and until it has, messages with a key are refused.
-6. What is known of the topic is never older than two looks of the pool while messages with a key are taken: changes of
-   the layout wait that long (`repartition.py`). So the first message after a pause looks.
+4. One comparison finds every reason to check before a message is queued (first use, a fork, closing, a topic that
+   refuses, a size near the limit): `_small` is -1 then, or the message is larger.
+5. `_reporter` is None when another writer is due. That one is used once the old one has reported everything, so that no
+   message overtakes another. The same holds when keys have moved to other partitions: the writer learns it after
+   everything before has been reported, and until it has, messages with a key are refused.
+6. While messages with a key are taken, the topic's settings are never older than two renewals of the pool: changes of
+   the layout wait that long (`repartition.py`). So the first message after a pause asks for the settings.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ from kafka_pubsub.model import Header
 
 __all__ = ["PublishTarget", "TopicPublisher"]
 
-# A turn for the reports after so many messages, a power of two less one: 2 to 4 ms at full speed.
+# A publisher serves reports after so many messages, a power of two less one: every 2 to 4 ms at full speed.
 _TURN_MASK: Final = 511
 
-# Seconds between two looks whether a writer that replaces its producer accepts messages again.
+# Seconds between two checks whether a writer that replaces its producer accepts messages again.
 _BUSY_S: Final = 0.005
 
-# Seconds that a publisher serves reports itself, under its topic's lock, before it waits for the pump to do it.
+# Seconds that a publisher serves reports itself, under its topic's lock, before it leaves them to the report thread.
 _SERVE_S: Final = 0.1
 
-# Seconds that `resume` waits for what was queued before; a cluster that answers at all needs far less.
+# Seconds that `resume` waits for earlier messages; a cluster that answers at all needs far less.
 _RESUME_S: Final = 30.0
 
 # Seconds between two lines that say how much a closing publisher still waits for.
@@ -88,10 +88,10 @@ _log = logging.getLogger("kafka_pubsub.publish")
 
 
 class TopicPublisher:
-    """Publishes to one topic. Made without I/O; `target` is asked at the first publish.
+    """Publishes to one topic. Making it does no I/O; the first publish calls `target`.
 
-    `target` raises what forbids publishing (`NotFound`, `FailedPrecondition`). If it can't reach a broker, messages
-    are accepted and wait, as they do when the broker goes away later.
+    `target` raises the error that forbids publishing (`NotFound`, `FailedPrecondition`). If it can't reach a broker,
+    messages are accepted and wait, as they do when the broker goes away later.
     """
 
     def __init__(
@@ -110,20 +110,20 @@ class TopicPublisher:
         self._flow = PublishFlow()
         self._lock = threading.Lock()
         self._outstanding = Outstanding(self, self._lock, self._flow)
-        # Key -> what its first failed message died of. Empty: every key may be published.
+        # By key: the error of its first failed message. Empty: every key may be published.
         self._paused: dict[bytes, PubSubError] = {}
-        # As configured here; None: as the topic says.
+        # As configured here; None: as the topic's settings say.
         self._configured_ordering: bool | None = None
-        # What a message with a key is refused with; None: keys are welcome.
+        # The error of a message with a key; None: keys are accepted.
         self._no_keys: PubSubError | None = None
         self._limit = 0
         self._layout = KeyLayout(name)
         self._small = -1
         self._reporter: ReportThread | None = None
         self._channel = NO_CHANNEL
-        # The one that `_pump` was last; None until the first message.
+        # The last value of `_reporter` that isn't None; None until the first message.
         self._last_reporter: ReportThread | None = None
-        # Something failed since the topic was last looked at.
+        # Whether a message failed since the topic's settings were last renewed.
         self._doubtful = False
         self._closed = False
         self._forked = False
@@ -142,7 +142,7 @@ class TopicPublisher:
     ) -> PublishFuture:
         """Queues a message; the future resolves to its id once it is on the in-sync replicas.
 
-        It waits for the broker as long as it must: bound your own waiting with `future.result(timeout)`.
+        The message waits for the broker without a limit: bound your own wait with `future.result(timeout)`.
         """
         # The hot path: each call taken out of line costs a message 0.1 us.
         if not isinstance(data, bytes):
@@ -184,7 +184,7 @@ class TopicPublisher:
                 except Exception as error:
                     self._refused(future, data, key, headers, error)
                     return future
-                # Counted afterwards: Ctrl-C in between must not leave a message that no report will ever take off.
+                # Counted afterwards: Ctrl-C in between must not leave a counted message that is never reported.
                 epoch.sent_messages = count = epoch.sent_messages + 1
                 epoch.sent_bytes += length
         if not count & _TURN_MASK and self._last_reporter is not None:
@@ -192,7 +192,7 @@ class TopicPublisher:
         return future
 
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
-        """Queues messages in their order; `many.py` has the rules."""
+        """Queues messages in their order, by the rules in `many.py`."""
         messages = read_items(items)
         count = len(messages.data)
         futures = PublishFutures(self._outstanding.current, count)
@@ -222,14 +222,14 @@ class TopicPublisher:
     def _publish_with_care(
         self, report: PublishFuture | Report, data: bytes, key: bytes | None, headers: list[Header] | None
     ) -> None:
-        """With everything that may stand in the way; under the lock, which it may release."""
+        """Queues a message with all checks; needs the lock, which it may release meanwhile."""
         if key is not None and self._no_keys is not None:
             raise fresh(self._no_keys)
         reporter = self._ready(len(data))
         if key is not None and self._no_keys is not None:
             raise fresh(self._no_keys)
         report.epoch = epoch = self._outstanding.current
-        # After everything that may release the lock.
+        # Checked after everything that may release the lock.
         if key is not None and key in self._paused:
             report.fail(refuse_paused(key, self._paused[key]))
             return
@@ -242,7 +242,7 @@ class TopicPublisher:
         epoch.sent_bytes += len(data)
 
     def _ready(self, size: int) -> ReportThread:
-        """A writer that may be used, and room for the message. May release the lock."""
+        """Returns a usable writer once there is room for the message; may release the lock meanwhile."""
         while True:
             reporter = self._reporter or self._next_reporter()
             if self._outstanding.full(size) and self._flow.on_limit != "error":
@@ -252,7 +252,7 @@ class TopicPublisher:
                 return reporter
 
     def _serve_for_room(self, reporter: ReportThread, size: int) -> None:
-        """Serves reports here, where they are cheap, for as long as that makes room and no other thread does it."""
+        """Serves reports on this thread, where it is cheap, until there is room or another thread serves them."""
         until = time.monotonic() + _SERVE_S
         while self._outstanding.full(size) and time.monotonic() < until and reporter.take_turn(_BUSY_S):
             pass
@@ -266,9 +266,9 @@ class TopicPublisher:
         headers: list[Header] | None,
         error: Exception,
     ) -> None:
-        """The writer took nothing: tries again while it is only busy.
+        """Tries again while the writer that refused the message is only busy; else fails the message.
 
-        The quick way's errors are not told; what `append` says to the same message counts.
+        The error of a `quick` call is dropped: the error of `append` for the same message counts.
         """
         while not isinstance(error, PubSubError):
             self._outstanding.pause(_BUSY_S)
@@ -308,7 +308,7 @@ class TopicPublisher:
         self._reporter, self._channel = None, NO_CHANNEL
 
     def _look(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> None:
-        """Everything that isn't looked at for each message."""
+        """Does the checks that aren't needed for each message."""
         self._check_usable()
         self._writers.register(self)
         self._apply(self._watch.get())
@@ -317,7 +317,7 @@ class TopicPublisher:
         check_size(self.name, data, key, headers, self._limit)
 
     def _look_over(self, messages: Messages, start: int, end: int) -> None:
-        """The same for messages of one call, if one of them asks for it."""
+        """Does the same for the messages of one `publish_many`, if one of them needs it."""
         for index in range(start, end):
             if messages.largest <= self._small:
                 break
@@ -341,7 +341,7 @@ class TopicPublisher:
             fenced = self._no_keys is not None
             self._no_keys = target.no_keys if ordering is not False else refuse_keys()
             if target.max_message_bytes != self._limit:
-                # A batch of ours must not be larger than the topic takes.
+                # A batch must not be larger than the topic takes.
                 self._limit = target.max_message_bytes
                 self._change_reporter()
             used, waiting = self._last_reporter is not None, self._outstanding.messages
@@ -350,7 +350,7 @@ class TopicPublisher:
             self._small = -1 if self._closed else max(self._limit - SIZE_SLACK, -1)
 
     def renew(self) -> None:
-        """Looks at the topic again, in the pool's background thread, if there is a reason to."""
+        """Renews the topic's settings, in the pool's background thread, if there is a reason to."""
         if self._closed:
             return
         if not (self._doubtful or not self._watch.certain or self._published_lately()):
@@ -374,7 +374,7 @@ class TopicPublisher:
             return self._outstanding.advanced()
 
     def failed(self, key: bytes | None, error: object) -> PubSubError:
-        """A message failed: pauses its key; what its future raises."""
+        """Pauses the key of a failed message; returns the error that its future raises."""
         known = publish_error(error, self._last_reporter)
         if key is not None:
             self._paused.setdefault(key, known)
@@ -383,20 +383,20 @@ class TopicPublisher:
         return known
 
     def would_block(self, size: int) -> bool:
-        """Whether `publish` would have to wait now: to look the topic up, for another writer, or for room."""
+        """Returns whether `publish` would have to wait now: to look the topic up, for another writer, or for room."""
         another_writer = self._reporter is None and self._last_reporter is not None
         with self._lock:
             return self._small < 0 or another_writer or self._outstanding.full(size)
 
     def look_again(self) -> None:
-        """The topic was changed: the next message looks at it first."""
+        """Makes the next message look the topic up first, because the topic was changed."""
         self._watch.forget()
         self._small = -1
 
     def resume(self, ordering_key: str) -> None:
-        """Allows publishing of a key again after a failure; nothing happens if it isn't paused.
+        """Allows publishing of a key again after a failure; does nothing if the key isn't paused.
 
-        First it waits until what was queued behind the failed message has been reported, so that none of those
+        First it waits until the messages queued behind the failed one have been reported, so that none of them
         pauses the key anew.
         """
         key = encode_key(ordering_key)
@@ -414,7 +414,7 @@ class TopicPublisher:
     ) -> None:
         """Changes how this process publishes to the topic.
 
-        After other `batching` the next message waits until those before it have been reported.
+        After a change of `batching`, the next message waits until all earlier ones have been reported.
         """
         self._check_usable()
         with self._lock:
@@ -429,7 +429,7 @@ class TopicPublisher:
                 self._change_reporter()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was published before is stored or has failed; `DeadlineExceeded` after `timeout`."""
+        """Waits until all earlier messages are stored or have failed; `DeadlineExceeded` after `timeout` seconds."""
         if self._forked:
             self._check_usable()
         self._settle(timeout, "flush")
@@ -456,9 +456,9 @@ class TopicPublisher:
             reporter.flushing(-1)
 
     def close(self, timeout: float = 30) -> None:
-        """Takes no more messages and waits up to `timeout` seconds for those that are on their way.
+        """Takes no more messages and waits up to `timeout` seconds for those that aren't stored yet.
 
-        What is left then goes on while the pool is open, and fails when it closes.
+        Messages that are left then are still sent while the pool is open, and fail when it closes.
         """
         with self._lock:
             if self._closed or self._forked:
@@ -474,7 +474,7 @@ class TopicPublisher:
                 _log.warning("%s", error.message)
 
     def forked(self) -> None:
-        """In a forked child: what was used before can't be used here, and a lock may never be released."""
+        """Refuses, in a forked child, a topic used before the fork; renews locks that no thread here would release."""
         self._lock = threading.Lock()
         self._outstanding = Outstanding(self, self._lock, self._flow)
         self._watch.renew_locks()
@@ -484,7 +484,7 @@ class TopicPublisher:
             self._small = -1
 
 
-# Every living publisher, so that a fork can find them. Empty: nothing to do.
+# All publishers of the process, for `_after_fork`.
 _ALL: weakref.WeakSet[TopicPublisher] = weakref.WeakSet()
 
 

@@ -1,7 +1,7 @@
-"""A handle on a topic: what a user publishes through.
+"""The handle on a topic, through which you publish.
 
 Rules
-1. Making a handle does no I/O; the first publish looks the topic up, and says `NotFound` if it isn't there.
+1. Making a handle does no I/O; the first publish looks up the topic, and raises `NotFound` if it doesn't exist.
 2. All handles of one `PubSub` on one topic share one publisher, so the order of a key doesn't depend on the handle.
 3. What isn't built yet is refused, never ignored.
 """
@@ -15,10 +15,9 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kafka_pubsub.client.admin.catalog_changes import refuse_unbuilt
 from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.delays.publisher import DelayedPublisher
@@ -60,7 +59,7 @@ class Topic:
 
     @property
     def name(self) -> str:
-        """The topic's name, which is also the Kafka topic's."""
+        """Returns the topic's name, which is also the Kafka topic's."""
         return self._name
 
     @property
@@ -89,8 +88,6 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
     ) -> Future[str]:
         """Queues a message; the future gives its id once it is on the in-sync replicas.
 
@@ -99,12 +96,10 @@ class Topic:
         `delay` (seconds or a timedelta) or `deliver_at` (a datetime with a time zone) keeps the message back until
         then; the default, like zero and a time that has passed, is now. The future resolves when the message is
         durably waiting, and its id stays the same. Delayed messages of a key come in the order of their due times,
-        and need a running router (docs/delays.md). `priority` and `durable` aren't supported yet: leave them out.
+        and need a running router (docs/delays.md).
 
         Wrong arguments are raised by the call itself, everything later by the future.
         """
-        if priority is not None or durable is not None:
-            refuse_unbuilt(priority=priority, durable=durable)
         publisher = self._publishers.get(self._name) or self._publisher()
         if delay is not None or deliver_at is not None:
             return self._delayed().publish(publisher, data, ordering_key, attributes, delay, deliver_at)
@@ -134,8 +129,6 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
     ) -> Future[str]:
         """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
         return self.publish(
@@ -144,13 +137,7 @@ class Topic:
             attributes=attributes,
             delay=delay,
             deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
         )
-
-    def publish_record(self, obj: object, *, ordering_key: str | None = None) -> Future[str]:
-        """Publishes `obj` encoded by the topic's schema: not supported yet."""
-        raise FailedPrecondition("publish_record: schemas are not supported yet: use publish or publish_json")
 
     def would_block(self, data: object) -> bool:
         """Whether `publish` would have to wait now: to look the topic up, or because too much is on its way."""
@@ -162,9 +149,9 @@ class Topic:
         self._delayed().resume(self._name, ordering_key)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was published so far is stored or has failed.
+        """Waits until every message published so far is stored or has failed.
 
-        `DeadlineExceeded` after `timeout` seconds; None, the default, waits without an end.
+        Raises `DeadlineExceeded` after `timeout` seconds; None, the default, waits without a limit.
         """
         until = None if timeout is None else time.monotonic() + timeout
         self._publisher().flush(timeout)
@@ -199,7 +186,7 @@ class Topic:
 
 
 def encode_json(obj: object) -> bytes:
-    """Compact JSON; `InvalidArgument` for what JSON can't say."""
+    """Encodes `obj` as compact JSON; raises `InvalidArgument` if JSON can't represent it."""
     try:
         return json.dumps(obj, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:

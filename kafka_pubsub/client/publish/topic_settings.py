@@ -1,4 +1,4 @@
-"""What a publisher knows of its topic, and when it asks again.
+"""The settings of a topic that its publisher knows, and when the publisher asks for them again.
 
 Rules
 1. A message never asks, except the first one, the first one after a pause (`doubt`), and one a second while the topic
@@ -29,10 +29,10 @@ _log = logging.getLogger("kafka_pubsub.publish")
 
 
 class PublishTarget(NamedTuple):
-    """What a publisher must know of its topic. `ordering`: as configured, None if it was never set.
+    """The settings of a topic that its publisher needs. `ordering`: as configured, None if it was never set.
 
-    `no_keys` is what publishing with a key must fail with, although the topic takes keys (its layout changes, or has
-    changed). `partitions`: over how many the keys are spread; 0 until a broker has answered.
+    `no_keys` is the error of a publish with a key while the topic's layout changes, or after it has changed.
+    `partitions` is the number of partitions over which the keys are spread; 0 until a broker has answered.
     """
 
     ordering: bool | None
@@ -42,7 +42,7 @@ class PublishTarget(NamedTuple):
 
 
 def fresh(error: PubSubError) -> PubSubError:
-    """A copy to raise: the traceback of an exception that is raised twice grows."""
+    """Returns a copy to raise, because the traceback of an exception that is raised twice grows."""
     return type(error)(error.message, code=error.code, calls=error.calls)
 
 
@@ -68,7 +68,7 @@ class TargetWatch:
         self._asking = threading.Lock()
 
     def get(self) -> PublishTarget:
-        """The answer; raises what forbids publishing."""
+        """Returns the answer; raises the error that forbids publishing."""
         with self._asking:
             due = self._clock() - self._asked_at >= _ASK_AGAIN_S
             unknown = self._target is None and self._refusal is None

@@ -1,11 +1,11 @@
-"""Writers, shared by topics with equal settings, each with the one thread that serves its delivery reports.
+"""Writers that topics with equal settings share; one thread for each writer serves its delivery reports.
 
 Rules
-1. `poll` and `flush` are called by the pump's thread, or, while that stands by, by one publisher at a time. So
-   reports of a writer come one after the other.
-2. A writer lives until the pool is closed: new topics can use its connections.
-3. The pool renews what publishers know of their topics, in the background: never when a message is published.
-4. A process that ends without `close()` flushes for `AT_EXIT_S`; a forked child owns nothing and does nothing.
+1. The report thread calls `poll` and `flush`; while it stands by, one publisher at a time calls `poll`. So the reports
+   of a writer come one after the other.
+2. A writer lives until the pool is closed, so that new topics can use its connections.
+3. The pool renews the topic settings of its publishers in the background, never when a message is published.
+4. A process that ends without `close()` flushes for up to `AT_EXIT_S`. A forked child owns no writer and does nothing.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ __all__ = [
     "publish_error",
 ]
 
-# Seconds. A report ends the wait at once; this only bounds how long a flush or a close goes unnoticed.
+# Seconds. A report ends the wait at once; this only bounds how late the thread notices a flush or a close.
 _POLL_S: Final = 0.1
 
-# Seconds. A fast publisher takes its turn every 2 to 4 ms; reports wait this long after its last one.
+# Seconds. A fast publisher serves reports every 2 to 4 ms; the report thread takes over this long after the last time.
 _STAND_BY_S: Final = 0.01
 
-#: Seconds between two looks at a topic that is published to; one look is two requests.
+#: Seconds between two renewals of a topic that is published to; one renewal is two requests.
 RENEW_S: Final = 30.0
 
-# Seconds between two looks after an error, so that a series of errors is one look.
+# Seconds between two renewals after an error, so that a series of errors causes one renewal.
 _RENEW_SOON_S: Final = 1.0
 
-#: Seconds that the end of a process waits for what was published and not flushed.
+#: Seconds that a process waits at its end for messages that were published and not flushed.
 AT_EXIT_S: Final = 10.0
 
-# Seconds; callbacks are users' code, which may not end.
+# Seconds that `close` waits for done-callbacks: they are users' code, which may never end.
 _CALLBACKS_S: Final = 5.0
 
 _log = logging.getLogger("kafka_pubsub.publish")
@@ -64,15 +64,15 @@ class _Publisher(Protocol):
     def flush(self, timeout: float | None = None) -> None: ...
 
 
-#: The partition that says: the key's, or any when there is no key.
+#: Stands for the key's partition, or for any partition if the message has no key.
 ANY_PARTITION: Final = -1
 
-#: The timestamp that says: that of the call.
+#: Stands for the time of the call.
 NOW: Final = 0
 
 
 class QuickAppend(Protocol):
-    """`(value, key, ANY_PARTITION, report)`, as short as a call into librdkafka can be; with headers it is longer."""
+    """Appends a record. `(value, key, ANY_PARTITION, report)` is the shortest call into librdkafka, without headers."""
 
     def __call__(
         self,
@@ -90,8 +90,8 @@ class QuickAppend(Protocol):
 class Channel(Protocol):
     """The fastest way to append to one topic through a writer.
 
-    `quick` is None while there is none; it must be read anew for each record. When it raises any exception, the
-    record wasn't taken, and `LogWriter.append` of the same record says why in our words.
+    `quick` is None while there is no such way; read it anew for each record. If the call raises any exception, the
+    record wasn't taken, and `LogWriter.append` of the same record raises our own error for it.
     """
 
     @property
@@ -111,12 +111,12 @@ NO_CHANNEL: Final[Channel] = _NoChannel()
 
 
 class ReportThread:
-    """A writer and its thread.
+    """A writer and the thread that serves its delivery reports.
 
-    Theory: a thread that serves reports beside one that publishes at full speed fights with it for the interpreter,
-    at each report. So a fast publisher serves the reports that are there itself, every few hundred messages, on the
-    processor that has them in its cache, and the pump stands by. When no publisher has done so for a moment, or a
-    thread waits, the pump waits for reports itself. Ctrl-C doesn't cut a report short (`signal_delay`).
+    Theory: a thread that serves reports beside one that publishes at full speed contends for the interpreter at each
+    report. So a fast publisher serves the reports that have arrived itself, every few hundred messages, on the
+    processor that has them in its cache, and the report thread stands by. If no publisher has done so for a moment, or
+    a thread waits, the report thread serves them again. Ctrl-C doesn't interrupt a report (`deferred_signals`).
     """
 
     def __init__(self, writer: LogWriter, name: str) -> None:
@@ -125,9 +125,9 @@ class ReportThread:
         self._flushes = 0
         self._stopping = False
         self._lock = threading.Lock()
-        # Held while a publisher serves reports: others go on publishing.
+        # Held while a publisher serves reports; other publishers go on publishing.
         self._serving = threading.Lock()
-        # A signal: released when a thread waits for reports, acquired by the pump.
+        # A signal: a thread that waits for reports releases it, the report thread acquires it.
         self._wanted = threading.Lock()
         self._wanted.acquire()
         self._standing_by = False
@@ -136,25 +136,25 @@ class ReportThread:
         self._thread.start()
 
     def channel(self, topic: str) -> Channel:
-        """The writer's quick way into the topic, if it has such a thing."""
+        """Returns the writer's channel into the topic, or `NO_CHANNEL` if the writer has none."""
         writer: object = self.writer
         return writer.channel(topic) if isinstance(writer, _QuickWriter) else NO_CHANNEL
 
     def flushing(self, more: int) -> None:
-        """`1` when a flush begins, `-1` when it ends: in between, batches don't wait for their latency."""
+        """Notes that a flush begins (1) or ends (-1); during a flush, batches don't wait for their latency."""
         with self._lock:
             self._flushes += more
 
     def take_turn(self, seconds: float = 0.0) -> bool:
-        """Serves the reports that are there, waiting up to `seconds` for the first; called every few hundred messages.
+        """Serves the reports that have arrived, and waits up to `seconds` for the first one.
 
-        False if that is up to the pump just now.
+        A publisher calls it every few hundred messages. False: the report thread serves the reports just now.
         """
         self._last_turn = time.monotonic()
         if not self._standing_by:
             return False
         turns: list[bool] = []
-        # The lock too: Ctrl-C between taking it and giving it back would stop the pump for ever.
+        # The lock too: Ctrl-C between its acquire and its release would stop the report thread for ever.
         signals_wait(lambda: turns.append(self._serve_here(seconds)))
         return any(turns)
 
@@ -190,30 +190,30 @@ class ReportThread:
             self._standing_by = False
 
     def wanted(self) -> None:
-        """Has the pump serve reports now, because a thread waits for them."""
+        """Makes the report thread serve reports now, because a thread waits for them."""
         self._last_turn = 0.0
         _signal(self._wanted)
 
     def _wait_for_reports(self) -> None:
-        # A flush with nothing left returns at once, and others of its topic may still be counting.
+        # `flush` returns at once if nothing is left, while publishers may still count the last reports: then poll.
         if not self._flushes or not self.writer.flush(_POLL_S):
             self.writer.poll(_POLL_S)
 
     def stop(self) -> None:
-        """Ends the thread and closes the writer; the writer reports messages that it gives up as failed."""
+        """Ends the thread and closes the writer, which reports the messages that it gives up as failed."""
         self._stopping = True
         self._thread.join()
         self.writer.close()
 
 
 def _signal(lock: threading.Lock) -> None:
-    # Released already: the other side gave up waiting for the signal before, and finds it now.
+    # Released already: the other side stopped waiting for the signal before it came, and finds it at its next wait.
     with contextlib.suppress(RuntimeError):
         lock.release()
 
 
 def publish_error(error: object, reporter: ReportThread | None) -> PublishError:
-    """What a future raises for a report's error of this pump's writer."""
+    """Returns the error that a future raises for the `error` of a delivery report."""
     known = error if isinstance(error, PubSubError) or reporter is None else reporter.writer.explain(error)
     if isinstance(known, PublishError):
         return known
@@ -223,7 +223,7 @@ def publish_error(error: object, reporter: ReportThread | None) -> PublishError:
 
 
 class WriterPool:
-    """Hands out pumps, one for each pair of batching and batch limit."""
+    """The writers of one `PubSub`: one for each pair of batching and batch limit."""
 
     def __init__(self, new_writer: Callable[[Batching, int], LogWriter]) -> None:
         self._new_writer = new_writer
@@ -235,12 +235,12 @@ class WriterPool:
         self._closed = False
         self._process = os.getpid()
         self.callbacks = CallbackThread()
-        # By a weak reference: a pool that was forgotten must not live until the end for this.
+        # A weak reference: `atexit` must not keep a pool alive that is no longer used.
         self._at_exit = _AtExit(weakref.ref(self))
         atexit.register(self._at_exit)
 
     def reporter(self, batching: Batching, max_batch_bytes: int) -> ReportThread:
-        """The writer for these settings; it connects in the background when it is new."""
+        """Returns the writer for these settings; a new one connects in the background."""
         with self._lock:
             self._check_open()
             reporter = self._pumps.get((batching, max_batch_bytes))
@@ -251,7 +251,7 @@ class WriterPool:
             return reporter
 
     def register(self, publisher: _Publisher) -> None:
-        """Renews what the publisher knows of its topic from now on, and flushes it at the process's end."""
+        """Renews the publisher's topic settings from now on, and flushes it when the process ends."""
         with self._lock:
             self._check_open()
             self._publishers.add(publisher)
@@ -262,7 +262,7 @@ class WriterPool:
                 self._renewal.start()
 
     def renew_soon(self) -> None:
-        """Something failed: look at the topics again, in the background."""
+        """Renews the settings of all topics soon, in the background, because something failed."""
         self._renew_now.set()
 
     def _check_open(self) -> None:
@@ -296,7 +296,7 @@ class WriterPool:
                 _log.error("the process ended without PubSub.close(): %s", error.message)
 
     def close(self) -> None:
-        """Stops all; close the topics' publishers first."""
+        """Stops all writers. Close the topics' publishers first."""
         with self._lock:
             self._closed = True
             pumps, self._pumps = list(self._pumps.values()), {}
@@ -309,7 +309,7 @@ class WriterPool:
 
 
 class _AtExit:
-    """What `atexit` calls; equal only to itself, so that it can be unregistered."""
+    """The callable that `atexit` calls; it is equal only to itself, so that it can be unregistered."""
 
     def __init__(self, pool: weakref.ref[WriterPool]) -> None:
         self._pool = pool

@@ -1,8 +1,8 @@
-"""Reads the bodies of parked messages when their turn comes; memory holds only an index of them.
+"""Reads the bodies of messages in the retry topic when they are due; memory holds only an index of the messages.
 
 Rules
-1. One thread, one reader outside of the group: its reads never use main's fetch credit.
-2. Every request is answered once: with the records found, those gone for good, and those to ask for again.
+1. There is one thread and one reader, outside of the group: its reads never use the home topic's fetch credit.
+2. Every request gets one answer: the records found, and the offsets that are gone. The rest is asked for again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["BodyReader", "BodyRequest", "FoundBodies"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Bytes of bodies read for one request: what a partition keeps at hand (`core/retry/body_cache.py`).
+#: Bytes of bodies read for one request: as many as a partition caches (`core/retry/body_cache.py`).
 MAX_BYTES = 4 * 1024 * 1024
 #: Seconds for one request; the rest is asked for again.
 TIMEOUT = 5.0
@@ -38,7 +38,7 @@ class BodyRequest(NamedTuple):
 
 
 class FoundBodies(NamedTuple):
-    """The answer: records by rising offset, and offsets at which there is none any more."""
+    """The answer: records by rising offset, and offsets that no longer have one."""
 
     request: BodyRequest
     records: Sequence[StoredRecord] = ()
@@ -46,7 +46,7 @@ class FoundBodies(NamedTuple):
 
 
 class BodyReader:
-    """Reads on a thread of its own, which starts with the first request."""
+    """A reader with a thread of its own, which starts with the first request."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class BodyReader:
         self._requests: ThreadedQueue[BodyRequest] = ThreadedQueue(self._work, name)
 
     def ask(self, request: BodyRequest) -> None:
-        """Any thread may call."""
+        """Queues a request; any thread may call."""
         self._requests.put(request)
 
     def close(self, timeout: float) -> bool:
-        """Ends; False if that takes longer than `timeout` seconds."""
+        """Ends the thread; False if that takes longer than `timeout` seconds."""
         return self._requests.close(timeout)
 
     def _work(self) -> None:

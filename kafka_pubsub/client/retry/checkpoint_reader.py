@@ -1,12 +1,12 @@
-"""Reads the checkpoint that a commit names (`core/commit/checkpoint`): a reader of the commit's map needs it, too.
+"""Reads the checkpoint that a commit names (`core/commit/checkpoint`) and that completes the commit's metadata.
 
 Rules
-1. A transaction's positions may be known before its records can be read. So a checkpoint that is named is waited for.
-2. Its records are sought from the first on: another writer's may lie between them.
-3. A reader that isn't the owner may find a checkpoint gone though nothing is wrong: the owner has named the next one,
-   and has deleted the retry partition below that. All that the old one tells of it lies there and is gone, too.
-4. If the broker has forgotten a group's positions the newest checkpoint counts, if it is one of the same two topics.
-5. One that a newer version of the client has written is refused, wherever it would count.
+1. A transaction's positions may be known before its records can be read. So the reader waits for a named checkpoint.
+2. The records of a checkpoint are searched from the first one on: another writer's records may lie between them.
+3. A reader that isn't the owner may find a checkpoint gone though nothing is wrong: the owner has named the next one
+   and deleted the retry partition below it. All retry offsets that the old checkpoint records are deleted, too.
+4. If the broker has forgotten a group's positions, the newest checkpoint of the same two topics counts.
+5. A checkpoint that a newer version of the client has written is refused wherever it would count.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ __all__ = [
 _BYTES = 8 * 1024 * 1024
 _SECONDS = 2.0
 _PATIENCE = 6.0
-#: Offsets that are read together, and that are looked at in all for the further records of a checkpoint.
+#: Offsets that are read together, and the most offsets that are searched for the further records of a checkpoint.
 _TOGETHER, _FAR = 32, 10_000
 
 
 def map_of(stored: Committed | None) -> AckMap | None:
-    """What a commit's metadata says; None: nothing that we can read."""
+    """Decodes a commit's metadata; None: there is none that this client can read."""
     if stored is None or stored.offset is None or not stored.metadata:
         return None
     return ack_map.decode(stored.metadata, stored.offset)
 
 
 def checkpoint_of(fetch: RecordFetch, beside: TopicPartition, named: Named, end: int) -> Checkpoint | None:
-    """The checkpoint of that name in a retry partition that ended at `end`; None: it is gone or damaged."""
+    """Reads a named checkpoint from a retry partition that ended at `end`; None: it is gone or damaged."""
     return checkpoints_of(fetch, {beside: (named, end)}).get(beside)
 
 
 def checkpoints_of(
     fetch: RecordFetch, wanted: Mapping[TopicPartition, tuple[Named, int]]
 ) -> Mapping[TopicPartition, Checkpoint]:
-    """The same of many retry partitions, read together; those that are gone or damaged are left out."""
+    """Reads the checkpoints of many retry partitions together; omits those that are gone or damaged."""
     parts: dict[TopicPartition, list[Part]] = {place: [] for place in wanted}
     runs = {place: range(named.offset, named.offset + 1) for place, (named, _) in wanted.items()}
     while runs:
@@ -79,7 +79,7 @@ def checkpoints_of(
 
 
 def _further(run: range, parts: Sequence[Part], named: Named, end: int) -> range:
-    """Where to look for the further records of a checkpoint, after a run of offsets; empty: nowhere."""
+    """Returns the next offsets to search for a checkpoint's further records, after a run; empty: none."""
     if not parts or len(parts) >= parts[0].total:
         return range(0)
     return range(run.stop, min(end, named.offset + _FAR, run.stop + _TOGETHER))
@@ -88,9 +88,9 @@ def _further(run: range, parts: Sequence[Part], named: Named, end: int) -> range
 def newest(
     fetch: RecordFetch, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
 ) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
-    """The last checkpoint of each retry partition that is whole and of these topics, home and retry, if there is one.
+    """Finds each retry partition's last checkpoint that is whole and belongs to these topics (home and retry ids).
 
-    `ranges`: from where to where each log goes. All are searched together, backwards.
+    `ranges`: the first offset and the end of each log. All logs are searched together, backwards.
     """
     found: dict[TopicPartition, tuple[Named, Checkpoint]] = {}
     runs = {place: _before(low, end) for place, (low, end) in ranges.items() if low < end}
@@ -99,33 +99,33 @@ def newest(
         while begun := {place: some for place, some in begun.items() if some and place not in found}:
             named = {place: some.pop() for place, some in begun.items()}
             whole = checkpoints_of(fetch, {place: (each, ranges[place][1]) for place, each in named.items()})
-            for place, told in whole.items():
-                if (told.main.topic_id, told.retry.topic_id) == ids:
-                    found[place] = named[place], told
+            for place, found_checkpoint in whole.items():
+                if (found_checkpoint.main.topic_id, found_checkpoint.retry.topic_id) == ids:
+                    found[place] = named[place], found_checkpoint
         left = {place: run for place, run in runs.items() if place not in found}
         runs = {p: _before(ranges[p][0], run.start) for p, run in left.items() if run.start > ranges[p][0]}
     return found
 
 
 def _before(low: int, high: int) -> range:
-    """The last offsets below `high`, as many as are read together."""
+    """Returns the last offsets below `high`, as many as are read together."""
     return range(max(low, high - _TOGETHER), high)
 
 
 def _begin(records: Iterable[StoredRecord]) -> list[Named]:
-    """The names of the checkpoints that begin with one of these records."""
+    """Returns the names of the checkpoints that begin with one of these records."""
     return [named for record in records for named in _begins(record)]
 
 
 def _begins(record: StoredRecord) -> Iterator[Named]:
-    """The name of the checkpoint that begins with this record, if one does."""
+    """Yields the name of the checkpoint that begins with this record, if one does."""
     part = _part(record, refuses=True)
     if part is not None and part.number == 0:
         yield Named(record.offset() or 0, part.checkpoint.nonce)
 
 
 def stored_by(named: Named, log: Log, position: int) -> Committed:
-    """A commit that says of a log what its checkpoint says, from a position on that isn't below."""
+    """Builds a commit that stands for a log's part of a checkpoint, at the checkpoint's position or above."""
     more = any(end > position for _, end in log.runs)
     read = LogEnd(log.end, log.epoch)
     said = AckMap(0, (), True, named.nonce >> NONCE_SHIFT, checkpoint=named, more=more, read=read)
@@ -133,7 +133,7 @@ def stored_by(named: Named, log: Log, position: int) -> Committed:
 
 
 def _part(record: StoredRecord, *, refuses: bool) -> Part | None:
-    """What a record says as part of a checkpoint; `refuses`: raises if it is one of a newer version (rule 5)."""
+    """Decodes a record as part of a checkpoint; with `refuses` raises if its version is newer (rule 5)."""
     version = checkpoints.version_of(record.headers() or ())
     if refuses and version is not None and version > checkpoints.VERSION:
         raise FailedPrecondition(
@@ -147,7 +147,7 @@ def _part(record: StoredRecord, *, refuses: bool) -> Part | None:
 def _records_of(
     fetch: RecordFetch, wanted: Mapping[TopicPartition, Sequence[int]]
 ) -> Mapping[TopicPartition, Sequence[StoredRecord]]:
-    """The records at these offsets, each waited for until it can be read, or is known to be none (rule 1)."""
+    """Reads the records at these offsets; waits until each is read or known to be missing (rule 1)."""
     until = time.monotonic() + _PATIENCE
     records: dict[TopicPartition, list[StoredRecord]] = {place: [] for place in wanted}
     left = {place: list(offsets) for place, offsets in wanted.items() if offsets}
@@ -169,37 +169,39 @@ def _records_of(
 
 
 def finished_runs(fetch: RecordFetch, beside: TopicPartition, stored: Committed, end: int) -> Sequence[Run]:
-    """The runs above its position that this commit of a retry partition calls finished, its checkpoint's among them.
+    """Returns the finished runs above the position of a retry partition's commit, with those of its checkpoint.
 
     The log ends at `end`, or beyond.
     """
-    told = _told(fetch, beside, found := map_of(stored), end)
-    return _whole(found, () if told is None else told.retry.runs, stored)
+    found_checkpoint = _checkpoint_beside(fetch, beside, found := map_of(stored), end)
+    return _whole(found, () if found_checkpoint is None else found_checkpoint.retry.runs, stored)
 
 
 def finished_at_home(backend: Backend, beside: TopicPartition | None, stored: Committed) -> Sequence[Run]:
-    """The same of a commit of the home topic's partition; `beside`: that of the retry topic, if there is one."""
-    found, told = map_of(stored), None
+    """Returns the same for a commit of a home partition; `beside`: its retry partition, if there is one."""
+    found, found_checkpoint = map_of(stored), None
     if beside is not None and found is not None and found.more:
         end = backend.admin.high_watermarks([beside])[beside]
         with closing(backend.record_fetch()) as fetch:
-            told = _told(fetch, beside, found, end)
-    return _whole(found, () if told is None else told.main.runs, stored)
+            found_checkpoint = _checkpoint_beside(fetch, beside, found, end)
+    return _whole(found, () if found_checkpoint is None else found_checkpoint.main.runs, stored)
 
 
-def _told(fetch: RecordFetch, beside: TopicPartition, found: AckMap | None, end: int) -> Checkpoint | None:
-    # One at or beyond the end was in an earlier topic of that name.
+def _checkpoint_beside(
+    fetch: RecordFetch, beside: TopicPartition, found: AckMap | None, end: int
+) -> Checkpoint | None:
+    # A checkpoint at or beyond the end was in an earlier topic of that name.
     if found is None or found.checkpoint is None or not found.more or found.checkpoint.offset >= end:
         return None
     return checkpoint_of(fetch, beside, found.checkpoint, end)
 
 
-def _whole(found: AckMap | None, told: Sequence[Run], stored: Committed) -> Sequence[Run]:
-    return () if found is None else united(found.runs, told, stored.offset or 0)
+def _whole(found: AckMap | None, found_checkpoint: Sequence[Run], stored: Committed) -> Sequence[Run]:
+    return () if found is None else united(found.runs, found_checkpoint, stored.offset or 0)
 
 
 def gaps(position: int, runs: Iterable[Run], end: int) -> list[Run]:
-    """The runs of offsets from `position` to `end` that these, ascending, don't cover."""
+    """Returns the runs of offsets from `position` to `end` that the given ascending runs don't cover."""
     found = []
     for start, stop in runs:
         found.append((position, min(start, end)))
@@ -208,5 +210,5 @@ def gaps(position: int, runs: Iterable[Run], end: int) -> list[Run]:
 
 
 def offsets_of(runs: Iterable[Run]) -> Iterator[int]:
-    """The offsets in these runs."""
+    """Yields the offsets in these runs."""
     return chain.from_iterable(range(start, stop) for start, stop in runs)

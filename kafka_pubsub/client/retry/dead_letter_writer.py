@@ -1,21 +1,21 @@
-"""Writes dead letters: a transactional writer and a thread of their own, which nothing else waits for.
+"""Writes dead letters, with a transactional id and a thread of their own, so that no other request waits for them.
 
-Theory. A dead-letter topic may be away for hours: its partition has no leader, or too few replicas. A transaction that
-writes to it then takes as long as the log's client waits, and its abort isn't over before the topic is back: until then
-nothing can be written under the same transactional id. Therefore dead letters have an id of their own, and are written
-before the core gives the positions that go with them: until then no commit of their partition has to wait for them.
+A dead-letter topic may be away for hours: its partition has no leader, or too few replicas. A transaction that writes
+to it then lasts until the log's client times out, and its abort ends only when the topic is back. Until then nothing
+can be written under the same transactional id. So dead letters have an id of their own, and are written before the
+core gives the positions that go with them: no commit of their partition has to wait while they are being written.
 
 Rules
-1. One partition's dead letters are in a transaction; the next ones wait in line, and hold nothing up.
-2. `written` tells once for each batch whether the log has taken it. If it has, the transaction stays open for up to
-   `PATIENCE` seconds until `complete` brings the positions, and the checkpoint that tells of these letters: else the
-   next owner would bury them again where the broker has forgotten the group's offsets. Then the outcome is told by
-   `landed`, exactly once. Without positions it is aborted, and nothing more is said.
-3. When the log doesn't take a batch and names no record, what was in line by then isn't tried: all of it would wait as
-   long. The core tries it again after a pause.
-4. After an unknown ending our own id is fenced, once: while the topic is away that can't succeed, and needn't. The next
-   owner's question for what is committed isn't answered before the log has settled the positions, whatever becomes of
-   the records.
+1. A transaction holds the dead letters of one partition. Those of other partitions queue, and hold up nothing else.
+2. `written` reports once for each batch whether the log has taken it. If it has, the transaction stays open for up to
+   `PATIENCE` seconds until `complete` brings the positions and the checkpoint that records these dead letters: without
+   it the next owner would dead-letter them again if the broker has forgotten the group's offsets. Then `landed` gets
+   the result, exactly once. Without positions the transaction is aborted, and nothing more is reported.
+3. When the log doesn't take a batch and names no record, the batches that are queued by then aren't tried: each would
+   wait as long. The core tries them again after a pause.
+4. After an unknown ending the writer fences its own id once. While the topic is away this can't succeed, and needn't:
+   the log answers the next owner's request for committed positions only when it has settled them, whatever happens
+   to the records.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PATIENCE = 1.0
 
 
 class Written(NamedTuple):
-    """Whether the log has taken the dead letters of a request; if not, `refused`: those that it won't take, and why."""
+    """Whether the log has taken the dead letters of a request; if not, `refused`: those that it refuses, and why."""
 
     move_request: MoveRequest
     taken: bool
@@ -52,36 +52,36 @@ class Written(NamedTuple):
 
 
 class DeadLetterWriter(TransactionThread):
-    """One transactional writer for dead letters. The positions of the move requests that it is sent are empty."""
+    """One transactional writer for dead letters. The move requests sent to it have no positions."""
 
     def __init__(
         self,
         transactions: Callable[[], Transactions],
         written: Callable[[Written], None],
-        landed: Callable[[MoveResult], None],
+        move_answered: Callable[[MoveResult], None],
         name: str = "kafka_pubsub-letters",
     ) -> None:
-        super().__init__(transactions, landed, name)
+        super().__init__(transactions, move_answered, name)
         self._written = written
         self._changed = threading.Condition()
-        # Written, and waits for its positions; with them, when they have come.
+        # The request that is written and lacks its positions; and the same request with them.
         self._asking: MoveRequest | None = None
         self._completed: MoveRequest | None = None
         self._closing = False
-        # When a move request was sent, by partition and epoch; and when the log last took none.
+        # When each move request was sent, by partition and epoch; and when the log last failed to take one.
         self._sent: dict[tuple[int, int], float] = {}
         self._failed_at = float("-inf")
         self._failure: PubSubError | None = None
 
     def send(self, move_request: MoveRequest) -> None:
-        """Is written soon; any thread may call."""
+        """Queues dead letters; any thread may call."""
         self._sent[move_request.partition, move_request.epoch] = time.monotonic()
         super().send(move_request)
 
     def complete(self, rest: MoveRequest) -> bool:
-        """Brings the positions of what was written, and the records of a checkpoint that go with them.
+        """Gives the transaction of written dead letters its positions and its checkpoint's records.
 
-        False: too late, it is aborted.
+        Returns False if this is too late: the transaction is aborted.
         """
         with self._changed:
             asking = self._asking
@@ -92,7 +92,7 @@ class DeadLetterWriter(TransactionThread):
             return True
 
     def close(self, timeout: float) -> bool:
-        """Ends soon: what isn't completed by now isn't written. False if that takes longer than `timeout` seconds."""
+        """Ends the thread; requests that aren't completed yet are aborted. False if `timeout` seconds don't suffice."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -122,14 +122,14 @@ class DeadLetterWriter(TransactionThread):
             if outcome.ending is Ending.UNKNOWN:
                 self._fence_ourselves()
             offsets = outcome.offsets
-            self._land(MoveResult(whole, outcome.ending, offsets, outcome.refused, outcome.reason))
+            self._answer_move(MoveResult(whole, outcome.ending, offsets, outcome.refused, outcome.reason))
         elif not asked:
             if not outcome.refused:
                 self._failed_at, self._failure = time.monotonic(), outcome.reason
             self._tell(Written(move_request, False, outcome.refused, outcome.reason))
 
     def _ask(self, move_request: MoveRequest) -> Further | None:
-        """Says that the log has taken the records, and waits for the positions (rule 2)."""
+        """Reports that the log has taken the records, and waits for the positions (rule 2)."""
         with self._changed:
             self._asking = move_request
         self._tell(Written(move_request, True))
@@ -149,12 +149,12 @@ class DeadLetterWriter(TransactionThread):
         self._written(written)
 
 
-def completed(letters: MoveRequest, rest: MoveRequest) -> MoveRequest:
-    """Dead letters that are written, with the records and the positions that complete their transaction."""
-    checkpoint = None if rest.checkpoint is None else len(letters.records) + rest.checkpoint
-    return rest._replace(records=[*letters.records, *rest.records], checkpoint=checkpoint)
+def completed(dead_letters: MoveRequest, rest: MoveRequest) -> MoveRequest:
+    """Joins written dead letters with the records and the positions that complete their transaction."""
+    checkpoint = None if rest.checkpoint is None else len(dead_letters.records) + rest.checkpoint
+    return rest._replace(records=[*dead_letters.records, *rest.records], checkpoint=checkpoint)
 
 
-def further(letters: MoveRequest, whole: MoveRequest) -> Further:
-    """What is still to be written and committed of a completed move request."""
-    return Further(whole.records[len(letters.records) :], positions_of_all([whole]))
+def further(dead_letters: MoveRequest, whole: MoveRequest) -> Further:
+    """Returns the records and positions of a completed request that its transaction still lacks."""
+    return Further(whole.records[len(dead_letters.records) :], positions_of_all([whole]))

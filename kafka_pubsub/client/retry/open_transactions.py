@@ -1,14 +1,15 @@
-"""Transactions that stay open in a retry partition: named in the log, with the command that ends each.
+"""Finds transactions that stay open in a retry partition, and logs the command that ends each.
 
-Theory. Readers of committed records don't pass the first record of an open transaction (the last stable offset). So a
-transaction that never ends holds up the whole retry partition: what moved there isn't read back, its keys wait, and an
-owner that takes the partition on delivers nothing of it. A killed owner's own transaction is over within 20 s, ended by
-its successor or the broker. What stays for longer is a foreign producer's, or hangs: its coordinator has forgotten it,
-so no time-out ends it. Ending it may throw away what a living producer is about to commit, so an operator has to do it.
+Readers of committed records don't pass the first record of an open transaction (the last stable offset). So a
+transaction that never ends holds up the whole retry partition: messages that moved there aren't read back, their keys
+wait, and a new owner delivers nothing of the partition. A killed owner's transaction ends within 20 s, by its
+successor or the broker. One that stays open longer belongs to a foreign producer, or hangs: its coordinator has
+forgotten it, so no time-out ends it. Ending it may lose records that a living producer is about to commit, so only an
+operator may do it.
 
 Rules
-1. Nothing is asked of the cluster where all that is stored was read; else one request for what is committed.
-2. Each is named once, and again after `AGAIN`, as long as it stays.
+1. The last stable offsets are asked for only where not all stored records were read.
+2. Each transaction is logged once, and again every `AGAIN` seconds while it stays open.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Seconds between two looks.
 LOOK = 3.0
-#: Seconds that a transaction may be seen open: ours time out after 10, and the broker looks every 10.
+#: Seconds that a transaction may stay open unnamed: this client's time out after 10 s, and the broker checks every 10.
 PATIENCE = 20.0
-#: Seconds after which one that is still open is named again.
+#: Seconds after which a transaction that is still open is logged again.
 AGAIN = 600.0
 
 
@@ -38,12 +39,12 @@ class _Seen(NamedTuple):
     #: Offset of its first record.
     start: int
     since: float
-    #: When to name it.
+    #: When to log it.
     name_at: float
 
 
 class OpenTransactions:
-    """What one subscriber knows of the transactions in its retry topic; for one thread."""
+    """The open transactions that one subscriber has seen in its retry topic; for one thread."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self._backend = backend
@@ -52,7 +53,7 @@ class OpenTransactions:
         self._seen: dict[TopicPartition, _Seen] = {}
 
     def look(self, subscription: str, read: Mapping[TopicPartition, int]) -> None:
-        """Looks, if it is time to. `read`: up to where each retry partition that is ours was read."""
+        """Looks for open transactions if a look is due. `read`: where reading stands in each owned partition."""
         now = self._clock()
         if now < self._look_at or not read:
             return
@@ -65,7 +66,7 @@ class OpenTransactions:
         self._seen = {place: self._met(subscription, place, start, now) for place, start in found.items()}
 
     def _find(self, read: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Partitions with an open transaction, and where its first record lies."""
+        """Finds partitions with an open transaction, and the offset of its first record."""
         admin = self._backend.admin
         ends = admin.high_watermarks(list(read))
         behind = {place: end for place, end in ends.items() if read[place] < end}

@@ -1,15 +1,14 @@
-"""What a stream does about its retry topic besides reading it: move requests, bodies, deletions of what isn't needed.
+"""A stream's requests to its retry topic: moves, reads of bodies, and deletions of records that aren't needed.
 
-Theory. The core says what is to be moved, read again or deleted; all of that waits for the log, so it is done on
-threads of its own (`transaction_thread`, `body_reader`), and the answers are posted to the runner.
+The core decides which records are moved, read again or deleted. These requests wait for the log, so they run on
+threads of their own (`transaction_thread`, `body_reader`), which post the answers to the runner.
 
 Rules
-1. The runner asks, and never waits; the fetcher, which gives partitions up, may `wait` until their move requests
-   landed.
-2. An answer names the ownership that asked (epoch): under a newer one it means nothing.
-3. A stream writes under two transactional ids of its own, one for moves and one for dead letters
-   (`dead_letter_writer`), made of the number that its commits carry. So an owner that is held up by an open transaction
-   knows whose it is, and ends what is open under both.
+1. The runner asks and never waits. The fetcher gives partitions up, so it may `wait` for the results of their moves.
+2. An answer names the ownership (epoch) that asked. Under a newer ownership the answer means nothing.
+3. A stream writes under two transactional ids of its own: one for moves, one for dead letters
+   (`dead_letter_writer`). Both contain the number that the stream's commits carry. So a new owner that waits for an
+   open transaction knows which stream opened it, and ends the transactions of both ids.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema import checkpoints
 
 __all__ = [
-    "LANDING",
+    "MOVE_WAIT",
     "Answers",
     "RetryIO",
     "dead_letter_id",
@@ -57,37 +56,37 @@ __all__ = [
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that giving up a partition waits for its move request: some hundred times what one takes. The group waits
-#: as long.
-LANDING = 4.0
-#: Seconds for ending what a dead owner left open: a broker needs about one.
+#: Seconds that the fetcher waits for a partition's move request before it gives the partition up: about a hundred
+#: times what a move takes. The group waits as long.
+MOVE_WAIT = 4.0
+#: Seconds for ending the transaction that a dead owner left open: a broker needs about one.
 FENCING = 10.0
-#: The same for its dead letters. While their topic is away the call doesn't return, but what it does to the positions
-#: is done at its beginning.
-LETTERS_FENCING = 2.0
-#: Seconds for a look at the end of a log.
+#: The same for the dead owner's dead letters. While their topic is away the call doesn't return, but the broker
+#: settles the positions at the beginning of the call.
+DEAD_LETTERS_FENCING = 2.0
+#: Seconds for a check of the end of a log.
 CHECKING = 20.0
-#: Seconds that closing waits for dead letters that are being written: they are written again by the next owner.
-LETTERS_CLOSING = 1.0
+#: Seconds that closing waits for dead letters that are being written: the next owner writes them again.
+DEAD_LETTERS_CLOSING = 1.0
 
 
 def identity_of(record: SubscriptionRecord) -> str:
-    """Tells a subscription's retry topic from one of the same name that came before it; empty: there is none."""
+    """Returns the id of a subscription's retry topic, which an earlier topic of that name lacks; empty: no topic."""
     return "" if record.retry_topic is None else record.retry_topic.topic_id
 
 
 def transactional_id(subscription: str, writer: int) -> str:
-    """Under which the writer that commits with that number relocates."""
+    """Returns the id under which the stream that commits with that number moves messages."""
     return f"{subscription}-{writer}"
 
 
 def dead_letter_id(subscription: str, writer: int) -> str:
-    """The id under which the stream that commits with that number writes dead letters."""
+    """Returns the id under which the stream that commits with that number writes dead letters."""
     return f"{transactional_id(subscription, writer)}-dead"
 
 
 def positions_of(topic: str, retry: str, number: int, commit: CommitBoth) -> dict[TopicPartition, Committed]:
-    """A commit of both partitions, as the log takes it."""
+    """Converts a commit of both partitions to the form that the log takes."""
     return {
         TopicPartition(topic, number): Committed(commit.offset, commit.metadata, commit.epoch),
         TopicPartition(retry, number): Committed(*commit.retry),
@@ -105,23 +104,23 @@ def _dead_topic(backend: Backend, policy: DeadLetterPolicy) -> TopicInfo:
 
 
 class Answers(Protocol):
-    """Is told on the runner when an answer has come (`paired_partitions`)."""
+    """The receiver of the answers, called on the runner (`paired_partitions`)."""
 
-    def landed(self, landing: MoveResult) -> None:
-        """A move request has landed."""
+    def move_answered(self, move_result: MoveResult) -> None:
+        """Takes the result of a move request."""
 
     def written(self, written: Written) -> None:
-        """The log has taken dead letters, or it hasn't."""
+        """Takes the report whether the log has taken dead letters."""
 
     def found(self, found: FoundBodies) -> None:
-        """Bodies were read."""
+        """Takes the bodies that were read."""
 
     def restart(self, number: int) -> None:
-        """A partition's ownership must begin anew."""
+        """Begins a partition's ownership anew."""
 
 
 class RetryIO:
-    """The retry topic's traffic of one stream."""
+    """All requests of one stream to its retry topic, and their answers."""
 
     def __init__(
         self,
@@ -137,34 +136,36 @@ class RetryIO:
         self._fetch = backend.record_fetch
         self.topic = record.topic
         self._membership = membership
-        #: Ends our membership, with whatever is still on its way under it.
+        #: Ends this stream's membership, and with it the requests that are still unanswered under it.
         self.rejoin = rejoin
         policy = record.options.dead_letter
         self._dead = None if policy is None else policy.topic
-        #: Asked for once: a dead letter's partition means something to its key's other dead letters only.
+        #: Asked for once: the only rule for a dead letter's partition is that all dead letters of a key share one.
         self._dead_partitions = 1 if policy is None else _dead_topic(backend, policy).partitions
         name = f"kafka_pubsub-{record.name}"
         own = transactional_id(record.name, writer)
-        self.mover = TransactionThread(lambda: backend.transactions(own), self._landed, f"{name}-mover")
+        self.mover = TransactionThread(
+            lambda: backend.transactions(own), self._move_answered, f"{name}-mover"
+        )
         dead = dead_letter_id(record.name, writer)
-        self.letters = DeadLetterWriter(
-            lambda: backend.transactions(dead), self._written, self._landed, f"{name}-letters"
+        self.dead_letters = DeadLetterWriter(
+            lambda: backend.transactions(dead), self._written, self._move_answered, f"{name}-dead-letters"
         )
         self.bodies = BodyReader(backend.record_fetch, self._found, f"{name}-bodies")
-        #: Flights that haven't landed, by partition.
+        #: The number of move requests without a result, by partition.
         self._up: Counter[int] = Counter()
         self._changed = threading.Condition()
         self._post: Callable[[Callable[[], None]], None]
         self._answers: Answers
 
     def connect(self, post: Callable[[Callable[[], None]], None], answers: Answers) -> None:
-        """Where answers go; `post` hands a call to the runner."""
+        """Sets the receiver of the answers; `post` hands a call to the runner."""
         self._post, self._answers = post, answers
 
     # On the runner
 
-    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
-        """Has a partition's messages moved, or the dead-lettering of those that were written completed."""
+    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
+        """Sends a partition's moves, or completes the transaction of dead letters that were written."""
         if effect.records and effect.records[0].dead:
             self._complete(number, epoch, effect)
             return
@@ -187,7 +188,7 @@ class RetryIO:
         effect: StoreMoves,
         membership: Membership | None,
     ) -> MoveRequest:
-        """These records, the checkpoint that goes with them, and the positions."""
+        """Builds a move request of these records, their checkpoint and the positions."""
         headers = [*effect.said, checkpoints.header()]
         parts = [
             NewRecord(self.retry, number, None, checkpoints.encode(part), headers, part.checkpoint.time)
@@ -204,8 +205,8 @@ class RetryIO:
             named=lambda offset: positions_of(self.topic, self.retry, number, named(offset)),
         )
 
-    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None:
-        """Has dead letters written."""
+    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None:
+        """Sends dead letters to their writer."""
         records = [self._record(number, each) for each in effect.records]
         membership = self._membership()
         move_request = MoveRequest(number, epoch, records, {}, membership or Membership("", None))
@@ -213,15 +214,15 @@ class RetryIO:
             reason = FailedPrecondition("not a member of the group now")
             self._post(lambda: self._answers.written(Written(move_request, False, reason=reason)))
         else:
-            self.letters.send(move_request)
+            self.dead_letters.send(move_request)
 
     def _complete(self, number: int, epoch: int, effect: StoreMoves) -> None:
         rest = self._move_request(number, epoch, (), effect, self._membership())
         with self._changed:
             self._up[number] += 1
-        if not self.letters.complete(rest):
+        if not self.dead_letters.complete(rest):
             reason = FailedPrecondition("the dead letters were given up: their commit came too late")
-            self._landed(MoveResult(rest, Ending.ABORTED, reason=reason))
+            self._move_answered(MoveResult(rest, Ending.ABORTED, reason=reason))
 
     def _record(self, number: int, each: MovedRecord) -> NewRecord:
         record = cast("StoredRecord", each.record)
@@ -233,15 +234,15 @@ class RetryIO:
         return NewRecord(topic, partition, key, record.value(), each.headers, record.timestamp()[1])
 
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
-        """Has records of the retry partition read again."""
+        """Asks for records of the retry partition to be read again."""
         self.bodies.ask(BodyRequest(TopicPartition(self.retry, number), epoch, offsets))
 
     def restart(self, number: int) -> None:
-        """Has a partition's ownership begin anew."""
+        """Begins a partition's ownership anew."""
         self._answers.restart(number)
 
     def trim(self, number: int, offset: int) -> None:
-        """Has records of the retry partition deleted; rare, so a thread for each will do."""
+        """Deletes the retry partition's records below `offset`. This is rare, so each call starts a thread."""
         threading.Thread(
             target=self._trim, args=(number, offset), name="kafka_pubsub-trim", daemon=True
         ).start()
@@ -254,13 +255,13 @@ class RetryIO:
 
     # On the threads of their own
 
-    def _answer(self, landing: MoveResult) -> None:
-        self._post(lambda: self._answers.landed(landing))
+    def _answer(self, move_result: MoveResult) -> None:
+        self._post(lambda: self._answers.move_answered(move_result))
 
-    def _landed(self, landing: MoveResult) -> None:
-        self._answer(landing)
+    def _move_answered(self, move_result: MoveResult) -> None:
+        self._answer(move_result)
         with self._changed:
-            self._up[landing.move_request.partition] -= 1
+            self._up[move_result.move_request.partition] -= 1
             self._changed.notify_all()
 
     def _written(self, written: Written) -> None:
@@ -271,8 +272,8 @@ class RetryIO:
 
     # For the fetcher, which gives partitions up and takes them on
 
-    def wait(self, numbers: Sequence[int], timeout: float = LANDING) -> list[int]:
-        """Waits until nothing of these partitions is in the air; returns those of which something still is."""
+    def wait(self, numbers: Sequence[int], timeout: float = MOVE_WAIT) -> list[int]:
+        """Waits for the results of these partitions' move requests; returns the partitions that still lack one."""
         until = time.monotonic() + timeout
         with self._changed:
             while up := [number for number in numbers if self._up[number]]:
@@ -282,21 +283,21 @@ class RetryIO:
         return []
 
     def fence(self, subscription: str, writer: int) -> None:
-        """Ends what the writer of that number left open; if that can't be done, the log ends it in time."""
-        dead = self.letters.begin_fence(dead_letter_id(subscription, writer))
+        """Ends the transactions that the writer of that number left open; if this fails, the broker ends them later."""
+        dead = self.dead_letters.begin_fence(dead_letter_id(subscription, writer))
         try:
             self.mover.fence(transactional_id(subscription, writer), FENCING)
         except PubSubError as error:
             log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
         try:
-            dead.result(LETTERS_FENCING)
+            dead.result(DEAD_LETTERS_FENCING)
         except (TimeoutError, PubSubError) as error:
             log.info("subscription %r: dead letters aren't ended yet: %s", subscription, error)
 
     def checkpoints(
         self, wanted: Mapping[TopicPartition, tuple[Named, int]]
     ) -> Mapping[TopicPartition, Checkpoint]:
-        """The checkpoints that commits name in retry partitions with these ends; what is lost is told, and left out."""
+        """Reads the checkpoints that commits name in retry partitions with these ends; logs and omits lost ones."""
         if not wanted:
             return {}
         with closing(self._fetch()) as fetch:
@@ -317,19 +318,19 @@ class RetryIO:
         stored: Mapping[TopicPartition, Committed],
         ends: Mapping[TopicPartition, int],
     ) -> Findings:
-        """How far the logs were read, and whether they lost some of it (`lost_tails`)."""
+        """Finds how far the logs were read, and whether they lost records that were read (`lost_tails`)."""
         with closing(self._fetch()) as fetch:
             return look(fetch, record, stored, ends)
 
     def lost(self, place: TopicPartition, read: LogEnd) -> int | None:
-        """The first offset of what a log has lost of what was read; None: nothing."""
+        """Returns the first offset that was read and that the log has lost; None: the log has lost none."""
         with closing(self._fetch()) as fetch:
             return fetch.lost_tails({place: read}, CHECKING).get(place)
 
     def newest(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
     ) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
-        """The last checkpoint of these topics in each retry partition, if there is one."""
+        """Finds the last checkpoint of these topics in each retry partition that has one."""
         if not ranges:
             return {}
         with closing(self._fetch()) as fetch:
@@ -337,5 +338,5 @@ class RetryIO:
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""
-        self.letters.close(min(timeout, LETTERS_CLOSING))
+        self.dead_letters.close(min(timeout, DEAD_LETTERS_CLOSING))
         return all([self.mover.close(timeout), self.bodies.close(timeout)])

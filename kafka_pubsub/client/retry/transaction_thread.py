@@ -1,20 +1,20 @@
-"""The mover: writes messages that move to the retry topic, in Kafka transactions; dead letters: `dead_letter_writer`.
+"""Writes messages that move to the retry topic, in Kafka transactions (dead letters: `dead_letter_writer`).
 
-Theory. A core says what one partition's next move is: records to write, and the commits of main and retry in which
-their sources are finished. A transaction costs some milliseconds whatever is in it, so moves that come within a few
-milliseconds, of whatever partitions, share one. It runs on a thread of its own, because it waits for the log.
+A core decides one partition's next move: the records to write, and the commits of the home and retry partitions that
+finish their sources. A transaction costs some milliseconds whatever its size, so moves of all partitions that come
+within a few milliseconds share one. The writer waits for the log, so it has a thread of its own.
 
 Rules
-1. A partition has one move request at a time (its core sees to it); a move request is stored whole or not at all, and
-   its fate is told exactly once, by `landed`.
-2. If a transaction was aborted because of a record that the log refuses, the move requests without such a record are
-   sent again at once, without it; the others land with what was refused of them.
-3. After an ending that isn't known our own id is fenced before anything is told: then what is committed is the truth,
-   and a reader that asks for it doesn't wait for us.
-4. A move request of an assignment that is over lands as aborted; it is never sent under a newer membership.
-5. When an abort of several move requests names no record, each goes alone for `ALONE` seconds: one of them may make
-   every transaction fail that it is in, and must not hold up the others.
-6. What has landed isn't held while there is nothing to do: it may be megabytes.
+1. A partition has one move request at a time (its core ensures this). A move request is stored whole or not at all,
+   and `move_answered` gets its result exactly once.
+2. If a transaction was aborted because the log refuses a record, the move requests without such a record are sent
+   again at once. The results of the others name the refused records.
+3. After an unknown ending the writer fences its own id before it reports the result. From then on the committed
+   positions are final, and a reader that asks for them doesn't wait for this writer.
+4. A move request of an assignment that is over ends as aborted; it is never sent under a newer membership.
+5. When an abort of several move requests names no record, each is sent alone for `ALONE` seconds: one of them may
+   make each of its transactions fail, and must not hold up the others.
+6. A move request with a result isn't kept in memory while the thread waits: it may be megabytes.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ __all__ = ["MoveRequest", "MoveResult", "TransactionThread", "positions_of_all"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that a transaction waits for further move requests: a tenth of a nack's backoff at its shortest, and enough
-#: for the other partitions of the same sweep.
+#: Seconds that a transaction waits for further move requests: a tenth of the shortest backoff, and enough for the
+#: other partitions of the same sweep.
 GATHER = 0.003
 #: Records and bytes at which a transaction takes no further move request. A broker takes more in well under a second,
 #: but the log's client copies all of it, and a burst shouldn't cost its size in memory once more.
 MOST_RECORDS = 5000
 MOST_BYTES = 4 * 1024 * 1024
-#: Seconds: as long as a partition waits at most before it sends an aborted move request again, and some more.
+#: Seconds: somewhat more than a partition's longest wait before it sends an aborted move request again.
 ALONE = 10.0
-#: Seconds between two tries to fence our own id while the log doesn't answer.
+#: Seconds between two tries to fence the writer's own id while the log doesn't answer.
 TRY_AGAIN = 1.0
 
 
 class MoveRequest(NamedTuple):
-    """What one partition moves: the records, and the positions that go with them.
+    """The records that one partition moves, and the positions that are committed with them.
 
-    Where there is a checkpoint its records begin at number `checkpoint`, and the positions are `named` with its offset.
+    If `records` hold a checkpoint, it begins at index `checkpoint`, and `named` makes the positions from its offset.
     """
 
     partition: int
@@ -72,7 +72,7 @@ class MoveRequest(NamedTuple):
 
 
 class MoveResult(NamedTuple):
-    """How a request ended; `offsets` of its records if it was stored, else `refused`: what the log won't take."""
+    """How a request ended: the `offsets` of its records if it was stored, else the records that the log refused."""
 
     move_request: MoveRequest
     ending: Ending
@@ -82,7 +82,7 @@ class MoveResult(NamedTuple):
 
     @property
     def checkpoint(self) -> int | None:
-        """Where its checkpoint was stored; None: it had none, or it wasn't."""
+        """The offset of the request's checkpoint; None: the request had none, or it wasn't stored."""
         at = self.move_request.checkpoint
         return None if at is None or at >= len(self.offsets) else self.offsets[at]
 
@@ -93,25 +93,25 @@ class TransactionThread:
     def __init__(
         self,
         transactions: Callable[[], Transactions],
-        landed: Callable[[MoveResult], None],
+        move_answered: Callable[[MoveResult], None],
         name: str = "kafka_pubsub-mover",
     ) -> None:
         self._make = transactions
-        self._landed = landed
+        self._move_answered = move_answered
         self._move_requests: ThreadedQueue[MoveRequest | Callable[[Transactions], None]] = ThreadedQueue(
             self._work, name
         )
         self._transactions: Transactions | None = None
         self._ending = threading.Event()
-        # Until when each move request goes alone (rule 5).
+        # Until this time each move request is sent alone (rule 5).
         self._alone_until = 0.0
 
     def send(self, move_request: MoveRequest) -> None:
-        """Takes off soon; any thread may call."""
+        """Queues a move request; any thread may call."""
         self._move_requests.put(move_request)
 
     def fence(self, transactional_id: str, timeout: float) -> None:
-        """Ends what a dead owner left open under its id; raises if that can't be done in time."""
+        """Ends the transaction that a dead owner left open under its id; raises if that takes too long."""
         try:
             self.begin_fence(transactional_id).result(timeout)
         except TimeoutError:
@@ -120,7 +120,7 @@ class TransactionThread:
             ) from None
 
     def begin_fence(self, transactional_id: str) -> Future[None]:
-        """The same without waiting for it."""
+        """Queues the same work as `fence` and returns at once."""
         fenced: Future[None] = Future()
 
         def fence(transactions: Transactions) -> None:
@@ -135,7 +135,7 @@ class TransactionThread:
         return fenced
 
     def close(self, timeout: float) -> bool:
-        """Ends after what was sent so far has landed; False if that takes longer than `timeout` seconds."""
+        """Ends the thread after the results of all sent requests; False if that takes longer than `timeout` seconds."""
         ended = self._move_requests.close(timeout)
         self._ending.set()
         return ended
@@ -151,7 +151,7 @@ class TransactionThread:
                 self._transactions.close()
 
     def _serve_next(self) -> bool:
-        """Waits for something to do, and does it; False: that was the end. Its locals go with it (rule 6)."""
+        """Serves the next item; False: there are no more. A separate method, so its locals are freed (rule 6)."""
         first = self._move_requests.get()
         if first is None:
             return False
@@ -170,7 +170,7 @@ class TransactionThread:
         return self._transactions
 
     def _gather(self, first: MoveRequest) -> tuple[list[MoveRequest], Callable[[Transactions], None] | None]:
-        """Flights that leave together, and what is to be done after them."""
+        """Collects the move requests of one transaction, and the item that is to be served after them."""
         move_requests, count, size = [first], len(first.records), _size(first)
         until = time.monotonic() + GATHER
         while count < MOST_RECORDS and size < MOST_BYTES and time.monotonic() >= self._alone_until:
@@ -185,7 +185,7 @@ class TransactionThread:
         return move_requests, None
 
     def _fly(self, move_requests: Sequence[MoveRequest]) -> None:
-        """One transaction for each membership, which is one, but for the moment of a rebalance."""
+        """Runs one transaction for each membership; there is more than one only during a rebalance."""
         while move_requests:
             membership = move_requests[0].membership
             together = [
@@ -212,7 +212,7 @@ class TransactionThread:
             if refused and number not in refused:
                 again.append(move_request)
             else:
-                self._land(
+                self._answer_move(
                     MoveResult(move_request, outcome.ending, offsets, refused.get(number, {}), outcome.reason)
                 )
         if again:
@@ -223,7 +223,7 @@ class TransactionThread:
     ) -> Outcome:
         try:
             return self._writer().transact(records, positions, membership)
-        except PubSubError as error:  # what no log could take
+        except PubSubError as error:  # a record that no log could take
             return Outcome(Ending.ABORTED, (), error)
         except Exception as error:
             log.exception("moving %d messages failed", len(records))
@@ -232,25 +232,25 @@ class TransactionThread:
             )
 
     def _fence_ourselves(self) -> None:
-        """Until it is done no reader may ask what was committed; there is nothing else to do (rule 3)."""
+        """Fences the writer's own id and retries until it succeeds: no result may be reported before (rule 3)."""
         while not self._ending.is_set():
             try:
                 writer = self._writer()
                 writer.fence(writer.transactional_id)
                 return
             except PubSubError as error:
-                log.warning("the fate of a transaction is still unknown: %s; trying again", error)
+                log.warning("the outcome of a transaction is still unknown: %s; trying again", error)
                 self._ending.wait(TRY_AGAIN)
 
-    def _land(self, landing: MoveResult) -> None:
+    def _answer_move(self, move_result: MoveResult) -> None:
         try:
-            self._landed(landing)
+            self._move_answered(move_result)
         except Exception:
-            log.exception("landing of partition %d failed", landing.move_request.partition)
+            log.exception("move result of partition %d failed", move_result.move_request.partition)
 
 
 def _end(_: Transactions) -> None:
-    """Stands for the end."""
+    """Marks the end of the queue."""
 
 
 _END: Callable[[Transactions], None] = _end
@@ -261,7 +261,7 @@ def _size(move_request: MoveRequest) -> int:
 
 
 def positions_of_all(move_requests: Sequence[MoveRequest]) -> Positions | PositionsLater:
-    """What one transaction of these commits."""
+    """Returns the positions that one transaction of these move requests commits."""
     positions = {place: to for move_request in move_requests for place, to in move_request.positions.items()}
     if all(move_request.named is None for move_request in move_requests):
         return positions
@@ -280,7 +280,7 @@ def positions_of_all(move_requests: Sequence[MoveRequest]) -> Positions | Positi
 def _by_move_request(
     move_requests: Sequence[MoveRequest], refused: Mapping[int, PubSubError]
 ) -> dict[int, dict[int, PubSubError]]:
-    """Refused records by move request's number, and their number in the move request."""
+    """Groups refused records by the index of their move request, and by their index in it."""
     found: dict[int, dict[int, PubSubError]] = {}
     if refused:
         at = 0

@@ -1,28 +1,30 @@
-"""What a coordinator works with: the side of the retry topic, an ack that is waited for, the counts of a stream."""
+"""What a coordinator uses: the retry topic's side, waiters for acks, what ends callbacks, a stream's counts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
-from kafka_pubsub.core.effects import StoreMoves, Unstored, WriteDeadLetters
+from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.effects import Durable, StoreMoves, Undone, Unstored, WriteDeadLetters
 
-__all__ = ["Counts", "RetrySide", "Waiter"]
+__all__ = ["Counts", "RetrySide", "Waiter", "answer_waiters", "stop_callbacks", "withdraw"]
 
 
 class RetrySide(Protocol):
-    """The side of the retry topic (`retry_io`): takes what a core asks for, and answers later."""
+    """The side of the retry topic (`retry_io`): takes a core's requests, and answers later."""
 
-    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None: ...
-    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
+    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None: ...
+    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
     def trim(self, number: int, offset: int) -> None: ...
     def restart(self, number: int) -> None: ...
 
 
 class Waiter(Protocol):
-    """An ack that is waited for until it is durable (`durable_acks`)."""
+    """An ack whose caller waits until it is durable."""
 
     def durable(self) -> None: ...
     def undone(self, why: Unstored) -> None: ...
@@ -30,7 +32,7 @@ class Waiter(Protocol):
 
 @dataclass
 class Counts:
-    """What a stream has done so far."""
+    """Counts what a stream has done so far."""
 
     received: int = 0
     redelivered: int = 0
@@ -38,3 +40,27 @@ class Counts:
     commits: int = 0
     relocated: int = 0
     dead_lettered: int = 0
+
+
+def answer_waiters(effect: Durable | Undone) -> None:
+    """Tells the waiters for acks whether these are durable."""
+    for waiter in cast("Sequence[Waiter]", effect.waiters):
+        if isinstance(effect, Durable):
+            waiter.durable()
+        else:
+            waiter.undone(effect.why)
+
+
+def stop_callbacks(leases: Iterable[Lease]) -> None:
+    """Begins no more records of these leases; running callbacks go on to the end of their record."""
+    for lease in leases:
+        if isinstance(lease.lease_runner, LeaseRunner):
+            lease.lease_runner.stopped = True
+
+
+def withdraw(leases: Iterable[Lease]) -> None:
+    """Takes these leases, which are over, away from their lease runners."""
+    for lease in leases:
+        if isinstance(lease.lease_runner, LeaseRunner):
+            lease.lease_runner.withdrawn = lease.lease_runner.stopped = True
+        lease.lease_runner = None

@@ -1,15 +1,15 @@
-"""The subscription coordinator: owns the core's partitions, feeds them what happens, and does what they say.
+"""The subscription coordinator: owns the core's partitions, passes events to them and carries out their effects.
 
 Theory. One thread (the runner's) calls everything here, so there is no lock. Partitions come and go with the
-group's rebalances; effects become calls to the worker pool and commits to hand to the reader. The coordinator knows no
-thread and no clock: the simulation drives it step by step.
+group's rebalances; effects become calls to the worker pool, and commits for the reader. The coordinator uses no thread
+and no clock, so the simulation drives it step by step.
 
 Rules
-1. Which partitions there are, and which callbacks outlive them, is told in `owned_partitions`.
+1. `owned_partitions` keeps the partitions, and the callbacks that outlive an ownership.
 2. A partition that begins anew (`Restart`) is gone until it is assigned again; its callbacks linger.
-3. `max_messages` counts messages that were started and not finished, over all partitions: a lease counts one,
-   because of its records only one is with a callback. One that waits for its trial isn't started; while it only waits
-   for room, the next place is its own, or others would take each that becomes free.
+3. `max_messages` counts messages that were started and not finished, over all partitions. A lease counts one, because
+   only one of its records is with a callback. A suspect that waits for its trial isn't started; while it waits only for
+   room, the next room is its own, or other messages would take all room that becomes free.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
-from kafka_pubsub.client.subscribe.coordinated import Counts, RetrySide, Waiter
+from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.subscribe.coordinated import (
+    Counts,
+    RetrySide,
+    answer_waiters,
+    stop_callbacks,
+    withdraw,
+)
 from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions, running
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.workers.thread_workers import Inline, WorkerPool
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.core.delivery.fetch_window import Change, Held
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement, attempt_of
 from kafka_pubsub.core.effects import (
     Announce,
@@ -50,7 +56,6 @@ from kafka_pubsub.core.events import (
     Bodies,
     CommitAnswered,
     Demand,
-    Ended,
     Event,
     Extended,
     Fetched,
@@ -65,23 +70,25 @@ from kafka_pubsub.core.events import (
     RetryCaughtUp,
     RetryFetched,
     Returned,
+    Revoked,
     Settled,
     Tick,
     Written,
 )
-from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import Rules
-from kafka_pubsub.model import Ending, LogEnd, StoredRecord
+from kafka_pubsub.model import Committed, Ending, LogEnd, StoredRecord
 
 __all__ = ["Coordinator", "Counts", "RetrySide"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
+Report = TypeVar("Report", LeaseReport, Settlement, Ask)
 
-class Coordinator(OwnedPartitions):
-    """The partitions of one stream."""
+
+class Coordinator:
+    """What one stream does about events, on the partitions that it owns."""
 
     def __init__(
         self,
@@ -94,326 +101,336 @@ class Coordinator(OwnedPartitions):
         turn: TrialLock | None = None,
         subscription: str = "",
     ) -> None:
-        super().__init__(rules, process, jitter, flow.max_bytes, turn)
+        self.partitions = OwnedPartitions(rules, process, jitter, flow.max_bytes, turn)
         self._subscription = subscription
         self._flow = flow
         self._worker_pool = worker_pool
         self._beside = beside
         self.counts = Counts()
-        #: Leases that the fetcher may come to need for messages that its callbacks keep; no other thread gets them.
+        #: Commits to send, the newest of each partition.
+        self.commits: dict[int, CommitBoth] = {}
+        #: New final commits of partitions that were given up, because their last move was aborted.
+        self._late_commits: dict[int, CommitBoth] = {}
+        #: Whether the stream ends: revoked partitions don't return then.
+        self.closing = False
+        #: Warns of callbacks that never ack; None: no warning is wanted.
+        self.forgotten: ForgottenAcks | None = None
+        #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
         self._turn = 0
-        #: Inline leases of what is due, that the fetcher is about to take.
+        #: Inline leases of due messages, which the fetcher is about to take.
         self._inline: list[Lease] = []
         #: The partition that had the last trial of a suspect.
         self._tried: int | None = None
 
+    # Which partitions there are
+
+    def assign(
+        self,
+        committed: Mapping[int, Committed],
+        begin: Callable[[int, Committed], StartPosition],
+        now: float,
+        beside: Mapping[int, Committed],
+    ) -> dict[int, int]:
+        """Takes on partitions (`OwnedPartitions.assign`); returns the offset at which to read each."""
+        positions, effects = self.partitions.assign(committed, begin, now, beside)
+        self._carry_out_all(effects, now)
+        return positions
+
+    def first_commits(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
+        """Returns the commits to make before any message of these partitions is delivered."""
+        for number in numbers:
+            self._handle(number, Tick(), now)
+        return {number: self.commits.pop(number) for number in numbers if number in self.commits}
+
+    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
+        """Revokes partitions and begins no more of their leases; returns their final commits, to be sent."""
+        final: dict[int, CommitBoth] = {}
+        for number in numbers:
+            if number in self.partitions.owned:
+                self.commits.pop(number, None)
+                self._handle(number, Revoked(closing=self.closing), now)
+                if (commit := self.commits.pop(number, None)) is not None:
+                    final[number] = commit
+        self.partitions.rest(numbers)
+        return final
+
+    def take_late_commits(self) -> dict[int, CommitBoth]:
+        """Returns the commits that partitions still have to send after they were given up."""
+        commits, self._late_commits = self._late_commits, {}
+        return commits
+
+    def lose(self, numbers: Sequence[int], now: float) -> None:
+        """Drops partitions that were lost; their leases and commits no longer count."""
+        for number in numbers:
+            self.commits.pop(number, None)
+        self._carry_out_all(self.partitions.lose(numbers, now), now)
+
     def go_over(self, beside: RetrySide, now: float) -> None:
-        """Another retry topic takes the place of the one so far: nothing that rests comes back."""
-        self.lose(list(self.resting), now)
+        """Goes over to another retry topic; resting partitions don't return."""
+        self.lose(list(self.partitions.resting), now)
         self._beside = beside
+
+    def end(self, now: float) -> None:
+        """Ends all leases with the stream, so that later lease reports are stale."""
+        partitions = self.partitions
+        if self.forgotten is not None:
+            self.forgotten.closing(lease for each in partitions.all() for lease in each.leases.active)
+        self.lose([*partitions.owned, *partitions.resting], now)
 
     # What happens
 
     def fetched(
         self, batches: Mapping[int, Sequence[Record]], now: float, *, inline: bool = False
     ) -> list[Lease]:
-        """Records were read; those of partitions that aren't ours are dropped (they stay in the log).
+        """Takes records that were read; drops those of partitions that aren't owned (they stay in the log).
 
-        Returns the leases that the caller, who asks for them with `inline`, has to take itself.
+        Returns the leases that a caller with `inline` has to take itself.
         """
         leases: list[Lease] = []
         for number, records in batches.items():
-            partition = self.owned.get(number)
-            if partition is not None:
+            if number in self.partitions.owned:
                 self.counts.received += len(records)
-                self.attention.stir(number)
                 epoch = cast("StoredRecord", records[-1]).leader_epoch()
-                for effect in partition.handle(Fetched(records, inline, epoch), now):
+                for effect in self.partitions.handle(number, Fetched(records, inline, epoch), now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
-        self._leased += len(leases)
         return leases
 
     def retry_fetched(self, batches: Mapping[int, Sequence[StoredRecord]], now: float) -> None:
-        """Records of retry partitions were read; those of partitions that aren't ours are dropped."""
+        """Takes records of retry partitions; drops those of partitions that aren't owned."""
         for number, records in batches.items():
-            if number in self.owned:
-                self._do(number, RetryFetched(records, records[-1].leader_epoch()), now)
+            if number in self.partitions.owned:
+                self._handle(number, RetryFetched(records, records[-1].leader_epoch()), now)
 
     def caught_up(self, number: int, position: LogEnd, now: float) -> None:
-        """A retry partition was read as far as it went at the assignment."""
-        if number in self.owned:
-            self._do(number, RetryCaughtUp(*position), now)
+        """Notes that a retry partition was read up to its end at the assignment."""
+        if number in self.partitions.owned:
+            self._handle(number, RetryCaughtUp(*position), now)
 
     def read_up_to(self, number: int, position: LogEnd, retry: LogEnd, now: float) -> None:
-        """A partition was read up to there, markers included; of the retry partition up to `retry`."""
-        if number in self.owned:
-            self._do(number, ReadUpTo(position.offset, retry.offset, position.epoch, retry.epoch), now)
+        """Notes up to where a partition and its retry partition were read, markers included."""
+        if number in self.partitions.owned:
+            self._handle(number, ReadUpTo(position.offset, retry.offset, position.epoch, retry.epoch), now)
 
-    def landed(self, number: int, epoch: int, answer: MovesAnswered, moved: int, now: float) -> None:
-        """A transaction has ended; `moved` of its records went to the retry topic."""
-        if (partition := self._under(number, epoch)) is None:
+    def move_answered(self, number: int, epoch: int, answer: MovesAnswered, moved: int, now: float) -> None:
+        """Takes a move result: the transaction has ended; `moved` of its records went to the retry topic."""
+        partitions = self.partitions
+        if (partition := partitions.find_epoch(number, epoch)) is None:
             return
         if answer.ending is Ending.STORED:
             self.counts.relocated += moved
         old = running(partition) if answer.ending is Ending.UNKNOWN else []
-        self._do(number, answer, now)
-        if self._under(number, epoch) is None:
-            self._lingering.update(old)
+        self._handle(number, answer, now)
+        if partitions.find_epoch(number, epoch) is None:
+            partitions.lingering.update(old)
 
     def replied(self, number: int, epoch: int, event: Bodies | Written, now: float) -> None:
-        """Bodies of parked messages were read, or dead letters written."""
-        if self._under(number, epoch) is not None:
-            self._do(number, event, now)
-
-    def _under(self, number: int, epoch: int) -> Partition | None:
-        partition = self.owned.get(number) or self.resting.get(number)
-        return partition if partition is not None and partition.epoch == epoch else None
+        """Takes the bodies of parked messages that were read, or the result of writing dead letters."""
+        if self.partitions.find_epoch(number, epoch) is not None:
+            self._handle(number, event, now)
 
     def passed(self, passed: Passed, now: float) -> None:
-        """An inline lease has ended."""
-        self._to(passed.lease.partition, passed, now)
+        """Takes the report of an inline lease that has ended."""
+        self._handle(passed.lease.partition, passed, now)
 
     def reserve(self, most: int) -> int:
-        """Keeps up to `most` leases free for what inline callbacks keep, from now on; returns how many (rule 3)."""
-        self._reserved = max(0, min(most, self._flow.max_messages - self._leased))
+        """Keeps up to `most` leases free for messages that inline callbacks keep; returns how many (rule 3)."""
+        self._reserved = max(0, min(most, self._flow.max_messages - self.partitions.lease_count))
         return self._reserved
 
     @property
-    def seat(self) -> Inline | None:
-        """Where the fetcher may sit down beside the worker pool; None: nowhere."""
+    def inline_worker(self) -> Inline | None:
+        """The worker pool's interface for inline callbacks; None if it has none."""
         return self._worker_pool.inline
 
     def inline(self, partitions: int) -> bool:
-        """Whether leases of so many partitions may be taken inline."""
-        seat = self.seat
+        """Returns whether leases of so many partitions may be taken inline."""
+        inline_worker = self.inline_worker
         return (
             not self.closing
-            and self._flow.max_messages - self._leased >= partitions
-            and seat is not None
-            and seat.spares()
+            and self._flow.max_messages - self.partitions.lease_count >= partitions
+            and inline_worker is not None
+            and inline_worker.spares()
         )
 
     def released(self, releases: Sequence[LeaseReport], now: float) -> None:
-        """Lease runners let go."""
-        by_partition: defaultdict[int, list[LeaseReport]] = defaultdict(list)
-        for release in releases:
-            lease = release.lease
-            if self._lingering and lease in self._lingering:
-                self._lingered(lease, now)
-            by_partition[lease.partition].append(release)
-        for number, some in by_partition.items():
-            self._to(number, LeasesReported(some), now)
-
-    def _lingered(self, lease: Lease, now: float) -> None:
-        self._lingering.discard(lease)
-        current = self.owned.get(lease.partition) or self.resting.get(lease.partition)
-        if current is not None and lease.key is not None and current.epoch > lease.epoch:
-            self.attention.stir(lease.partition)
-            self._effects(lease.partition, current.handle(Ended([lease.key]), now), now)
+        """Takes the reports of lease runners that have ended."""
+        if lingering := self.partitions.lingering:
+            for lease in (release.lease for release in releases):
+                if lease in lingering:
+                    self._carry_out(lease.partition, self.partitions.callback_ended(lease, now), now)
+        for number, some in _by_partition(releases).items():
+            self._handle(number, LeasesReported(some), now)
 
     def settled(self, settlements: Sequence[Settlement], now: float) -> None:
-        """Verdicts that came outside of callbacks."""
-        by_partition: defaultdict[int, list[Settlement]] = defaultdict(list)
-        for settlement in settlements:
-            by_partition[settlement.lease.partition].append(settlement)
-        for number, some in by_partition.items():
-            self._to(number, Settled(some), now)
+        """Takes acks and nacks that came outside of callbacks."""
+        for number, some in _by_partition(settlements).items():
+            self._handle(number, Settled(some), now)
 
     def awaited(self, asks: Sequence[Ask], now: float) -> None:
-        """Messages were acked, and their callers wait for that to be durable."""
-        by_partition: defaultdict[int, list[Ask]] = defaultdict(list)
-        for ask in asks:
-            by_partition[ask.lease.partition].append(ask)
-        for number, some in by_partition.items():
-            if number in self.owned or number in self.resting:
-                self._do(number, Awaited(some), now)
+        """Takes acks whose callers wait until they are durable."""
+        for number, some in _by_partition(asks).items():
+            if self.partitions.find(number) is not None:
+                self._handle(number, Awaited(some), now)
             else:
                 self.counts.stale += len(some)
-                self._tell(Undone([ask.waiter for ask in some], Unstored.LATE))
-
-    def _tell(self, effect: Durable | Undone) -> None:
-        for waiter in cast("Sequence[Waiter]", effect.waiters):
-            if isinstance(effect, Durable):
-                waiter.durable()
-            else:
-                waiter.undone(effect.why)
+                answer_waiters(Undone([ask.waiter for ask in some], Unstored.LATE))
 
     def extended(self, lease: Lease, done: int, seconds: float, now: float) -> None:
-        """A message's deadline was moved."""
-        self._to(lease.partition, Extended(lease, done, seconds), now)
+        """Moves a message's deadline."""
+        self._handle(lease.partition, Extended(lease, done, seconds), now)
 
     def answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool], now: float) -> None:
-        """The log answered these commits; to those that aren't in flight any more it is no answer."""
+        """Takes the log's answers to commits; answers to commits that aren't in flight any more are ignored."""
         for number, commit in commits.items():
             self.counts.commits += accepted[number]
-            if self._in_flight(number) is commit:
-                self._do(number, CommitAnswered(accepted[number]), now)
-
-    def _in_flight(self, number: int) -> CommitBoth | None:
-        partition = self.owned.get(number) or self.resting.get(number)
-        return None if partition is None else partition.commits.in_flight
+            partition = self.partitions.find(number)
+            if partition is not None and partition.commits.in_flight is commit:
+                self._handle(number, CommitAnswered(accepted[number]), now)
 
     def doubt(self, now: float) -> None:
-        """We were away for so long that others may own all: nothing begins before the log takes a commit of ours.
+        """Begins nothing before the log takes a commit: after a long standstill, others may own the partitions.
 
-        What runs goes on to the end of its record.
+        Running callbacks go on to the end of their record.
         """
-        for number, partition in list(self.owned.items()):
-            if number in self._leaving:
+        for number, partition in list(self.partitions.owned.items()):
+            if number in self.partitions.leaving:
                 continue
-            self._stop(partition.leases.active)
-            self._do(number, Returned(), now)
+            stop_callbacks(partition.leases.active)
+            self._handle(number, Returned(), now)
 
     def tick(self, now: float, wall: float | None = None) -> None:
-        """Time has passed: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours, if known."""
+        """Does what is due by time: progress, deadlines, redeliveries, commits. `wall`: the wall clock less ours."""
         self.progress(now)
-        benched = self._benched()  # none more come meanwhile
-        due = self.attention.to_tick(now, self.gate.paused, wall)
-        numbers = [*self.owned, *self.resting] if due else []
-        if benched and self._tried in numbers:
-            # Who had the last trial is asked last: one that always has suspects would leave its neighbours none.
+        partitions, paused = self.partitions, self.partitions.gate.paused
+        suspects = partitions.waiting_suspects()  # no more are added during the tick
+        due = partitions.attention.to_tick(now, paused, wall)
+        numbers = [*partitions.owned, *partitions.resting] if due else []
+        if suspects and self._tried in numbers:
+            # The partition of the last trial comes last: one that always has suspects would leave the others no trial.
             at = numbers.index(self._tried) + 1
             numbers = numbers[at:] + numbers[:at]
         for number in numbers:
             if number not in due:
                 continue
-            taken = benched > 0 and self._free() <= 0
-            self._to(number, Tick(number in self.gate.paused, taken, wall, self.closing), now)
-        if benched:
-            self._tried = next((number for number in self.owned if self._tries(number)), self._tried)
-
-    def _tries(self, number: int) -> bool:
-        return self.owned[number].half.tries
+            taken = suspects > 0 and self._free() <= 0
+            self._handle(number, Tick(number in paused, taken, wall, self.closing), now)
+        if suspects:
+            tries = (
+                number for number, partition in partitions.owned.items() if partition.retry_partition.tries
+            )
+            self._tried = next(tries, self._tried)
 
     def progress(self, now: float) -> None:
-        """Looks how far the lease runners are."""
+        """Notes how far the lease runners are."""
         steps: defaultdict[int, list[Progress]] = defaultdict(list)
-        for holder in self._worker_pool.walking():
-            lease, done = holder.lease, holder.done
-            if holder.begun and lease.state is LeaseState.WALKING:
-                if done != holder.seen:
-                    holder.seen, holder.seen_at = done, now
-                steps[lease.partition].append(Progress(lease, done, holder.seen_at))
+        for lease_runner in self._worker_pool.running():
+            lease, done = lease_runner.lease, lease_runner.done
+            if lease_runner.begun and lease.state is LeaseState.RUNNING:
+                if done != lease_runner.seen:
+                    lease_runner.seen, lease_runner.seen_at = done, now
+                steps[lease.partition].append(Progress(lease, done, lease_runner.seen_at))
         for number, some in steps.items():
-            self._to(number, Progressed(some), now)
+            self._handle(number, Progressed(some), now)
 
     def wakeup_at(self) -> float | None:
-        """When something becomes due by itself."""
-        return 0.0 if self._wants_turn() and self._free() > 0 else self.attention.wakeup_at()
+        """Returns when something becomes due by itself; None if nothing does."""
+        if self.partitions.suspect_wants_room() and self._free() > 0:
+            return 0.0
+        return self.partitions.attention.wakeup_at()
 
     @property
     def restless(self) -> bool:
-        """Whether the next tick may do something though nothing happens until then, and nothing is due."""
-        return self.attention.restless or bool(self.gate.paused)
+        """Whether the next tick may do something though no event comes until then, and nothing is due."""
+        return self.partitions.attention.restless or bool(self.partitions.gate.paused)
 
     # What is done about it
 
     def deliver(self, now: float, *, inline: bool = False) -> bool:
-        """Hands out what may be started now; True if anything was. `inline`: the caller takes what is due itself."""
+        """Hands out leases that may start now; True if there were any. `inline`: the caller takes due ones."""
         if self.closing:
             return False
-        wanted = self._worker_pool.wants(max(0, self._free() - self._wants_turn()))
-        numbers = self.attention.deliverable() if wanted > 0 else []
+        partitions, worker_pool = self.partitions, self._worker_pool
+        wanted = worker_pool.wants(max(0, self._free() - partitions.suspect_wants_room()))
+        numbers = partitions.attention.deliverable() if wanted > 0 else []
         handed = False
         for at in range(len(numbers)):
             if wanted <= 0:
                 break
             share = -(-wanted // (len(numbers) - at))
             number = numbers[(at + self._turn) % len(numbers)]
-            before = self._leased
-            self._do(number, Demand(share, self._worker_pool.run, self._worker_pool.spread, inline), now)
-            wanted -= self._leased - before
-            handed = handed or self._leased > before
+            before = partitions.lease_count
+            self._handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline), now)
+            wanted -= partitions.lease_count - before
+            handed = handed or partitions.lease_count > before
         self._turn += 1
         return handed
 
     def take_inline(self) -> list[Lease]:
-        """The inline leases of what is due, for the caller to take."""
+        """Returns the inline leases of due messages, which the caller takes."""
         leases, self._inline = self._inline, []
         return leases
 
     def _free(self) -> int:
-        """How many messages more may be started (rule 3)."""
-        return self._flow.max_messages - self._leased + self._benched() - self._reserved
-
-    def _benched(self) -> int:
-        return sum(self.attention.benched.values())
-
-    def _wants_turn(self) -> bool:
-        """Whether a suspect waits for nothing but room."""
-        some = (each for each in self.attention.benched if each not in self._leaving)
-        return any(self.owned[each].half.wants_turn for each in some)
+        """Returns how many more messages may be started (rule 3)."""
+        started = self.partitions.lease_count - self.partitions.waiting_suspects()
+        return self._flow.max_messages - started - self._reserved
 
     def stop(self) -> None:
-        """Begin nothing more (closing); running callbacks go on to the end of their record."""
+        """Begins nothing more (closing); running callbacks go on to the end of their record."""
         self.closing = True
-        self.attention.stir_all(self.owned)  # a tick means more to them from now on
-        for partition in self._all():
-            self._stop(partition.leases.active)
-
-    def held(self) -> dict[int, Held]:
-        """What each owned partition holds unfinished; any thread may ask."""
-        return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
-
-    def room(self) -> int:
-        """How many records may be fetched now."""
-        return self.gate.room(self.attention.held, self.owned)
-
-    def flow(self, *, waited: bool) -> Change[int]:
-        """Which partitions to pause and resume."""
-        return self.gate.change(self.attention.held, self.owned, waited=waited)
+        partitions = self.partitions
+        partitions.attention.stir_all(partitions.owned)  # a tick has more effects while closing
+        for partition in partitions.all():
+            stop_callbacks(partition.leases.active)
 
     def take_commits(self) -> dict[int, CommitBoth]:
-        """The commits to send now."""
+        """Returns the commits to send now."""
         commits, self.commits = self.commits, {}
         return commits
 
     def current(self, commits: Mapping[int, CommitBoth]) -> dict[int, CommitBoth]:
-        """Those that are still wanted: a partition that was revoked meanwhile has had its last word."""
-        owned = self.owned
+        """Returns the commits that are still wanted: a partition that was revoked meanwhile had its final commit."""
+        owned = self.partitions.owned
         return {
             number: commit
             for number, commit in commits.items()
             if number in owned and owned[number].commits.in_flight is commit
         }
 
-    def _to(self, number: int, event: Event, now: float) -> None:
-        if number in self.owned or number in self.resting:
-            self._do(number, event, now)
-
-    def _do(self, number: int, event: Event, now: float) -> None:
-        partition = self.owned.get(number) or self.resting[number]
-        before = len(partition.leases.active)
-        effects = partition.handle(event, now)
-        self.attention.stir(number, tick=isinstance(event, Tick) and not effects)
-        self._leased += len(partition.leases.active) - before
+    def _handle(self, number: int, event: Event, now: float) -> None:
+        """Passes an event to a partition and carries out the effects; a partition that is gone ignores it."""
+        effects = self.partitions.handle(number, event, now)
         if effects:
             if isinstance(event, Tick):
                 self._expiring(effects)
-            self._effects(number, effects, now)
+            self._carry_out(number, effects, now)
 
     def _expiring(self, effects: Sequence[Effect]) -> None:
-        """Deadlines have passed."""
+        """Reports deadlines that have passed."""
         if self.forgotten is not None:
             self.forgotten.expiring(effects)
 
-    def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
+    def _carry_out_all(self, effects: Iterable[tuple[int, Sequence[Effect]]], now: float) -> None:
+        for number, some in effects:
+            self._carry_out(number, some, now)
+
+    def _carry_out(self, number: int, effects: Sequence[Effect], now: float) -> None:
         for effect in effects:
             match effect:
                 case Deliver(leases, inline):
                     self._hand_out(number, leases, now, inline=inline)
                 case CommitBoth():
-                    (self.commits if number in self.owned else self.afterwords)[number] = effect
+                    (self.commits if number in self.partitions.owned else self._late_commits)[number] = effect
                 case Stop(leases):
-                    self._stop(leases)
+                    stop_callbacks(leases)
                 case Withdraw(leases):
-                    self._withdraw(leases)
-                case Stale(verdicts):
-                    self.counts.stale += verdicts
+                    withdraw(leases)
+                case Stale(count):
+                    self.counts.stale += count
                 case Durable() | Undone():
-                    self._tell(effect)
+                    answer_waiters(effect)
                 case Announce(news, detail):
                     self._announce(number, news, detail)
                 case StoreMoves() | WriteDeadLetters() | ReadBodies() | Trim() | Restart():
@@ -424,8 +441,8 @@ class Coordinator(OwnedPartitions):
             self.counts.redelivered += sum(attempt_of(r) > 1 for each in leases for r in each.records)
             self._inline += leases
             return
-        if self.closing:  # they waited for their notes; no thread takes them any more
-            self._to(
+        if self.closing:  # these leases waited for their notes; no thread takes them now
+            self._handle(
                 number,
                 LeasesReported([LeaseReport(lease, 0, LeaseOutcome.UNTOUCHED) for lease in leases]),
                 now,
@@ -434,24 +451,18 @@ class Coordinator(OwnedPartitions):
         self.counts.redelivered += sum(lease.attempt > 1 for lease in leases)
         self._worker_pool.take(leases)
 
-    def _withdraw(self, leases: Iterable[Lease]) -> None:
-        for lease in leases:
-            if isinstance(lease.holder, LeaseRunner):
-                lease.holder.withdrawn = lease.holder.stopped = True
-            lease.holder = None
-
     def _have_done(
         self, number: int, effect: StoreMoves | WriteDeadLetters | ReadBodies | Trim | Restart, now: float
     ) -> None:
-        """What concerns the retry topic."""
-        beside, partition = self._beside, self.owned.get(number) or self.resting[number]
+        """Carries out an effect that concerns the retry topic."""
+        beside, partitions = self._beside, self.partitions
         match effect:
             case StoreMoves():
-                beside.relocate(number, partition.epoch, effect)
+                beside.write_moves(number, partitions.epoch_of(number), effect)
             case WriteDeadLetters():
-                beside.bury(number, partition.epoch, effect)
+                beside.write_dead_letters(number, partitions.epoch_of(number), effect)
             case ReadBodies(offsets):
-                beside.read(number, partition.epoch, offsets)
+                beside.read(number, partitions.epoch_of(number), offsets)
             case Trim(offset):
                 beside.trim(number, offset)
             case Restart():
@@ -460,21 +471,16 @@ class Coordinator(OwnedPartitions):
 
     def _announce(self, number: int, news: News, detail: str) -> None:
         self.counts.dead_lettered += news is News.DEAD_LETTER
-        told = detail and f" ({detail})"
-        log.warning("subscription %r, partition %d: %s%s", self._subscription, number, news.value, told)
-
-    def _stop(self, leases: Iterable[Lease]) -> None:
-        for lease in leases:
-            if isinstance(lease.holder, LeaseRunner):
-                lease.holder.stopped = True
-
-    # Looking in
+        suffix = detail and f" ({detail})"
+        log.warning("subscription %r, partition %d: %s%s", self._subscription, number, news.value, suffix)
 
     def in_flight(self) -> int:
-        """Leases that aren't over."""
-        return self._leased
+        """The number of leases that aren't over."""
+        return self.partitions.lease_count
 
-    def check(self) -> None:
-        """Checks every partition; for tests."""
-        for partition in self._all():
-            partition.check()
+
+def _by_partition(reports: Sequence[Report]) -> Mapping[int, list[Report]]:
+    found: defaultdict[int, list[Report]] = defaultdict(list)
+    for report in reports:
+        found[report.lease.partition].append(report)
+    return found

@@ -1,16 +1,16 @@
 """Watches the catalog's records of subscriptions that this process receives from.
 
-If a subscription is deleted or detached, from any process, its streams end with the reason. Its streams also hear of
-other changes of its record.
+If any process deletes or detaches a subscription, its streams end with the reason. Its streams also get other changes
+of its record.
 
-Theory: the group's protocol tells a member of partitions that come and go, but not that its subscription
-is gone; and a group can't be deleted while it has members. So each process that receives looks into the catalog now
-and then: one small request for all its subscriptions together.
+Theory: the group's protocol tells a member which partitions come and go, but not that its subscription is gone; and a
+group can't be deleted while it has members. So each process that receives reads the catalog every `INTERVAL`: one
+small request for all its subscriptions together.
 
 Rules
-1. The thread lives while there is a subscription to watch, and has ended when `stop` returns; unless it waits for a
-   cluster that doesn't answer: `stop` doesn't wait for that, and the thread ends by itself later, without effect.
-2. A cluster that can't be reached says nothing about a subscription: look again later.
+1. The thread lives while there is a subscription to watch, and has ended when `stop` returns. If it waits for a
+   cluster that doesn't answer, `stop` doesn't wait for it, and the thread ends later by itself, without effect.
+2. A cluster that can't be reached proves nothing about a subscription: the watch looks again later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("kafka_pubsub.subscriber")
 
 
 class Receiving(Protocol):
-    """A subscriber, as far as it is looked after."""
+    """The part of a subscriber that the watch needs."""
 
     @property
     def pulling(self) -> bool:
@@ -43,16 +43,16 @@ class Receiving(Protocol):
         ...
 
     def noticed(self, record: SubscriptionRecord) -> None:
-        """Takes the subscription's record as the catalog has it now."""
+        """Takes the subscription's record as it is now in the catalog."""
         ...
 
     def end(self, error: PubSubError | None = None) -> None:
-        """Ends them."""
+        """Ends its streams; `error` is the reason."""
         ...
 
 
 def reason_to_end(name: str, record: SubscriptionRecord | None) -> PubSubError | None:
-    """Why a stream of this subscription must end; None if it may go on."""
+    """Returns why a stream of this subscription must end; None if it may go on."""
     if record is None or record.state == "deleting":
         return NotFound(f"subscription {name!r} was deleted")
     if record.detached:
@@ -79,14 +79,14 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins to look; nothing happens if it does already, or was stopped."""
+        """Starts the thread; does nothing if it runs already, or was stopped."""
         with self._lock:
             if self._thread is None and not self._stopping.is_set():
                 self._thread = threading.Thread(target=self._run, name="kafka_pubsub-watch", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Ends the thread."""
         with self._lock:
             self._stopping.set()
             thread = self._thread
@@ -101,7 +101,7 @@ class Watch:
                 _log.debug("couldn't look whether subscriptions still exist: %s", error)
 
     def look(self) -> None:
-        """One look at all subscriptions that are being received from."""
+        """Looks once at all subscriptions that this process receives from."""
         pulling = {name: each for name, each in self._subscribers().items() if each.pulling}
         if not pulling:
             return
@@ -114,7 +114,7 @@ class Watch:
             if error is None and record is not None:
                 subscriber.noticed(record)
             elif error is not None:
-                # Elsewhere, because it waits for callbacks and the other subscriptions can't.
+                # On another thread, because `end` waits for callbacks, and the other subscriptions must not.
                 threading.Thread(
                     target=subscriber.end, args=(error,), name="kafka_pubsub-end", daemon=True
                 ).start()

@@ -1,15 +1,15 @@
-"""Which partitions a sweep has to look at: those that were told something, and those whose time has come.
+"""Finds the partitions that a sweep must visit: those that got an event, and those that are due.
 
-Theory. A stream may own a thousand partitions, and it sweeps up to some thousand times a second. What a sweep asks of
-a partition changes only when the partition is told something. So each is asked once after it was told something, and
-its answers are kept here. When it becomes due takes ten times as long to answer as what it has, and a sweep needs to
-know that only once, at its end.
+Theory. A stream may own a thousand partitions, and it sweeps up to some thousand times a second. A partition's answers
+to a sweep change only when it gets an event. So each partition is asked once after an event, and its answers are kept
+here. The question when it becomes due takes ten times as long as the question what it has, and a sweep needs that
+answer only once, at its end.
 
 Rules
-1. Each call that tells a partition something also calls `stir`. Before an answer is read, the partitions that were
-   told something are asked again for it. Before a tick those that get one anyhow aren't asked when they are due.
-2. A tick goes to each partition that was told something since its last tick, is restless, is paused, or is due. When
-   the wall clock was set, it goes to all.
+1. Each call that gives a partition an event also calls `stir`. Before an answer is read, the partitions with events
+   since are asked again for it. Before a tick, partitions that get the tick anyhow aren't asked when they are due.
+2. A tick goes to each partition that got an event since its last tick, is restless, is paused, or is due. When the
+   wall clock was set, it goes to all.
 3. A partition is restless while its next tick may do something that `wakeup_at` doesn't announce: a callback runs, a
    commit is in flight, or time alone decides (`Maintenance.restless`).
 4. A partition that is about to be given up gets no tick and wakes none.
@@ -27,43 +27,43 @@ __all__ = ["DuePartitions"]
 
 
 class DuePartitions:
-    """What one coordinator knows of its partitions without asking them."""
+    """The kept answers of one coordinator's partitions."""
 
     def __init__(
         self, owned: Mapping[int, Partition], resting: Mapping[int, Partition], leaving: Collection[int]
     ) -> None:
         self._owned, self._resting, self._leaving = owned, resting, leaving
-        #: Partitions that were told something since they were asked when they are due, since they were asked what they
-        #: have, and since their last tick.
+        #: Partitions that got an event since they were asked when they are due, since they were asked what they have,
+        #: and since their last tick.
         self._when: set[int] = set()
         self._what: set[int] = set()
         self._stirred: set[int] = set()
         self._restless: set[int] = set()
-        #: When partitions become due by themselves, and when the first of them does; None: that isn't known.
+        #: When partitions become due by themselves; and when the first of them does, None if that isn't known.
         self._due: dict[int, float] = {}
         self._soonest: float | None = inf
         self._deliverable: set[int] = set()
         self._hurried: set[int] = set()
         self._careful: set[int] = set()
-        self._benched: dict[int, int] = {}
+        self._waiting_suspects: dict[int, int] = {}
         self._held: dict[int, Held] = {}
-        #: The wall clock less ours, as partitions were told last; None: not yet.
+        #: The wall clock less our clock, as of the last tick that gave it; None before the first.
         self._wall: float | None = None
 
     def stir(self, number: int, *, tick: bool = False) -> None:
-        """That partition was told something, or has come or gone; `tick`: a tick, to which it had nothing to say."""
+        """Notes that a partition got an event, came or went; `tick`: the event was a tick that had no effects."""
         self._when.add(number)
         self._what.add(number)
         if not tick:
             self._stirred.add(number)
 
     def stir_all(self, numbers: Iterable[int]) -> None:
-        """The same of several."""
+        """Notes the same for several partitions."""
         for number in numbers:
             self.stir(number)
 
     def to_tick(self, now: float, paused: Collection[int], wall: float | None) -> Collection[int]:
-        """The partitions that get a tick now."""
+        """Returns the partitions that get a tick now."""
         self._ask_when(self._when - self._stirred)
         if wall is not None and wall != self._wall:
             self._wall = wall
@@ -78,7 +78,7 @@ class DuePartitions:
         return found
 
     def wakeup_at(self) -> float | None:
-        """When the first partition becomes due by itself."""
+        """Returns when the first partition becomes due by itself; None if none does."""
         self._ask_when(self._when)
         first = self._first_due()
         return None if first == inf else first
@@ -96,7 +96,7 @@ class DuePartitions:
         return bool(self._stirred or self._restless or self._deliverable)
 
     def deliverable(self) -> list[int]:
-        """Owned partitions that may hand something out."""
+        """Returns the owned partitions that may hand out a lease."""
         self._ask_what()
         return sorted(self._deliverable)
 
@@ -108,19 +108,19 @@ class DuePartitions:
 
     @property
     def careful(self) -> bool:
-        """Whether messages of main are noted before they start."""
+        """Whether messages of the home topic are noted in a commit before they start."""
         self._ask_what()
         return bool(self._careful)
 
     @property
-    def benched(self) -> Mapping[int, int]:
-        """Of owned partitions with suspects that wait for their trial: how many."""
+    def waiting_suspects(self) -> Mapping[int, int]:
+        """The number of suspects that wait for their trial, by owned partition with any."""
         self._ask_what()
-        return self._benched
+        return self._waiting_suspects
 
     @property
     def held(self) -> Mapping[int, Held]:
-        """What owned partitions hold unfinished; those that hold nothing are left out."""
+        """The unfinished records of owned partitions; partitions without any are left out."""
         self._ask_what()
         return self._held
 
@@ -147,11 +147,11 @@ class DuePartitions:
 
     def _ask_one(self, number: int, owned: Partition | None) -> None:
         _put(self._deliverable, number, owned is not None and owned.deliverable)
-        _put(self._hurried, number, owned is not None and owned.half.hurried)
-        _put(self._careful, number, owned is not None and owned.half.careful_at_all)
-        self._benched.pop(number, None)
-        if owned is not None and (benched := owned.half.benched):
-            self._benched[number] = benched
+        _put(self._hurried, number, owned is not None and owned.retry_partition.hurried)
+        _put(self._careful, number, owned is not None and owned.retry_partition.careful_at_all)
+        self._waiting_suspects.pop(number, None)
+        if owned is not None and (waiting_suspects := owned.retry_partition.waiting_suspects):
+            self._waiting_suspects[number] = waiting_suspects
         self._held.pop(number, None)
         if owned is not None and (count := len(owned.offsets.unfinished)):
             self._held[number] = Held(count, owned.buffered)
@@ -159,7 +159,7 @@ class DuePartitions:
 
 def _is_restless(partition: Partition) -> bool:
     busy = partition.leases.active or partition.acks.busy or partition.commits.in_flight is not None
-    return bool(busy) or partition.half.chores.restless
+    return bool(busy) or partition.retry_partition.maintenance.restless
 
 
 def _put(some: set[int], number: int, member: bool) -> None:

@@ -1,9 +1,9 @@
-"""What other threads say to a stream's runner: noted here, and taken in its sweeps.
+"""The reports of other threads to a stream's runner: noted here, and taken in its sweeps.
 
 Rules
-1. Any thread may speak, and none waits. The runner is woken only if it sleeps, or if a caller waits for its answer.
-2. An ack that a caller waits for is noted before the message counts as acked, so before the release that tells of the
-   same ack. Hence releases are taken out first, and such acks are dealt with first.
+1. Any thread may report, and none waits. The runner is woken only if it sleeps, or if a caller waits for its answer.
+2. An ack that a caller waits for is noted before the message counts as acked, so before the lease report that contains
+   the same ack. Hence lease reports are taken out first, and such acks are handled first.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Word = TypeVar("Word")
 
 
 class Inbox(Reports):
-    """Where the lease runners of a stream report to.
+    """Takes the reports of a stream's lease runners.
 
-    `coordinator` returns what books the reports. `ring` wakes the runner, `take_over` ends an inline run that is under
-    way, `make_way` is called by a thread that is about to wait for a commit: if it commits, another one does from then
-    on.
+    `coordinator` returns the coordinator that gets the reports. `wake` wakes the runner. `take_over` ends an inline
+    run that is under way. A thread that is about to wait for a commit calls `make_way`: if it is the thread that
+    commits, another one does so from then on.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Inbox(Reports):
         process: int,
         on_handed_out: Callable[[str, Message], None],
         coordinator: Callable[[], Coordinator],
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         take_over: Callable[[], None],
         make_way: Callable[[], None],
     ) -> None:
         self.process = process
         self._coordinator = coordinator
-        self._ring = ring
+        self._wake = wake
         self._take_over = take_over
         self._make_way = make_way
         self.ended = threading.Event()
@@ -53,7 +53,7 @@ class Inbox(Reports):
         self._releases: deque[LeaseReport] = deque()
         self._settlements: deque[Settlement] = deque()
         self._extensions: deque[tuple[Lease, int, float]] = deque()
-        #: One entry for each verdict that came too late.
+        #: One entry for each ack or nack that came too late.
         self._stale: deque[None] = deque()
         #: Whether the runner sleeps, so that a report has to wake it.
         self.asleep = False
@@ -64,21 +64,21 @@ class Inbox(Reports):
     def released(self, release: LeaseReport) -> None:
         self._releases.append(release)
         if self.asleep:
-            self._ring()
+            self._wake()
 
     def settled(self, settlement: Settlement) -> None:
         self._settlements.append(settlement)
-        self._ring()
+        self._wake()
 
     def awaited(self, lease: Lease, message: Message) -> AckFuture:
         future = self.acks.ask(lease, message, self.observer, self._make_way)
         if self.asleep:
-            self._ring()
+            self._wake()
         return future
 
     def extended(self, lease: Lease, done: int, seconds: float) -> None:
         self._extensions.append((lease, done, seconds))
-        self._ring()
+        self._wake()
 
     def stale(self) -> None:
         if self.ended.is_set():  # there are no more sweeps
@@ -95,11 +95,11 @@ class Inbox(Reports):
     # On the runner
 
     def has_reports(self) -> bool:
-        """Whether there is anything to take."""
+        """Returns whether a report waits."""
         return bool(self._releases or self._settlements or self._extensions or self.acks.asked)
 
     def take_reports(self, now: float) -> None:
-        """Has the coordinator book all that was said of messages so far."""
+        """Passes all reports so far to the coordinator."""
         coordinator = self._coordinator()
         releases = _drain(self._releases) if self._releases else ()
         self.take_asks(now)
@@ -114,7 +114,7 @@ class Inbox(Reports):
             coordinator.counts.stale += 1
 
     def take_asks(self, now: float) -> None:
-        """Acks that callers wait for; also to be taken before an inline run tells of itself (`core.events.Awaited`)."""
+        """Passes on acks that callers wait for; also called before an inline run reports (`core.events.Awaited`)."""
         if self.acks.asked:
             self._coordinator().awaited(_drain(self.acks.asked), now)
 

@@ -1,28 +1,25 @@
-"""What a stream holds: the partitions that are its own, those that rest, and callbacks that outlive their ownership.
+"""The partitions that a stream owns, those that rest, and callbacks that outlive an ownership.
 
-Theory. Partitions come and go with the group's rebalances, and mostly come back. Callbacks that began under an earlier
-ownership go on running; `OwnedPartitions` holds their keys back until they end. The coordinator does the rest.
+Theory. Rebalances of the group take partitions away and mostly bring them back. Callbacks that began under an earlier
+ownership go on running; `OwnedPartitions` holds their keys back until they end.
 
 Rules
-1. A revoked partition is *resting*: its books are kept, and no callback begins. If it returns and the log holds exactly
-   what we wrote last, it goes on where it was; otherwise its leases are over and it starts anew under a new epoch.
+1. A revoked partition is *resting*: its state is kept, and no callback begins. If it returns and the log holds exactly
+   our last commit, it goes on where it was; otherwise its leases are over, and it starts anew under a new epoch.
 2. A key whose old callback still runs here is held back in the new ownership until that callback has ended.
-3. A partition that is about to be given up sends nothing of its own accord any more.
+3. A partition that is about to be given up sends no more commits by itself.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.subscribe.due_partitions import DuePartitions
-from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
-from kafka_pubsub.core.delivery.fetch_window import BufferGate
+from kafka_pubsub.core.delivery.fetch_window import BufferGate, Change, Held
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
-from kafka_pubsub.core.events import Event, Lost, Returned, Revoked, Tick
+from kafka_pubsub.core.events import Ended, Event, Lost, Returned, Tick
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import Rules, Start
@@ -31,7 +28,7 @@ from kafka_pubsub.model import Committed
 __all__ = ["OwnedPartitions", "running"]
 
 
-class OwnedPartitions(ABC):
+class OwnedPartitions:
     """The partitions of one stream, owned and resting, and the leases that are over while their callbacks run."""
 
     def __init__(
@@ -43,52 +40,64 @@ class OwnedPartitions(ABC):
         turn: TrialLock | None = None,
     ) -> None:
         self._rules = rules
-        #: The number that its commits carry.
+        #: The number of this process in its commits.
         self.process = process
         self._jitter = jitter
         self._suspects = turn or TrialLock()
         self._epochs = 0
-        #: Partitions that are ours. Empty: nothing was assigned.
+        #: The assigned partitions.
         self.owned: dict[int, Partition] = {}
-        #: Revoked ones that may return.
+        #: Revoked partitions that may return.
         self.resting: dict[int, Partition] = {}
         #: Leases that are over while their callbacks still run; each holds its key back.
-        self._lingering: set[Lease] = set()
-        #: Commits to send, by partition; the newest of each.
-        self.commits: dict[int, CommitBoth] = {}
-        #: Last commits of partitions that were given up, to send after all: their last move was aborted.
-        self.afterwords: dict[int, CommitBoth] = {}
-        #: Partitions that are about to be given up: they send nothing more of their own accord.
-        self._leaving: set[int] = set()
-        #: What is known of partitions without asking them.
-        self.attention = DuePartitions(self.owned, self.resting, self._leaving)
+        self.lingering: set[Lease] = set()
+        #: Partitions that are about to be given up (rule 3).
+        self.leaving: set[int] = set()
+        #: Which partitions a sweep must visit.
+        self.attention = DuePartitions(self.owned, self.resting, self.leaving)
         self.gate: BufferGate[int] = BufferGate(max_bytes)
-        #: What partitions that are gone had finished and committed.
+        #: The finished records and committed positions of partitions that are gone.
         self._past_finished = 0
         self._past_positions: dict[int, int] = {}
         self._past_retries: dict[int, int] = {}
-        self._leased = 0
-        #: Whether the stream ends: partitions that go don't come back.
-        self.closing = False
-        #: None: no warning is wanted.
-        self.forgotten: ForgottenAcks | None = None
+        #: Leases that aren't over, of all partitions.
+        self.lease_count = 0
 
-    @abstractmethod
-    def _do(self, number: int, event: Event, now: float) -> None:
-        """Passes an event to a partition, and carries out its effects."""
+    # Events
 
-    @abstractmethod
-    def _effects(self, number: int, effects: Sequence[Effect], now: float) -> None:
-        """Carries out a partition's effects."""
+    def find(self, number: int) -> Partition | None:
+        """Returns an owned or resting partition; None if it is gone."""
+        return self.owned.get(number) or self.resting.get(number)
+
+    def find_epoch(self, number: int, epoch: int) -> Partition | None:
+        """Returns the same partition only if it is still under that epoch."""
+        partition = self.find(number)
+        return partition if partition is not None and partition.epoch == epoch else None
+
+    def epoch_of(self, number: int) -> int:
+        """Returns the epoch of a partition that is here."""
+        return (self.owned.get(number) or self.resting[number]).epoch
+
+    def handle(self, number: int, event: Event, now: float) -> Sequence[Effect]:
+        """Passes an event to a partition; returns its effects. A partition that is gone has none."""
+        partition = self.find(number)
+        if partition is None:
+            return ()
+        before = len(partition.leases.active)
+        effects = partition.handle(event, now)
+        self.attention.stir(number, tick=isinstance(event, Tick) and not effects)
+        self.lease_count += len(partition.leases.active) - before
+        return effects
+
+    def callback_ended(self, lease: Lease, now: float) -> Sequence[Effect]:
+        """Releases the key of a lingering lease, whose callback has ended; returns the effects (rule 2)."""
+        self.lingering.discard(lease)
+        current = self.find(lease.partition)
+        if current is None or lease.key is None or current.epoch <= lease.epoch:
+            return ()
+        return self.handle(lease.partition, Ended([lease.key]), now)
 
     # Ownership
-
-    def returns(self, number: int, committed: Committed, beside: Committed) -> int | None:
-        """Returns the position of a resting partition in memory, or None if another owner has committed since."""
-        partition = self.resting.get(number)
-        if partition is None or partition.commits.stored != _stored(committed, beside):
-            return None
-        return partition.offsets.position
 
     def assign(
         self,
@@ -96,32 +105,39 @@ class OwnedPartitions(ABC):
         begin: Callable[[int, Committed], StartPosition],
         now: float,
         beside: Mapping[int, Committed],
-    ) -> dict[int, int]:
-        """Takes on partitions; returns where to read each. Resting ones that didn't return are dropped.
+    ) -> tuple[dict[int, int], list[tuple[int, Sequence[Effect]]]]:
+        """Takes on partitions; returns the offset at which to read each, and the effects by partition.
 
-        `beside`: the commits stored for their retry partitions.
+        Drops resting partitions that didn't return. `beside`: the commits stored for their retry partitions.
         """
-        positions: dict[int, int] = {}
+        starts = {
+            number: begin(number, stored)
+            for number, stored in committed.items()
+            if not self._returns(number, stored, beside[number])
+        }
         self.gate.forget(committed)
+        positions: dict[int, int] = {}
+        effects: list[tuple[int, Sequence[Effect]]] = []
         for number, stored in committed.items():
-            retry = beside[number]
-            position = self.returns(number, stored, retry)
-            if position is not None:
-                self.owned[number] = self.resting.pop(number)
-                self._do(number, Returned(), now)
+            if number in starts:
+                effects.append((number, self._forget(number, now)))
+                positions[number] = self._start(number, _stored(stored, beside[number]), starts[number])
             else:
-                self._forget(number, now)
-                position = self._start(number, _stored(stored, retry), begin(number, stored))
-            positions[number] = position
-        for number in list(self.resting):
-            self._forget(number, now)
-        self._recount()
-        return positions
+                partition = self.owned[number] = self.resting.pop(number)
+                positions[number] = partition.offsets.position
+                effects.append((number, self.handle(number, Returned(), now)))
+        effects += [(number, self._forget(number, now)) for number in list(self.resting)]
+        return positions, effects
+
+    def _returns(self, number: int, committed: Committed, beside: Committed) -> bool:
+        """Returns whether a partition rests here, and no other owner has committed since (rule 1)."""
+        partition = self.resting.get(number)
+        return partition is not None and partition.commits.stored == _stored(committed, beside)
 
     def _start(self, number: int, stored: CommitBoth, start: StartPosition) -> int:
         self._epochs += 1
         held_back = [
-            lease.key for lease in self._lingering if lease.partition == number and lease.key is not None
+            lease.key for lease in self.lingering if lease.partition == number and lease.key is not None
         ]
         partition = Partition(
             Start(
@@ -142,100 +158,90 @@ class OwnedPartitions(ABC):
         self.attention.stir(number)
         return partition.offsets.position
 
-    def first_words(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
-        """Returns the commits to make before any message of these partitions is delivered."""
-        for number in numbers:
-            self._do(number, Tick(), now)
-        return {number: self.commits.pop(number) for number in numbers if number in self.commits}
-
     def hold_still(self, numbers: Iterable[int]) -> None:
-        """Stops new commits before a revoke; the last commit then holds all that is left."""
-        self._leaving.update(numbers)
-        self.attention.stir_all(self._leaving)
+        """Stops new commits before a revoke; the final commit then holds everything that is left."""
+        self.leaving.update(numbers)
+        self.attention.stir_all(self.leaving)
 
-    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
-        """Lets partitions go and begins nothing more of them; returns their last commits, to be sent and answered."""
-        last: dict[int, CommitBoth] = {}
-        self._leaving.difference_update(numbers)
-        for number in numbers:
-            partition = self.owned.get(number)
-            if partition is None:
-                continue
-            self.commits.pop(number, None)
-            self._do(number, Revoked(closing=self.closing), now)
-            if (commit := self.commits.pop(number, None)) is not None:
-                last[number] = commit
-            self.resting[number] = self.owned.pop(number)
-        self.attention.stir_all(numbers)
-        return last
-
-    def take_afterwords(self) -> dict[int, CommitBoth]:
-        """The commits that partitions which were given up have left to send."""
-        words, self.afterwords = self.afterwords, {}
-        return words
-
-    def lose(self, numbers: Sequence[int], now: float) -> None:
-        """They are gone: nothing of them counts any more."""
-        self._leaving.difference_update(numbers)
+    def rest(self, numbers: Iterable[int]) -> None:
+        """Keeps revoked partitions, which may return."""
         for number in numbers:
             if number in self.owned:
                 self.resting[number] = self.owned.pop(number)
-            self.commits.pop(number, None)
-            self._forget(number, now)
+        self.leaving.difference_update(numbers)
         self.attention.stir_all(numbers)
-        self._recount()
 
-    def end(self, now: float) -> None:
-        """Ends all leases with the stream, so that later verdicts are stale."""
-        if self.forgotten is not None:
-            self.forgotten.closing(lease for each in self._all() for lease in each.leases.active)
-        self.lose([*self.owned, *self.resting], now)
+    def lose(self, numbers: Sequence[int], now: float) -> list[tuple[int, Sequence[Effect]]]:
+        """Drops partitions that were lost; returns the effects by partition."""
+        self.rest(numbers)
+        return [(number, self._forget(number, now)) for number in numbers]
 
-    def _forget(self, number: int, now: float) -> None:
-        partition = self.resting.pop(number, None)
-        self.attention.stir(number)
+    def _forget(self, number: int, now: float) -> Sequence[Effect]:
+        """Drops a resting partition, if it rests; its callbacks linger."""
+        partition = self.resting.get(number)
         if partition is None:
-            return
+            return ()
         self._past_finished += partition.finished
         self._past_positions[number] = partition.commits.stored.offset
         self._past_retries[number] = partition.commits.stored.retry.offset
-        old = running(partition)
-        self._effects(number, partition.handle(Lost(), now), now)
-        self._lingering.update(old)
+        self.lingering.update(running(partition))
+        effects = self.handle(number, Lost(), now)
+        del self.resting[number]
+        return effects
 
-    def _recount(self) -> None:
-        self._leased = sum(len(partition.leases.active) for partition in self._all())
-
-    def _all(self) -> list[Partition]:
+    def all(self) -> list[Partition]:
+        """Returns all partitions, owned and resting; any thread may call it."""
         return [*list(self.owned.values()), *list(self.resting.values())]
 
     # Looking in
 
     def finished(self) -> int:
-        """Records that were acked, since the stream began."""
-        return self._past_finished + sum(partition.finished for partition in self._all())
+        """Returns the number of records finished since the stream began."""
+        return self._past_finished + sum(partition.finished for partition in self.all())
 
     def committed_positions(self) -> dict[int, int]:
-        """The last committed position of each partition that this stream had."""
+        """Returns the last committed position of each partition that this stream had."""
         return {
             **self._past_positions,
-            **{partition.number: partition.commits.stored.offset for partition in self._all()},
+            **{partition.number: partition.commits.stored.offset for partition in self.all()},
         }
 
     def retry_positions(self) -> dict[int, int]:
-        """The same of their retry partitions."""
+        """Returns the same for their partitions of the retry topic."""
         return {
             **self._past_retries,
-            **{partition.number: partition.commits.stored.retry.offset for partition in self._all()},
+            **{partition.number: partition.commits.stored.retry.offset for partition in self.all()},
         }
 
-    def lingering(self) -> Counter[int]:
-        """Old callbacks that still run, by partition."""
-        return Counter(lease.partition for lease in self._lingering)
+    def waiting_suspects(self) -> int:
+        """Returns how many suspects wait for their trial."""
+        return sum(self.attention.waiting_suspects.values())
+
+    def suspect_wants_room(self) -> bool:
+        """Returns whether a suspect waits only for room."""
+        some = (number for number in self.attention.waiting_suspects if number not in self.leaving)
+        return any(self.owned[number].retry_partition.wants_turn for number in some)
+
+    def held(self) -> dict[int, Held]:
+        """Returns the unfinished records of each owned partition; any thread may call it."""
+        return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
+
+    def room(self) -> int:
+        """Returns how many records may be fetched now."""
+        return self.gate.room(self.attention.held, self.owned)
+
+    def flow(self, *, waited: bool) -> Change[int]:
+        """Returns which partitions to pause and resume."""
+        return self.gate.change(self.attention.held, self.owned, waited=waited)
+
+    def check(self) -> None:
+        """Checks every partition; for tests."""
+        for partition in self.all():
+            partition.check()
 
 
 def _stored(main: Committed, retry: Committed) -> CommitBoth:
-    """What the log holds, as a core has it."""
+    """Returns the stored commits of both partitions in the form in which a core has them."""
     beside = Commit(retry.offset or 0, retry.metadata, retry.epoch)
     return CommitBoth(main.offset or 0, main.metadata, beside, main.epoch)
 
@@ -245,7 +251,7 @@ def running(partition: Partition) -> list[Lease]:
 
     def runs(lease: Lease) -> bool:
         return lease.state is LeaseState.EXPIRED or (
-            lease.state is LeaseState.WALKING and lease.holder is not None
+            lease.state is LeaseState.RUNNING and lease.lease_runner is not None
         )
 
     return [lease for lease in partition.leases.active if lease.key is not None and runs(lease)]

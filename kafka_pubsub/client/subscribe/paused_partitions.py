@@ -1,9 +1,9 @@
-"""Pauses and resumes that the runner has decided on, and the fetcher does between two reads.
+"""Pauses and resumes of partitions: the runner decides on them, and the fetcher does them between two reads.
 
 Rules
 1. They are done in the order in which they were decided.
-2. What was decided of a partition before it was taken on anew isn't done: the log's client fetches it from then on, and
-   nothing would ever end a pause.
+2. A decision from before a partition was taken on anew is dropped: the log's client fetches the partition from then on,
+   and no later decision would end a pause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["PausedPartitions"]
 
 
 class PausedPartitions:
-    """The valves of one reader; `place` names a partition of the home topic."""
+    """The decided pauses and resumes of one reader; `place` names a partition of the home topic."""
 
     def __init__(self, reader: LogReader, place: Callable[[int], TopicPartition]) -> None:
         self._reader = reader
@@ -27,17 +27,17 @@ class PausedPartitions:
         self._changes: deque[Change[int]] = deque()
 
     def turn(self, change: Change[int]) -> None:
-        """To be done by `work`, soon."""
+        """Notes a decision for the next `work`."""
         self._changes.append(change)
 
     def forget(self, numbers: Container[int]) -> None:
-        """These are taken on anew (rule 2)."""
+        """Drops the decisions on partitions that are taken on anew (rule 2)."""
         for _ in range(len(self._changes)):
             change = self._changes.popleft()
             self._changes.append(Change(*([n for n in some if n not in numbers] for some in change)))
 
     def work(self) -> None:
-        """Does what was decided; for the thread that reads."""
+        """Does the pauses and resumes that were decided; the thread that reads calls it."""
         while self._changes:
             change = self._changes.popleft()
             self._reader.pause([self._place(number) for number in change.pause])

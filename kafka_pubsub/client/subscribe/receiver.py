@@ -1,8 +1,8 @@
 """Synchronous pull of one subscription: opens a stream when `receive` is called, and ends it soon after the last call.
 
-Theory. A consumer group shares its partitions out among its members, and what a member has fetched no other member
-delivers. So a membership that isn't used holds messages back. `receive` can't know whether it is called again, so it
-keeps its membership only for as long as it is in use, and a few seconds more.
+Theory. A consumer group divides its partitions among its members, and no other member delivers what one has fetched.
+So a membership that isn't used holds messages back. `receive` can't know whether it will be called again, so it keeps
+its membership only while it is in use, and a few seconds more.
 
 Rules
 1. The stream is a member of the group like that of a `pull`; all calls of one `PubSub` share it.
@@ -30,15 +30,15 @@ __all__ = ["IDLE", "Receiver"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds for which the stream may be idle. Few, because it keeps partitions from other members meanwhile; but more
-#: than a program pauses between two calls of a loop, because each join costs all members a rebalance.
+#: Seconds for which the stream may be idle. Few, because it keeps partitions from other members meanwhile; but longer
+#: than a program's pause between two calls in a loop, because each join costs all members a rebalance.
 IDLE = 5.0
 #: `receive` leases only what it was asked for, so no limit is needed.
 _FLOW = FlowControl(max_messages=1_000_000)
 
 
 class OpenStream(Protocol):
-    """Opens a stream; `watch` is called by its runner, some times a second."""
+    """Opens a stream, whose runner calls `watch` several times a second."""
 
     def __call__(
         self,
@@ -54,17 +54,17 @@ class Receiver:
     def __init__(self, open_stream: OpenStream) -> None:
         self._open_stream = open_stream
         self._lock = threading.Lock()
-        #: None: nothing is open.
+        #: The open session, if there is one.
         self._session: _Session | None = None
-        #: How many `with` blocks are under way.
+        #: How many `with` blocks are open.
         self._blocks = 0
 
     def receive(
         self, max_messages: int, timeout: float | None, cancelled: Callable[[], bool] = lambda: False
     ) -> list[Message]:
-        """Up to `max_messages`; waits up to `timeout` seconds (None: as long as it takes) for the first.
+        """Returns up to `max_messages`; waits up to `timeout` seconds (None: without a limit) for the first.
 
-        From when `cancelled` says so it takes no message, and soon returns.
+        Once `cancelled` returns True, it takes no message and soon returns.
         """
         if not 1 <= max_messages <= 1_000_000:
             raise InvalidArgument(f"max_messages must be from 1 to 1000000, not {max_messages!r}")
@@ -83,7 +83,7 @@ class Receiver:
         return messages
 
     def _give_up(self, session: _Session) -> bool:
-        """Lets go of a session that is idle; False if a call has come meanwhile."""
+        """Gives up an idle session; returns False if a call has come meanwhile."""
         with self._lock:
             if not session.is_idle():
                 return False
@@ -92,12 +92,12 @@ class Receiver:
             return True
 
     def enter(self) -> None:
-        """A `with` block begins."""
+        """Notes that a `with` block begins."""
         with self._lock:
             self._blocks += 1
 
     def leave(self) -> None:
-        """A `with` block ends; the last one ends the stream."""
+        """Notes that a `with` block ends; the last one ends the stream."""
         with self._lock:
             self._blocks -= 1
             last = not self._blocks
@@ -113,28 +113,28 @@ class Receiver:
 
 
 class _Session:
-    """From one call that opens a stream to the end of that stream."""
+    """The time from the call that opens a stream to the end of that stream."""
 
     mailbox: PullQueue
 
     def __init__(self, open_stream: OpenStream, give_up: Callable[[_Session], bool]) -> None:
         self._give_up = give_up
         self._given_up = False
-        #: Whether a call has lasted until the group had answered.
+        #: Whether any call lasted until the group had answered.
         self._joined_in_time = False
         self.stream = open_stream(self._make_worker_pool, _FLOW, self._watch)
 
     def _make_worker_pool(self, engine: StreamRunner, name: str) -> WorkerPool:
         self._engine = engine
-        self.mailbox = PullQueue(engine.inbox, engine.ring)
+        self.mailbox = PullQueue(engine.inbox, engine.wake)
         return self.mailbox
 
     def is_idle(self) -> bool:
-        """Whether it was idle for so long that it is to end."""
+        """Returns whether it was idle for so long that it must end."""
         return self.mailbox.idle(self._engine.coordinator.in_flight()) >= IDLE
 
     def note_end_of_call(self) -> None:
-        """A call returns."""
+        """Notes that a call returns."""
         self._joined_in_time = self._joined_in_time or self._engine.rebalances.joined
 
     def _watch(self) -> None:

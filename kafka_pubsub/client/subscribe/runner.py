@@ -1,20 +1,20 @@
-"""The engine of a stream: one thread that polls and sends commits, and one that decides.
+"""The two threads of a stream: one polls and sends commits, the other one decides.
 
 Theory. The *fetcher* thread owns the reader: it polls, groups what it read by partition and posts it, and between
-two reads it sends commits, for whose answers it doesn't wait. The *runner* thread owns the coordinator: it takes what
-was posted - batches, releases, verdicts, answers - in one sweep, lets the core decide, and hands out work. Rebalance
-callbacks run on the fetcher, which asks the runner and waits.
+two reads it sends commits, without waiting for their answers. The *runner* thread owns the coordinator: in one sweep it
+takes what was posted (batches, lease reports, answers), lets the core decide, and hands out work. Rebalance callbacks
+run on the fetcher, which asks the runner and waits.
 
 Rules
-1. Batches and rebalances are posted to one line and taken in its order, so that no batch is booked under an
-   ownership that it doesn't belong to (the reader sees to it that a read returns nothing of an earlier one).
-2. One commit in flight: the next one is sent when the answer has been posted, from whatever thread it came. A last word
-   is waited for. One that isn't answered in time is in flight until the library lets go of it: until then it may be
-   stored, over whatever came in between.
+1. Batches and rebalances are posted to one queue and taken in its order, so that no batch is recorded under an
+   ownership to which it doesn't belong (the reader ensures that a read returns nothing of an earlier one).
+2. One commit in flight: the next one is sent when the answer has been posted, on any thread. A final commit's answer is
+   waited for. A commit without an answer in time is in flight until the library gives it up: until then it may be
+   stored, over later commits.
 3. The runner never waits for the fetcher, a worker or the log.
-4. A fetcher that calls quick callbacks itself (`inline_runner`) decides for itself in between: it is the runner then,
-   one at a time by `core`, which no thread holds while it waits or while a callback runs.
-5. Whatever ends a thread ends the stream, and `failure` says why.
+4. A fetcher that calls quick callbacks itself (`inline_runner`) also decides in between. It does the runner's work
+   under the lock `core`, which no thread holds while it waits or while a callback runs.
+5. An error that ends a thread ends the stream, and `failure` holds it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kafka_pubsub.client.joining import join
 from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.client.subscribe.idle_waits import Bell, IdleWaits
+from kafka_pubsub.client.subscribe.idle_waits import IdleWaits, WakeUp
 from kafka_pubsub.client.subscribe.inbox import Inbox
 from kafka_pubsub.client.subscribe.paused_partitions import PausedPartitions
 from kafka_pubsub.client.workers.inline_scheduler import LOOK, SOON, InlineScheduler
@@ -53,20 +53,20 @@ __all__ = ["StreamRunner"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Records asked for in one read: so many that its cost vanishes among them, so few that they stay in a cache.
+#: The most records of one read: enough to make its cost small for each, few enough to stay in a cache.
 READ = 1000
-#: Records of the first read, before it is known how large they are; and the share of `max_bytes` for one read.
+#: Records of the first read, before their size is known; and the share of `max_bytes` for one read.
 FIRST_READ, SHARE = 100, 0.125
 #: Records for which there must be room before anything is read.
 LEAST_READ = 500
-#: Seconds a read waits for the first record: how late a commit, a pause or a close may be noticed. And the same while
-#: messages are out and their acks are waited for: against the commit itself it is little.
+#: Seconds that a read waits for the first record, so how late a commit, a pause or a close may be. The second figure
+#: holds while callers wait for acks to be durable: it is little beside the commit itself.
 READ_WAIT, PROMPT_WAIT = 0.05, 0.003
-#: Seconds between looks at running callbacks and deadlines: as often as there are commits to make of it.
+#: Seconds between looks at running callbacks and deadlines: as often as commits are made.
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
-#: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may be delayed.
+#: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may wait.
 HOLD_OFF = 0.2
 #: Batches that may wait for the runner.
 POSTED = 4
@@ -75,7 +75,7 @@ Answer = TypeVar("Answer")
 
 
 class StreamRunner:
-    """Runs one coordinator on one reader. What its callbacks report comes in through `inbox`."""
+    """Runs one coordinator on one reader. The reports of its callbacks come through `inbox`."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class StreamRunner:
     ) -> None:
         self.coordinator: Coordinator
         self.inbox = Inbox(
-            process, on_handed_out, lambda: self.coordinator, self.ring, self.take_over, self.make_way
+            process, on_handed_out, lambda: self.coordinator, self.wake, self.take_over, self.make_way
         )
         self.failure: BaseException | None = None
         self._reader = reader
@@ -109,11 +109,11 @@ class StreamRunner:
         self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
-        #: Batches, and records: posted, counted by the fetcher, and taken, counted by the runner.
+        #: Batches and records: those posted, which the fetcher counts, and those taken, which the runner counts.
         self._fetched = self._booked = 0
         self._records_read = self._records_booked = 0
-        #: Rings when something was posted while the runner slept.
-        self._bell = Bell()
+        #: Wakes the runner when something was posted while it slept.
+        self._wake_up = WakeUp()
         #: Whether the runner sleeps; `inbox.asleep` only if no thread does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher.
@@ -137,10 +137,10 @@ class StreamRunner:
         self._fetching = self._running = True
         self._runner: threading.Thread | None = None
         self._fetcher: threading.Thread | None = None
-        #: Held by the thread that is the runner just now: its own thread, or a fetcher that walks inline (rule 4).
+        #: Held by the thread that does the runner's work: its own thread, or a fetcher that runs inline (rule 4).
         self.core = threading.RLock()
-        self.walks = InlineScheduler(self, ordered=record.options.message_ordering)
-        self.book = self.walks.book
+        self.inline = InlineScheduler(self, ordered=record.options.message_ordering)
+        self.book = self.inline.book
 
     # Life
 
@@ -173,8 +173,8 @@ class StreamRunner:
         self._on_end()
 
     def hush(self) -> None:
-        """Begins nothing more, and waits for that: a worker pool that is told to end starts no thread after it."""
-        with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing either
+        """Begins nothing more, and returns when that holds: a worker pool that ends afterwards starts no thread."""
+        with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing
             self.ask(self._hush)
 
     def _hush(self) -> None:
@@ -182,14 +182,14 @@ class StreamRunner:
         self.take_over()
 
     def finish(self, timeout: float | None = 10.0) -> None:
-        """Leaves the group, with a last commit, and ends the threads."""
+        """Leaves the group, with a final commit, and ends the threads."""
         self._fetching = False
         self.take_over()
         self._drained.set()
         until = None if timeout is None else time.monotonic() + timeout
         join(self._fetcher, until, self.subscription)  # to leave the group it needs the runner
         self._running = False
-        self.ring()
+        self.wake()
         join(self._runner, until, self.subscription)
         if not self._runner_alive():
             self.coordinator.end(self.clock())
@@ -197,19 +197,19 @@ class StreamRunner:
         self.inbox.ended.set()
         self.inbox.acks.end()
 
-    # What other threads want
+    # Called by other threads
 
     def nap(self, seconds: float) -> None:
-        """Waits a moment."""
+        """Waits for `seconds`."""
         time.sleep(seconds)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wakes the runner."""
         self.inbox.asleep = False
-        self._bell.put(None)
+        self._wake_up.put(None)
 
     def catch_up(self) -> None:
-        """Has the runner take all that was reported, and decide what follows from it; waits for that."""
+        """Makes the runner take all reports and decide on them; waits until it has."""
         self.ask(self._catch_up)
 
     def _catch_up(self) -> None:
@@ -218,9 +218,9 @@ class StreamRunner:
         self.coordinator.tick(now, self.wall.offset(self.clock))
 
     def post(self, call: Callable[[], None]) -> None:
-        """`call` will run on the runner."""
+        """Queues `call` for the runner."""
         self._posted.append(call)
-        self.ring()
+        self.wake()
 
     def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
         """Runs `call` on the runner and waits for its answer."""
@@ -237,35 +237,35 @@ class StreamRunner:
         while self._running or self._posted:
             with self.core:
                 now = self.clock()
-                if self.walks.stands(now):
+                if self.inline.stands(now):
                     self.take_over()
-                if self.walks.walk is None:  # else the fetcher does it, within milliseconds
-                    self.step(now, hand_out=not self.walks.soon(now))
+                if self.inline.run is None:  # else the fetcher does it, within milliseconds
+                    self.step(now, hand_out=not self.inline.soon(now))
             if self._watch is not None:
                 self._watch()
             self._sleep()
 
     def stand_in_ends(self) -> None:
-        """The fetcher no longer does what the runner does, who sleeps without an ear for what is said."""
+        """Wakes the runner if it would oversleep, because the fetcher no longer does its work."""
         self.inbox.asleep = self._dozing
         oversleeps = self._idling.oversleeps(self.clock(), TICK)
-        if self.inbox.asleep and (oversleeps or self._is_told()):
-            self.ring()
+        if self.inbox.asleep and (oversleeps or self._has_posts()):
+            self.wake()
 
     def _sleep(self) -> None:
         with self.core:
-            walking = self.walks.walk is not None
-            self._dozing, self.inbox.asleep = True, not walking
+            inline = self.inline.run is not None
+            self._dozing, self.inbox.asleep = True, not inline
             now = self.clock()
-            wait = LOOK if walking else self._idling.sleep(now, SOON if self.walks.soon(now) else TICK)
-        if not walking and self._is_told():
+            wait = LOOK if inline else self._idling.sleep(now, SOON if self.inline.soon(now) else TICK)
+        if not inline and self._has_posts():
             self.inbox.asleep = self._dozing = False
             return
-        self._bell.wait(wait)
+        self._wake_up.wait(wait)
         self.inbox.asleep = self._dozing = False
 
     def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
-        """One sweep: takes what was posted, lets time pass, hands out work (`Coordinator.deliver`) and commits."""
+        """Does one sweep: takes what was posted, ticks, hands out work (`Coordinator.deliver`) and commits."""
         coordinator = self.coordinator
         self.look_alive(now)
         self.take_posted()
@@ -274,12 +274,12 @@ class StreamRunner:
             self._tick_at = now + TICK
             coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
-            coordinator.deliver(now, inline=inline and self.walks.walk is not None)  # else it was taken over
+            coordinator.deliver(now, inline=inline and self.inline.run is not None)  # else it was taken over
         if self._room < LEAST_READ or now >= self._gauge_at:
             self._gauge_at = now + GAUGE
             self._flow()
-        self._hurried = coordinator.attention.hurried
-        self.walks.pace.beside(coordinator.attention.careful)
+        self._hurried = coordinator.partitions.attention.hurried
+        self.inline.pace.beside(coordinator.partitions.attention.careful)
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
@@ -288,27 +288,27 @@ class StreamRunner:
         self._idling.swept(now, busy=busy, wake_at=self._wake_at)
 
     def look_alive(self, now: float) -> None:
-        """Before anything begins: whether this process stood still meanwhile."""
+        """Finds out whether this process stood still, before any callback begins."""
         if away := self._pulse.away(now):
             log.warning("subscription %r: this process stood still for %.1f s", self.subscription, away)
             self.take_over()
             self.coordinator.doubt(now)
 
-    def _is_told(self) -> bool:
+    def _has_posts(self) -> bool:
         return bool(self._posted) or self.inbox.has_reports()
 
     def take_posted(self) -> None:
-        """Does what was posted so far, in its order: a fetcher that keeps up would keep us from all else."""
+        """Makes the calls posted so far, in order; later ones wait, or a busy fetcher left no time for others."""
         for _ in range(len(self._posted)):
             self._posted.popleft()()
 
     def _flow(self) -> None:
-        coordinator = self.coordinator
-        room = coordinator.room() if coordinator.owned else READ
+        partitions = self.coordinator.partitions
+        room = partitions.room() if partitions.owned else READ
         if self._room < LEAST_READ <= room:
             self._drained.set()
         self._room = room
-        change = coordinator.flow(waited=self._waited)
+        change = partitions.flow(waited=self._waited)
         self._waited = False
         if change.pause or change.resume:
             self._valves.turn(change)
@@ -333,7 +333,7 @@ class StreamRunner:
                 self._ends.leave(in_order=not self._fetching)
 
     def _read_wait(self) -> float:
-        """A commit can't wake a read, so where callbacks wait for commits reads are short."""
+        """Returns the seconds of a read: short while callbacks wait for commits, because a commit can't wake a read."""
         unbooked = self._fetched != self._booked
         out = unbooked or self.coordinator.in_flight() or self.inbox.acks.waiting
         if self._hurried or (self._prompt and out):
@@ -352,7 +352,7 @@ class StreamRunner:
         self._valves.work()
 
     def commit_posted(self) -> None:
-        """Sends what the runner has given to be committed."""
+        """Sends the commits that the runner has decided on."""
         if not self._to_commit or self._reader.unanswered():
             return
         together: dict[int, CommitBoth] = {}
@@ -369,7 +369,7 @@ class StreamRunner:
         self.post(lambda: self.coordinator.answered(commits, accepted, self.clock()))
 
     def commit(self, commits: Mapping[int, CommitBoth]) -> None:
-        """Sends last words, after the answer to what was sent before, and waits for theirs.
+        """Sends final commits, after the answer to the commit before, and waits for their answer.
 
         Without an answer in time they count as refused: the membership ends then (`rejoining_reader`).
         """
@@ -387,42 +387,42 @@ class StreamRunner:
         return self._room - (self._records_read - self._records_booked)
 
     def fetch(self, wait: float) -> bool:
-        """One read, posted to the runner or walked inline; False if another thread is the fetcher now."""
-        inline = self.walks.limit(self.clock())
+        """Reads once, and posts the records or runs them inline; False if another thread is the fetcher now."""
+        inline = self.inline.limit(self.clock())
         most = max(self._least(), min(inline or READ, self._most, self._available()))
         records = self._reader.read(most, wait)
         if not (read := len(records)):
             self._ends.look()
         records = self.rebalances.pairs.sort_out(records)
         if not records:
-            return not self.walks.soon(self.clock()) or self.walks.try_walk({}, 0) is not False
+            return not self.inline.soon(self.clock()) or self.inline.try_inline({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
-        self._most = max(1, int(SHARE * self.coordinator.gate.max_bytes / mean))
+        self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
         batches = by_partition(records)
         if self._hot_keys is not None:
             self._hot_keys.observe(batches.values())
         if len(records) <= inline:
-            mine = self.walks.try_walk(batches, len(records), more=read >= most)
+            mine = self.inline.try_inline(batches, len(records), more=read >= most)
             if mine is not None:
                 return mine
         self.hand_in(batches, len(records))
         return True
 
     def hand_in(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
-        """Has the runner book what was read."""
+        """Hands the records that were read to the runner."""
         self._fetched += 1
         self._records_read += count
         self.post(lambda: self._book(batches, count))
 
     def _least(self) -> int:
-        """Records of a read whatever room there is, and however quick callbacks are: many, if retries hold up all."""
-        coordinator = self.coordinator
+        """Returns the least records of a read, for any room and pace: many, if retries hold up everything."""
+        partitions = self.coordinator.partitions
         if self.rebalances.pairs.rebuilding:
             return READ
-        return LEAST_READ if len(coordinator.gate.paused) >= len(coordinator.owned) else 1
+        return LEAST_READ if len(partitions.gate.paused) >= len(partitions.owned) else 1
 
     def post_batch(self, take: Callable[[], None]) -> None:
-        """Posts a batch that needs no room, but its turn."""
+        """Posts a batch that needs no room, only its place in the order."""
         self._fetched += 1
 
         def book() -> None:
@@ -440,19 +440,19 @@ class StreamRunner:
         self.coordinator.fetched(batches, self.clock())
 
     def take_over(self) -> None:
-        """Ends an inline run that is under way: its callback goes on, its thread isn't the fetcher any more."""
+        """Ends an inline run that is under way: its callback goes on, but its thread is no longer the fetcher."""
         with self.core:
-            if (walk := self.walks.take_over()) is None:
+            if (run := self.inline.take_over()) is None:
                 return
-            self._fetcher = self._thread(self._run_fetcher_on, walk.thread.name.rpartition("-")[0])
-        self.ring()
+            self._fetcher = self._thread(self._run_fetcher_on, run.thread.name.rpartition("-")[0])
+        self.wake()
 
     def make_way(self) -> None:
-        walk = self.walks.walk
-        if walk is not None and walk.thread is threading.current_thread():
+        run = self.inline.run
+        if run is not None and run.thread is threading.current_thread():
             self.take_over()
 
-    # What the group says (RebalanceListener), on the fetcher
+    # Called at rebalances, on the fetcher
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         return self.rebalances.assigned(partitions)
@@ -467,7 +467,7 @@ class StreamRunner:
         self.rebalances.failed(partition, error, fatal)
 
     def fetches(self, thread: threading.Thread) -> bool:
-        """Whether `thread` is the fetcher, and goes on."""
+        """Returns whether `thread` is the fetcher and isn't told to end."""
         return self._fetching and thread is self._fetcher
 
     def take_on(
@@ -476,25 +476,25 @@ class StreamRunner:
         begin: Callable[[int, Committed], StartPosition],
         beside: Mapping[int, Committed],
     ) -> Mapping[int, int]:
-        """Has the runner take partitions on; returns where to read each."""
+        """Takes partitions on, on the runner; returns the offset at which to read each."""
         positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
         self._valves.forget(stored)
         return positions
 
     def announce(self, numbers: Sequence[int]) -> None:
-        """Tells the log who works there now, on which their first delivery waits, before anything is read."""
-        self._to_commit.append(self.ask(lambda: self.coordinator.first_words(numbers, self.clock())))
+        """Makes the first commits, for which the first deliveries wait, before anything is read."""
+        self._to_commit.append(self.ask(lambda: self.coordinator.first_commits(numbers, self.clock())))
         self.commit_posted()
 
-    def last_words(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
-        """Has the runner give partitions up; returns what is left to commit."""
-        return self.ask(lambda: self._last_words(numbers, self.clock()))
+    def final_commits(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
+        """Gives partitions up, on the runner; returns their final commits."""
+        return self.ask(lambda: self._revoke(numbers, self.clock()))
 
-    def _last_words(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
-        self.inbox.take_reports(now)  # what was acked before, and waits behind this question, is part of them
+    def _revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
+        self.inbox.take_reports(now)  # earlier acks that still wait belong to the final commits
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)
 
     def lose(self, numbers: Sequence[int]) -> None:
-        """Has the runner forget partitions."""
+        """Forgets partitions, on the runner."""
         self.ask(lambda: self.coordinator.lose(numbers, self.clock()))

@@ -1,4 +1,4 @@
-"""What the parts of a stream ask of its runner; `runner.StreamRunner` is the one there is."""
+"""The interfaces through which the parts of a stream call its runner; `runner.StreamRunner` implements them."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Answer = TypeVar("Answer")
 
 
 class Runner(Protocol):
-    """Called by the fetcher's thread, which takes partitions on, gives them up and reads."""
+    """The calls of the fetcher's thread, which takes partitions on, gives them up and reads."""
 
-    #: Seconds that only ever go up.
+    #: A monotonic clock, in seconds.
     clock: Callable[[], float]
     wall: WallClock
     coordinator: Coordinator
 
     def post(self, call: Callable[[], None]) -> None:
-        """Has the runner make a call, in the order of what is posted."""
+        """Queues a call for the runner, which makes the posted calls in their order."""
 
     def post_batch(self, take: Callable[[], None]) -> None:
-        """Has the runner book what was read, in the same order."""
+        """Queues a call that records what was read, in the same order."""
 
     def book(self, take: Callable[[], None]) -> None:
-        """Books what was read at once, on the caller's thread."""
+        """Records what was read at once, on the caller's thread."""
 
     def ask(self, call: Callable[[], Answer], timeout: float | None = None) -> Answer:
-        """Has the runner make a call, and returns its answer."""
+        """Makes the call on the runner and returns its answer."""
 
     def catch_up(self) -> None:
-        """Has the runner take all reports, and waits for that."""
+        """Makes the runner take all reports, and waits until it has."""
 
     def take_on(
         self,
@@ -48,32 +48,32 @@ class Runner(Protocol):
         begin: Callable[[int, Committed], StartPosition],
         beside: Mapping[int, Committed],
     ) -> Mapping[int, int]:
-        """Has the runner take partitions on; returns where to read each."""
+        """Takes partitions on, on the runner; returns the offset at which to read each."""
 
     def announce(self, numbers: Sequence[int]) -> None:
-        """Commits the first words of partitions that were taken on."""
+        """Makes the first commits of partitions that were taken on."""
 
     def commit(self, commits: Mapping[int, CommitBoth]) -> None:
-        """Commits last words, and waits for the answer."""
+        """Sends final commits, and waits for the answer."""
 
     def commit_posted(self) -> None:
-        """Commits what the runner has decided to commit."""
+        """Sends the commits that the runner has decided on."""
 
-    def last_words(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
-        """Has the runner give partitions up; returns what is left to commit."""
+    def final_commits(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
+        """Gives partitions up, on the runner; returns their final commits."""
 
     def lose(self, numbers: Sequence[int]) -> None:
-        """Has the runner forget partitions."""
+        """Forgets partitions, on the runner."""
 
     def fail(self, error: BaseException) -> None:
         """Ends the stream because of `error`."""
 
     def fetches(self, thread: threading.Thread) -> bool:
-        """Whether `thread` is the fetcher, and goes on."""
+        """Returns whether `thread` is the fetcher and isn't told to end."""
 
 
 class InlineRunner(Protocol):
-    """Called by the fetcher while it calls callbacks itself: it decides meanwhile, and holds `core` for that."""
+    """The calls of a fetcher that calls callbacks itself; meanwhile it does the runner's work and holds `core`."""
 
     clock: Callable[[], float]
     coordinator: Coordinator
@@ -81,19 +81,19 @@ class InlineRunner(Protocol):
     core: threading.RLock
 
     def nap(self, seconds: float) -> None:
-        """Waits a moment."""
+        """Waits for `seconds`."""
 
     def look_alive(self, now: float) -> None:
-        """Finds out whether the process stood still, before anything begins."""
+        """Finds out whether the process stood still, before any callback begins."""
 
     def take_posted(self) -> None:
         """Makes the calls that were posted."""
 
     def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
-        """Makes one sweep."""
+        """Does one sweep."""
 
     def hand_in(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
-        """Has the runner book what was read."""
+        """Hands the records that were read to the runner."""
 
     def stand_in_ends(self) -> None:
-        """The fetcher no longer does what the runner does."""
+        """Notes that the fetcher no longer does the runner's work."""

@@ -1,4 +1,4 @@
-"""What a subscription looks like from here: how far behind, what is in flight, which keys are blocked and why."""
+"""The state of a subscription as this process sees it: its lag, messages in flight, and blocked keys."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kafka_pubsub.ports import Backend
 
 __all__ = ["BlockedKey", "SubscriptionState", "state_of"]
 
-#: Keys listed in a state: more than a person reads.
+#: The most keys listed in a state: more than a person reads.
 LISTED = 1000
 
 
 @dataclass(frozen=True)
 class BlockedKey:
-    """A key whose later messages wait, and for what."""
+    """A key whose later messages wait, and the reason."""
 
     key: bytes
     partition: int
@@ -37,7 +37,7 @@ class BlockedKey:
 class SubscriptionState:
     """`lag` counts messages that aren't known to be finished, by the committed positions of all members.
 
-    `in_flight`, `buffered` and `blocked` speak of the streams of this process only.
+    `in_flight`, `buffered` and `blocked` are those of this process's streams only.
     """
 
     subscription: str
@@ -55,7 +55,7 @@ def state_of(
 ) -> SubscriptionState:
     """Reads the state from the log, and asks the streams of this process.
 
-    What is held up in partitions that aren't this process's is read from the retry topic.
+    Keys that wait in partitions of other processes are read from the retry topic.
     """
     committed = backend.admin.group_offsets(record.name, record.topic)
     ends = backend.admin.last_stable_offsets(record.topic)
@@ -68,8 +68,8 @@ def state_of(
     in_flight = buffered = 0
     for engine in engines:
         in_flight += engine.coordinator.in_flight()
-        buffered += sum(held.bytes for held in engine.coordinator.held().values())
-        own.update(engine.coordinator.owned)
+        buffered += sum(held.bytes for held in engine.coordinator.partitions.held().values())
+        own.update(engine.coordinator.partitions.owned)
         blocked += engine.ask(partial(_blocked_in, engine))
     elsewhere = [number for number in range(record.partitions) if number not in own]
     blocked += map(_from_log, key_states(backend, record, elsewhere, LISTED))
@@ -86,15 +86,15 @@ def state_of(
 
 
 def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
-    """No more than are listed: a million may be parked, and the stream stands still meanwhile."""
-    return list(islice(_blocked(engine.coordinator.owned.values()), LISTED))
+    """Returns at most `LISTED` keys: a million may be parked, and the stream stands still meanwhile."""
+    return list(islice(_blocked(engine.coordinator.partitions.owned.values()), LISTED))
 
 
 def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
     reasons = {
-        LeaseState.WALKING: "with its handler",
+        LeaseState.RUNNING: "with its callback",
         LeaseState.KEPT: "leased, not acked yet",
-        LeaseState.EXPIRED: "its deadline has passed, its handler still runs",
+        LeaseState.EXPIRED: "its deadline has passed, its callback still runs",
     }
     for partition in partitions:
         yield from _parked(partition)
@@ -114,8 +114,8 @@ def _from_log(state: KeyState) -> BlockedKey:
 
 
 def _parked(partition: Partition) -> Iterable[BlockedKey]:
-    """Keys that wait in the retry topic."""
-    lines = partition.half.retries.parking.lines
+    """Yields the keys that wait in the retry topic."""
+    lines = partition.retry_partition.retries.parking.lines
     for key in lines:
         entry = lines.peek(key)
         if entry is None:

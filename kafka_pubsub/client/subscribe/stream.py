@@ -1,9 +1,9 @@
-"""A stream: a subscription being pulled. A context manager, and a future of its end.
+"""The stream: an open `pull` of a subscription. It is a context manager, and a future of its end.
 
 Rules
 1. A stream ends once: closed, cancelled, or failed. Its result is None, or the exception that it failed with.
 2. Closing stops fetching, lets running callbacks end, commits, and leaves the group. A callback that doesn't end in
-   time is left behind, and logged; its message is delivered again elsewhere.
+   time goes on, and is logged; its message is delivered again by another member.
 3. The first caller of `close` does the work; the others wait for it.
 """
 
@@ -24,8 +24,8 @@ __all__ = ["CLOSE_TIMEOUT", "Stats", "Stream"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Seconds that closing waits for callbacks unless told otherwise: longer than most, shorter than a supervisor's
-#: patience.
+#: Seconds that closing waits for callbacks by default: longer than most callbacks, and shorter than a supervisor
+#: waits before it kills a process.
 CLOSE_TIMEOUT = 30.0
 
 
@@ -33,8 +33,8 @@ CLOSE_TIMEOUT = 30.0
 class Stats:
     """Counters of a stream.
 
-    `received` records read, `acked` finished, `redelivered` deliveries after the first, `stale` verdicts that came
-    too late and changed nothing, `in_flight` leased now, `buffered_bytes` held in this process, `paused` partitions
+    `received` records read, `acked` finished, `redelivered` deliveries after the first, `stale` acks and nacks that
+    came too late, `in_flight` leased now, `buffered_bytes` held in this process, `paused` partitions
     that aren't fetched for lack of room, `partitions` that are ours, `relocated` messages that went to the retry topic
     (nacked, or behind one that was), `dead_lettered` messages.
     """
@@ -68,7 +68,7 @@ class Stream:
         self._on_closed = on_closed
         self._closing = threading.Lock()
         self._listening = threading.Lock()
-        # Callbacks for the end. None once they were called.
+        # Callbacks of the end; None once they were called.
         self._listeners: list[Callable[[Stream], object]] | None = []
 
     def result(self, timeout: float | None = None) -> None:
@@ -78,7 +78,7 @@ class Stream:
             raise self._engine.failure
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the stream failed of, or None if it was closed; waits for the end like `result`."""
+        """Returns the error that the stream failed with, None if it was closed; waits for the end as `result` does."""
         self._wait(timeout)
         return self._engine.failure
 
@@ -91,7 +91,7 @@ class Stream:
             self._engine.inbox.ended.wait(left)  # in slices, so that Ctrl-C gets through on every platform
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Returns whether it has ended."""
         return self._engine.inbox.ended.is_set()
 
     def add_done_callback(self, callback: Callable[[Stream], object]) -> None:
@@ -103,7 +103,7 @@ class Stream:
         callback(self)
 
     def remove_done_callback(self, callback: Callable[[Stream], object]) -> None:
-        """Forgets a callback; nothing happens if it was called already."""
+        """Forgets a callback; does nothing if it was called already."""
         with self._listening:
             if self._listeners is not None and callback in self._listeners:
                 self._listeners.remove(callback)
@@ -126,9 +126,9 @@ class Stream:
         engine = self._engine
         engine.hush()
         if not self._worker_pool.close(timeout):
-            running = [holder.lease for holder in self._worker_pool.walking()]
+            running = [lease_runner.lease for lease_runner in self._worker_pool.running()]
             log.warning(
-                "closed while handlers still run; their messages will be delivered again: %s", running
+                "closed while callbacks still run; their messages will be delivered again: %s", running
             )
         engine.finish()
         self._on_closed(self)
@@ -141,16 +141,16 @@ class Stream:
     def stats(self) -> Stats:
         """Returns the stream's counters as they are now."""
         coordinator = self._engine.coordinator
-        counts, held = coordinator.counts, coordinator.held()
+        counts, held = coordinator.counts, coordinator.partitions.held()
         return Stats(
             received=counts.received,
-            acked=coordinator.finished(),
+            acked=coordinator.partitions.finished(),
             redelivered=counts.redelivered,
             stale=counts.stale,
             commits=counts.commits,
             in_flight=coordinator.in_flight(),
             buffered_bytes=sum(each.bytes for each in held.values()),
-            paused=tuple(sorted(coordinator.gate.paused)),
+            paused=tuple(sorted(coordinator.partitions.gate.paused)),
             partitions=tuple(sorted(held)),
             relocated=counts.relocated,
             dead_lettered=counts.dead_lettered,

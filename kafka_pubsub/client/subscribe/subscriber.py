@@ -2,8 +2,8 @@
 
 Rules
 1. Each `pull` is a stream with a reader of its own, a member of the subscription's group.
-2. Synchronous pull has a stream, too, while it is in use (`receiver`).
-3. Ack ids are good across the streams of one subscriber: the registry knows every message whose id was asked for.
+2. Synchronous pull also has a stream while it is in use (`receiver`).
+3. Ack ids are valid across the streams of one subscriber: the registry has every message whose id was read.
 4. At each close the positions are copied to the catalog, because the broker forgets those of a group without members.
 """
 
@@ -64,20 +64,20 @@ __all__ = ["Stream", "Subscriber", "SubscriptionState"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Callbacks at a time unless told otherwise: enough to hide a database's latency, few enough for its pool.
+#: Callbacks at a time by default: enough to hide a database's latency, few enough for its connection pool.
 WORKERS = 16
 #: The same for coroutines, which cost little.
 TASKS = 1000
-#: Seconds that the end of a stream waits for the copy of its positions. It takes some 20 ms; with 20 processes that end
-#: at once, which take turns at the catalog, a second or two.
+#: Seconds that the end of a stream waits for the copy of its positions. The copy takes some 20 ms, and a second or two
+#: if 20 processes, which take turns at the catalog, end at once.
 COPY_WAIT = 5.0
 
-#: Ack ids remembered before those that are settled are forgotten.
+#: Ack ids kept before those of finished messages are forgotten.
 REGISTRY = 10_000
 
 
 class Subscriber:
-    """Pulls one subscription; see `Subscription` for what users call."""
+    """Pulls one subscription; users call it through `Subscription`."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class Subscriber:
         self._engines: dict[Stream, StreamRunner] = {}
         #: Synchronous pull.
         self.receiver = Receiver(self._open)
-        #: Messages whose ack id the user has asked for.
+        #: Messages whose ack id the user has read.
         self._registry: dict[str, Message] = {}
-        #: How many there may be before those that can't be acked any more are looked for.
+        #: Its size at which messages that can't be acked any more are dropped.
         self._registry_limit = REGISTRY
         self._closed = False
         self._open_transactions = OpenTransactions(backend)
@@ -118,10 +118,10 @@ class Subscriber:
         workers = _workers(max_workers, WORKERS)
 
         def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
-            told = engine.inbox.observer.around(callback)
+            observed = engine.inbox.observer.around(callback)
             if executor is not None:
-                return ExecutorWorkers(told, executor, workers, engine.inbox)
-            return ThreadWorkers(told, workers, engine.inbox, name)
+                return ExecutorWorkers(observed, executor, workers, engine.inbox)
+            return ThreadWorkers(observed, workers, engine.inbox, name)
 
         return self._open(worker_pool, flow)
 
@@ -135,7 +135,7 @@ class Subscriber:
         max_workers: int | None = None,
         executor: Executor | None = None,
     ) -> Stream:
-        """Calls `callback` with lists: messages of distinct keys, or one key's run."""
+        """Calls `callback` with lists: messages of distinct keys, or messages of one key in their order."""
         _check_callable(callback)
         if executor is not None:
             raise FailedPrecondition("pull_batch(executor=) isn't supported yet: it has threads of its own")
@@ -187,7 +187,7 @@ class Subscriber:
         if self._histories is not None:
             evidence = Recorder(self._histories.of_stream(record), record.topic)
             reader = RecordedReader(reader, record.topic, evidence)
-        # A number of the stream's own: two streams of a process under one transactional id would fence each other.
+        # A number for each stream: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 
         def retry_side_for(record: SubscriptionRecord) -> RetryIO:
@@ -260,7 +260,7 @@ class Subscriber:
                 )
 
     def _copy_positions(self, engine: StreamRunner) -> None:
-        positions = engine.coordinator.committed_positions()
+        positions = engine.coordinator.partitions.committed_positions()
         if not positions:
             return
         try:
@@ -273,7 +273,7 @@ class Subscriber:
                 newest[number] = max(offset, newest.get(number, 0))
             after = record.model_copy(update={"positions": newest})
             if record.retry_topic is not None:
-                beside = engine.coordinator.retry_positions()
+                beside = engine.coordinator.partitions.retry_positions()
                 newest = {**record.retry_topic.positions}
                 for number, offset in beside.items():
                     newest[number] = max(offset, newest.get(number, 0))
@@ -282,16 +282,16 @@ class Subscriber:
             if after != record:
                 catalog.put_subscription(after, record)
         except NotFound:
-            pass  # deleted: nothing to remember
+            pass  # the subscription is deleted: there is nothing to copy
         except PubSubError as error:
             log.warning("the positions of %r weren't copied to the catalog: %s", engine.subscription, error)
 
     # Acks by id
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        """Acks by id. Late ones are counted; ids that aren't ours raise `UnknownAck` after the others were acked.
+        """Acks by id. Late acks are counted; unknown ids raise `UnknownAck` after the others were acked.
 
-        With `exactly_once` it returns when all are durable, and late ones raise `StaleAck`.
+        With `exactly_once` it returns when all acks are durable, and late ones raise `StaleAck`.
         """
         if not self.exactly_once:
             self._each(ack_ids, lambda message: message.ack())
@@ -339,7 +339,7 @@ class Subscriber:
             )
         with self._lock:
             engines = list(self._engines.values())
-        if engines:  # ours, settled and forgotten: counted like any late verdict
+        if engines:  # an id of ours that is finished and forgotten: counted like any late ack
             engines[0].inbox.stale()
         if self.exactly_once:
             raise StaleAck("the ack id is of a delivery that was settled long ago: this ack changed nothing")
@@ -355,13 +355,13 @@ class Subscriber:
     # The rest
 
     def state(self) -> SubscriptionState:
-        """Lag, in flight, and the keys that are blocked here, with the reason for each."""
+        """Returns the lag, the messages in flight, and the keys that are blocked here with the reason for each."""
         with self._lock:
             engines = list(self._engines.values())
         return state_of(self._backend, self._look_up(), engines)
 
     def noticed(self, record: SubscriptionRecord) -> None:
-        """Takes the subscription's record as the catalog has it now."""
+        """Takes the subscription's record as it is now in the catalog."""
         with self._lock:
             engines = list(self._engines.values())
         for engine in engines:
@@ -375,7 +375,7 @@ class Subscriber:
         return bool(self._streams)
 
     def end(self, error: PubSubError | None = None) -> None:
-        """Closes the streams that there are; `error`, if there is one, is what they end with."""
+        """Closes the open streams; with an `error`, they fail with it."""
         with self._lock:
             streams = list(self._streams)
             for engine in self._engines.values():
@@ -384,7 +384,7 @@ class Subscriber:
             stream.close()
 
     def close(self) -> None:
-        """Closes every stream; there will be no more."""
+        """Closes every stream, and opens no more."""
         with self._lock:
             self._closed = True
         self.end()

@@ -1,4 +1,4 @@
-"""A handle on a subscription: what a user receives through.
+"""The handle on a subscription, through which you receive.
 
 Rules
 1. Making a handle does no I/O; the first call that receives looks the subscription up.
@@ -18,7 +18,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kafka_pubsub.client.admin.catalog_changes import refuse_unbuilt
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult, Selection
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
@@ -26,8 +25,8 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.dead_letters.desk import DeadLetterOperations
     from kafka_pubsub.client.dead_letters.key_states import KeyState
+    from kafka_pubsub.client.dead_letters.operations import DeadLetterOperations
     from kafka_pubsub.client.subscribe.receiver import Receiver
     from kafka_pubsub.client.subscribe.status import SubscriptionState
     from kafka_pubsub.client.subscribe.stream import Stream
@@ -48,7 +47,7 @@ class Subscription:
                 handle(message)
     """
 
-    __slots__ = ("_admin", "_delete", "_desk", "_entered", "_name", "_subscriber")
+    __slots__ = ("_admin", "_dead_letters", "_delete", "_entered", "_name", "_subscriber")
 
     def __init__(
         self,
@@ -56,15 +55,15 @@ class Subscription:
         *,
         admin: Callable[[], SubscriptionAdmin],
         subscriber: Callable[[], Subscriber],
-        desk: Callable[[], DeadLetterOperations],
+        dead_letters: Callable[[], DeadLetterOperations],
         delete: Callable[[], None],
     ) -> None:
         self._name = name
         self._admin = admin
         self._subscriber = subscriber
-        self._desk = desk
+        self._dead_letters = dead_letters
         self._delete = delete
-        #: Of each `with` block that is under way, whose `receive` it uses. Empty: there is none.
+        #: For each open `with` block, the receiver that it uses.
         self._entered: list[Receiver] = []
 
     @property
@@ -92,7 +91,7 @@ class Subscription:
     ) -> Stream:
         """Calls `callback` with each message until the stream is closed; one message of a key at a time.
 
-        `flow`: how much the stream takes on at once, by default `FlowControl()`. `max_workers`: callbacks that run at
+        `flow`: how much the stream holds at once, by default `FlowControl()`. `max_workers`: callbacks that run at
         the same time, 1 to 10,000, by default 16. `executor`: runs the callbacks; by default the stream has threads
         of its own.
         """
@@ -109,7 +108,7 @@ class Subscription:
         max_workers: int | None = None,
         executor: Executor | None = None,
     ) -> Stream:
-        """Calls `callback` with lists: messages of distinct keys, or one key's run in its order.
+        """Calls `callback` with lists: messages of distinct keys, or messages of one key in their order.
 
         `max_messages` (1 to 100,000, default 100) and `max_latency` (0 to 60 seconds, default 0.05): a list is handed
         out when the first of the two limits is reached. `flow` and `max_workers`: as with `pull`. `executor` isn't
@@ -133,11 +132,11 @@ class Subscription:
         flow: FlowControl | None = None,
         max_workers: int | None = None,
     ) -> Stream:
-        """Runs a coroutine function on `loop` for each message: what `kafka_pubsub.aio` stands on."""
+        """Runs a coroutine function on `loop` for each message; `kafka_pubsub.aio` uses it."""
         return self._subscriber().pull_async(callback, loop, flow=flow, max_workers=max_workers)
 
     def receive(self, max_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Up to `max_messages`, waiting up to `timeout` seconds for the first; an empty list if none came.
+        """Returns up to `max_messages`; waits up to `timeout` seconds for the first. The list is empty if none came.
 
         `timeout`: None, the default, waits until a message comes. Ack each message within the ack deadline; one that
         isn't acked by then is delivered again, and its attempt counts.
@@ -150,7 +149,7 @@ class Subscription:
         return self._subscriber().receiver.receive(max_messages, timeout)
 
     def close(self) -> None:
-        """Gives up at once what `receive` holds, of all handles of this `PubSub` on the subscription.
+        """Gives up at once the messages that `receive` holds, for all handles of this `PubSub` on the subscription.
 
         Messages that aren't acked are delivered again, no attempt is counted, and their acks come too late. Streams
         of `pull` go on, and `receive` may be called again.
@@ -167,36 +166,28 @@ class Subscription:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As `close`, unless another `with` block on the subscription is under way."""
+        """Does the same as `close`, unless another `with` block on the subscription is open."""
         self._entered.pop().leave()
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""
+        """Acks messages by `message.ack_id`; with `exactly_once` waits until all acks are durable."""
         self._subscriber().acknowledge(ack_ids)
 
     @property
     def acks_wait(self) -> bool:
-        """Whether `acknowledge` waits for the broker: as of the last stream that was opened here."""
+        """Whether `acknowledge` waits for the broker, as the last stream that was opened here does."""
         return self._subscriber().exactly_once
 
     def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
         """Moves the deadlines to `seconds` from now; 0 is a nack."""
         self._subscriber().modify_ack_deadline(ack_ids, seconds)
 
-    def seek(self, target: datetime | str) -> None:
-        """Moves the subscription to a time, a snapshot, "earliest" or "latest": not supported yet."""
-        refuse_unbuilt(seek=target)
-
-    def detach(self) -> None:
-        """Cuts the subscription off its topic: not supported yet."""
-        raise FailedPrecondition("detach is not supported yet: delete_subscription removes a subscription")
-
     def state(self) -> SubscriptionState:
-        """Lag, in flight, and the keys that are blocked, with the reason for each."""
+        """Returns the lag, the messages in flight, and the blocked keys with the reason for each."""
         return self._subscriber().state()
 
-    # What is dead, parked or waits. `keys`, `ids`, `since`, `until` and `error` select; what isn't given doesn't
-    # restrict. `topic` is the dead-letter topic, where it isn't the policy's.
+    # Dead letters, and messages that are parked or wait. `keys`, `ids`, `since`, `until` and `error` select; None
+    # doesn't restrict. `topic` is the dead-letter topic, if it isn't the policy's.
 
     def dead_letters(
         self,
@@ -208,13 +199,13 @@ class Subscription:
         error: str | None = None,
         topic: str | None = None,
     ) -> Iterator[DeadLetter]:
-        """Its dead letters that are neither replayed nor purged, by place; read as they are asked for.
+        """Yields the dead letters that are neither replayed nor purged, by partition and offset, while you iterate.
 
-        `keys`: of any of these ordering keys. `ids`: as `letter.id` says. `since`, `until`: died then. `error`: a part
-        of what was said of its failure.
+        `keys`: of any of these ordering keys. `ids`: as in `letter.id`. `since`, `until`: when they were dead-lettered.
+        `error`: a part of the text of the error.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._desk().letters.letters(self._name, selection, topic)
+        return self._dead_letters().dead_letters.dead_letters(self._name, selection, topic)
 
     def replay_dead_letters(
         self,
@@ -230,10 +221,10 @@ class Subscription:
     ) -> DeadLetterResult:
         """Delivers dead letters again, those of a key in the order in which they were published; attempts begin anew.
 
-        Each comes back once: a call that was interrupted is simply repeated. With `dry_run` nothing is changed.
+        Each comes back once: repeat a call that was interrupted. With `dry_run` nothing is changed.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._desk().letters.replay(
+        return self._dead_letters().dead_letters.replay(
             self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
         )
 
@@ -249,12 +240,12 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Gives dead letters up, and frees the disk of letters that replays and purges have finished.
+        """Gives dead letters up, and frees the disk space of those that replays and purges have finished.
 
         They aren't listed any more. Kafka deletes from the front of a topic only, so their bytes may stay a while.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._desk().letters.purge(
+        return self._dead_letters().dead_letters.purge(
             self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
         )
 
@@ -270,21 +261,20 @@ class Subscription:
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
     ) -> DeadLetterResult:
-        """Has messages that wait in the retry topic tried again at once, their attempts beginning anew.
+        """Makes messages that wait in the retry topic due at once; their attempts begin anew.
 
-        Those that are parked for ever (`on_exhausted="park"`), and those whose time hasn't come, however far away it
-        is. `drop`: sends the messages that are parked for ever to the dead-letter topic instead, and their keys go on.
-        `ids` are `PARTITION:OFFSET` of the home topic, `since` and `until` when they failed first. A stream of the
-        subscription does it, now or when one is opened.
+        It takes parked messages (`on_exhausted="park"`) and messages whose backoff isn't over. `drop`: dead-letters
+        the parked messages instead, and their keys go on. `ids` are `PARTITION:OFFSET` of the home topic; `since` and
+        `until` are when the messages failed first. A stream of the subscription does it, now or when one is opened.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._desk().releases.release(
+        return self._dead_letters().releases.release(
             self._name, selection, on_progress or _say_nothing, drop=drop, dry_run=dry_run
         )
 
     def keys(self) -> list[KeyState]:
-        """Returns the keys that are parked, waiting or leased in any process, and why, as Kafka has it."""
-        return self._desk().keys(self._name)
+        """Returns the keys that are parked, waiting or leased in any process, and the reasons, as Kafka stores them."""
+        return self._dead_letters().keys(self._name)
 
     def delete(self) -> None:
         """Deletes the subscription and its position; its streams end with `NotFound`."""

@@ -1,4 +1,4 @@
-"""Suspects one at a time: whose trial it is, for all streams of this process that read the same subscription.
+"""The trial lock, which all streams of this process on one subscription share: one suspect runs at a time.
 
 Two streams that tried a suspect each would share the blame for a crash, and an innocent message would be dead-lettered.
 """
@@ -19,6 +19,6 @@ _turns: WeakValueDictionary[tuple[str, str], TrialLock] = WeakValueDictionary()
 
 
 def turn_of(record: SubscriptionRecord) -> TrialLock:
-    """The one turn of the subscription in this process."""
+    """Returns the trial lock of the subscription in this process."""
     with _making:
         return _turns.setdefault((record.topic_id, record.name), TrialLock())

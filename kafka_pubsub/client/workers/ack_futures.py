@@ -1,14 +1,14 @@
-"""The futures of acks that callers want to know durable.
+"""The futures of acks whose callers wait until they are durable.
 
-Theory. Which ack is durable when, `core.durability` decides; here it is told. A future belongs to one stream: whatever
-ends that, ends them all.
+Theory. `core.commit.durable_acks` decides which ack is durable; this module sets the results. A future belongs to one
+stream, and the end of the stream ends all its futures.
 
 Rules
-1. Every future is told once: by the core, or by the end of the stream. So no caller waits for ever.
-2. A failure says what it means: `StaleAck`, this ack counts for nothing; another `AckError`, that isn't known.
+1. Every future gets one result: from the core, or from the end of the stream. So no caller waits for ever.
+2. A failure says what it means: with `StaleAck` the ack has no effect; with another `AckError` that isn't known.
 3. Done-callbacks never run on the runner: one that is slow, or waits for another ack, would hold up all.
-4. Who waits for his ack inside a callback that the fetcher walks holds up the thread that commits: another one must
-   become it first.
+4. A callback that runs inline and waits for its ack holds up the fetcher, which commits: another thread must become
+   the fetcher first.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WHY = {
     ),
     Unstored.UNKNOWN: (
         AckError,
-        "has an unknown fate: its partition was given up while the commit that holds it had no answer. The message "
+        "has an unknown outcome: its partition was given up while the commit that holds it had no answer. The message "
         "may be delivered again, or not",
     ),
     Unstored.UNANSWERED: (
@@ -60,17 +60,17 @@ _WHY = {
 }
 _ENDED = (
     AckError,
-    "has an unknown fate: its stream has ended without an answer. The message may be delivered again, or not",
+    "has an unknown outcome: its stream has ended without an answer. The message may be delivered again, or not",
 )
 
 
 class DurableAcks:
-    """Those of one stream."""
+    """The ack futures of one stream."""
 
     def __init__(self) -> None:
-        #: For the runner, in order.
+        #: Asks for the runner, in order.
         self.asked: deque[Ask] = deque()
-        #: Not told yet.
+        #: Futures without a result.
         self._open: set[_Future] = set()
         self._callbacks = CallbackThread("kafka_pubsub-ack-callbacks")
         self._ended = False
@@ -82,29 +82,29 @@ class DurableAcks:
         observer: LeaseObserver,
         make_way: Callable[[], None],
     ) -> AckFuture:
-        """The future of an ack; `make_way` is called by the thread that is about to wait for it."""
+        """Returns the future of an ack; the thread that is about to wait for it calls `make_way`."""
         future = _Future(self, lease, message, observer, make_way)
         self._open.add(future)
         self.asked.append(Ask(lease, cast("Record", message._record), future))
-        if self._ended:  # no sweep takes it out any more
+        if self._ended:  # no sweep takes it any more
             self.end()
         return future
 
     @property
     def waiting(self) -> int:
-        """How many haven't been told."""
+        """The number of futures without a result."""
         return len(self._open)
 
     def end(self) -> None:
-        """The stream is over: callers that still wait are told so."""
+        """Fails the futures of callers that still wait, because the stream has ended."""
         self._ended = True
         self.asked.clear()
         for future in list(self._open):
             future.fail(*_ENDED)
         self._callbacks.close(0)
 
-    def told(self, future: _Future) -> None:
-        """No caller waits for it any more."""
+    def answered(self, future: _Future) -> None:
+        """Drops a future that has a result."""
         self._open.discard(future)
 
     def call_back(self, callback: Callable[[Future[None]], object], future: Future[None]) -> None:
@@ -116,21 +116,21 @@ class DurableAcks:
             except Exception:
                 log.exception("a done-callback of an ack's future raised")
 
-        if self._ended:  # the thread that closes the stream tells
+        if self._ended:  # the thread that closes the stream does it
             run()
         else:
             self._callbacks.run(run)
 
 
 class _Answer(AckFuture):
-    """One that can be awaited."""
+    """An ack future that a coroutine can await."""
 
     def __await__(self) -> Generator[object, None, None]:
         return asyncio.wrap_future(self).__await__()
 
 
 class _Future(_Answer):
-    """One message's."""
+    """The future of the ack of one message."""
 
     def __init__(
         self,
@@ -149,31 +149,31 @@ class _Future(_Answer):
         self.set_running_or_notify_cancel()
 
     def durable(self) -> None:
-        """The ack is in the log."""
-        self._acks.told(self)
+        """Sets the result: a commit has stored the ack."""
+        self._acks.answered(self)
         lease, message = self._lease, self._message
         self._observer.durable(lease.partition, message.offset, lease.epoch, message.delivery_attempt)
         with suppress(InvalidStateError):  # the end of the stream came first
             self.set_result(None)
 
     def undone(self, why: Unstored) -> None:
-        """It isn't known to be."""
+        """Fails the future: the ack isn't known to be durable."""
         self.fail(*_WHY[why])
 
     def fail(self, kind: type[AckError], text: str) -> None:
-        """Why it isn't."""
-        self._acks.told(self)
+        """Fails the future with a reason."""
+        self._acks.answered(self)
         with suppress(InvalidStateError):
             self.set_exception(_error(kind, self._message, text))
 
     def result(self, timeout: float | None = None) -> None:
-        """Waits until the ack is durable; raises why it isn't, or `TimeoutError`."""
+        """Waits until the ack is durable; raises the reason if it isn't, or `TimeoutError`."""
         if not self.done():
             self._make_way()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why it isn't durable, or None; waits like `result`."""
+        """Returns why the ack isn't durable, or None; waits like `result`."""
         if not self.done():
             self._make_way()
         return super().exception(timeout)
@@ -202,7 +202,7 @@ def check_answers(answers: Mapping[str, AckFuture], unknown: AckError | None) ->
 
 
 def refused(message: Message) -> AckFuture:
-    """The future of an ack that is known to be late."""
+    """Returns the future of an ack that is known to be late."""
     future = _Answer()
     future.set_exception(_error(StaleAck, message, _WHY[Unstored.LATE][1]))
     return future

@@ -3,7 +3,7 @@
 Rules
 1. One call to the loop begins the tasks of all leases of a sweep.
 2. A cancelled task nacks its message and begins no other. A task that is cancelled before its first step never
-   runs our code: a callback of the task notices its end.
+   runs `_run`: a done-callback of the task notices its end.
 """
 
 from __future__ import annotations
@@ -55,54 +55,56 @@ class AsyncioWorkers:
     def take(self, leases: Sequence[Lease]) -> None:
         lease_runners = []
         for lease in leases:
-            lease.holder = holder = LeaseRunner(lease, self._reports)
-            lease_runners.append(holder)
+            lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
+            lease_runners.append(lease_runner)
         self._lease_runners.update(lease_runners)
         try:
             self._loop.call_soon_threadsafe(self._begin, lease_runners)
         except RuntimeError:  # the loop is closed and will never call back
             self._leave(lease_runners)
-            for holder in lease_runners:
-                self._reports.released(LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED))
+            for lease_runner in lease_runners:
+                self._reports.released(LeaseReport(lease_runner.lease, 0, LeaseOutcome.UNTOUCHED))
 
     def _begin(self, lease_runners: Sequence[LeaseRunner]) -> None:
-        for holder in lease_runners:
-            task = self._loop.create_task(self._take_all(holder))
+        for lease_runner in lease_runners:
+            task = self._loop.create_task(self._take_all(lease_runner))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._ended_task, holder))
+            task.add_done_callback(partial(self._ended_task, lease_runner))
 
-    def _ended_task(self, holder: LeaseRunner, task: asyncio.Task[LeaseReport]) -> None:
+    def _ended_task(self, lease_runner: LeaseRunner, task: asyncio.Task[LeaseReport]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("a callback's task ended; its message is redelivered", exc_info=error)
         if task.cancelled() or error is not None:
-            verdict = LeaseOutcome.NACKED if holder.begun else LeaseOutcome.UNTOUCHED
-            holder.let_go()
-            self._reports.released(LeaseReport(holder.lease, holder.done, verdict, error=words_of(error)))
+            outcome = LeaseOutcome.NACKED if lease_runner.begun else LeaseOutcome.UNTOUCHED
+            lease_runner.let_go()
+            self._reports.released(
+                LeaseReport(lease_runner.lease, lease_runner.done, outcome, error=words_of(error))
+            )
         else:
             self._reports.released(task.result())
-        self._leave([holder])
+        self._leave([lease_runner])
 
-    async def _take_all(self, holder: LeaseRunner) -> LeaseReport:
-        callback, lease = self._callback, holder.lease
+    async def _take_all(self, lease_runner: LeaseRunner) -> LeaseReport:
+        callback, lease = self._callback, lease_runner.lease
         for index in range(len(lease.records)):
-            message = holder.begin()
+            message = lease_runner.begin()
             if message is None:
                 return LeaseReport(lease, index, LeaseOutcome.UNTOUCHED)
             try:
                 await callback(message)
             except asyncio.CancelledError as error:
-                holder.stopped = True
+                lease_runner.stopped = True
                 if message._state != ACKED:
                     cast("HeldMessage", message)._fail()
-                    holder._error = holder._error or words_of(error)
+                    lease_runner._error = lease_runner._error or words_of(error)
             except Exception as error:
-                holder.raised(message, error)
+                lease_runner.raised(message, error)
             if message._state != ACKED:
-                return holder.left(message)
-            holder.done = index + 1
-        holder.let_go()
+                return lease_runner.left(message)
+            lease_runner.done = index + 1
+        lease_runner.let_go()
         return LeaseReport(lease, len(lease.records), LeaseOutcome.FINISHED)
 
     def _leave(self, lease_runners: Sequence[LeaseRunner]) -> None:
@@ -111,8 +113,8 @@ class AsyncioWorkers:
             if not self._lease_runners:
                 self._ended.notify_all()
 
-    def walking(self) -> Iterable[LeaseRunner]:
-        return [holder for holder in self._lease_runners.copy() if holder.begun]
+    def running(self) -> Iterable[LeaseRunner]:
+        return [lease_runner for lease_runner in self._lease_runners.copy() if lease_runner.begun]
 
     def close(self, timeout: float | None) -> bool:
         with self._ended:

@@ -1,10 +1,10 @@
 """A warning when a message was neither acked nor nacked: a callback that forgets to ack gets all messages again.
 
 Rules
-1. It is logged once for each subscription in a process, of the first message, whatever streams there are.
+1. It is logged once for each subscription in a process, for the first message, with any number of streams.
 2. It is logged when the ack deadline has passed, and not when the callback returns: another thread may ack until then.
-3. It is also logged when a stream is closed while a message is kept. For `receive` it isn't: that was a look.
-4. An ack after the close is no look, and changes nothing: it has a warning of its own, once for each subscription.
+3. It is also logged when a stream is closed while a message is kept. For `receive` it isn't: that only looks.
+4. An ack after the close changes nothing, and has a warning of its own, once for each subscription.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ __all__ = ["ForgottenAcks"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-#: Subscriptions of which it was logged: their names, and the ids of their topics, which tell clusters apart.
+#: Subscriptions with a logged warning: their names, and the ids of their topics, which differ between clusters.
 _logged: set[tuple[str, str]] = set()
-#: The same for acks that came after the close.
+#: The same for acks after the close.
 _logged_late: set[tuple[str, str]] = set()
 
 
 class ForgottenAcks:
-    """Warns of the messages of one stream; `at_close`: also when it is closed."""
+    """Warns of the messages of one stream; `at_close`: also when the stream is closed."""
 
     def __init__(self, record: SubscriptionRecord, *, at_close: bool) -> None:
         self._subscription = (record.name, record.topic_id)
         self._at_close = at_close
 
     def expiring(self, effects: Sequence[Effect]) -> None:
-        """Deadlines have passed."""
+        """Warns of messages whose deadlines have passed."""
         for effect in effects:
             for lease in effect.leases if isinstance(effect, Withdraw) else ():
                 if lease.state is LeaseState.OVER:  # else its callback still runs
                     self._warn(lease, "its ack deadline has passed")
 
     def closing(self, leases: Iterable[Lease]) -> None:
-        """The stream ends, and these leases end with it."""
+        """Warns of messages that are kept while the stream ends."""
         if self._at_close:
             for lease in leases:
                 if lease.state is LeaseState.KEPT:
                     self._warn(lease, "its stream was closed")
 
     def too_late(self) -> None:
-        """An ack, nack or extension came after the close."""
+        """Warns of an ack, nack or extension after the close."""
         if self._subscription in _logged_late:
             return
         _logged_late.add(self._subscription)
@@ -65,7 +65,9 @@ class ForgottenAcks:
         if self._subscription in _logged:
             return
         _logged.add(self._subscription)
-        message = Message(cast("StoredRecord", lease.records[lease.done]), cast("MessageSink", lease.holder))
+        message = Message(
+            cast("StoredRecord", lease.records[lease.done]), cast("MessageSink", lease.lease_runner)
+        )
         key = message.ordering_key
         log.warning(
             "subscription %r: message %s%s was neither acked nor nacked, and %s, so it is delivered again. For each "

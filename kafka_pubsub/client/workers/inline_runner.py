@@ -1,26 +1,26 @@
-"""Inline walking: quick callbacks are called by the thread that read their messages.
+"""Inline runs: the thread that reads messages calls quick callbacks itself.
 
 Theory. A record that crosses threads costs more than a callback that only computes: the interpreter lets one thread
-run at a time, and a record made on one processor is cold on the next. So as long as callbacks prove quick, the
-fetcher takes what it has read itself (`core/delivery/inline_lease.py`), in small reads that stay in the processor's
-cache. It must never be held up by a callback that isn't quick after all: the runner looks on, and when a callback
-takes long it *takes over*: what the fetcher holds becomes ordinary leases, another thread becomes the fetcher, and
-the old one ends with its callback, counted as a worker of the worker pool until then.
+run at a time, and a record made on one processor is cold on the next. So as long as callbacks are quick, the
+fetcher runs them for the records that it has read (`core/delivery/inline_lease.py`), in small reads that stay in the
+processor's cache. A slow callback must never hold it up: the runner watches, and when a callback takes long it *takes
+over*: the fetcher's records become ordinary leases, another thread becomes the fetcher, and the old one ends with its
+callback, counted as a worker of the worker pool until then.
 
 Rules
-1. Only the walking thread takes records from `_records`, and only a take-over takes the rest; an iterator over a list
+1. Only the inline thread takes records from `_records`, and only a take-over takes the rest; an iterator over a list
    gives each record to one of them.
-2. What a take-over must agree upon with the walking thread - which record is with its callback, which were left - is
-   decided under `_lock`; the hot path, a record that is acked at once, takes no lock.
+2. A take-over and the inline thread must agree on the record that is with its callback, and on those that were left:
+   that is decided under `_lock`. The hot path, a record that is acked at once, takes no lock.
 3. A message that is kept gets a lease runner of its own. An ack on another thread may cross that change: it reads the
-   lease runner again after it has set the state, and the walking thread reads the state after it has set the lease
+   lease runner again after it has set the state, and the inline thread reads the state after it has set the lease
    runner.
 4. A thread that wants a message's lease for itself (an extension, a close inside the callback) takes over first.
-5. A message that is kept counts like any other that is out: a lease runner keeps no more than it was allowed to, and
-   then begins nothing more.
-6. Only callbacks that took long while no thread of the worker pool was at work, or that had to be taken over, are
-   known to be slow. All else that looks slow may be the lock's doing or the machine's, and is tried again after some
-   seconds: else one bad moment would cost a stream its pace for minutes.
+5. A message that is kept counts as in flight: a lease runner keeps no more messages than it may, and then begins no
+   other.
+6. Only callbacks that took long while no thread of the worker pool worked, or that had to be taken over, count as
+   slow. In all other cases the interpreter's lock or the machine may be the cause, and the fetcher tries again after
+   some seconds: else one bad moment would slow a stream for minutes.
 """
 
 from __future__ import annotations
@@ -42,29 +42,27 @@ __all__ = ["LEFT", "InlineLeaseRunner", "InlineRun", "Pace"]
 
 #: Records of one read: half a megabyte, if they have a kilobyte each, which stays in a processor's cache until freed.
 LONGEST = 500
-#: Records of the first read after a callback wasn't quick, or none was seen yet.
+#: Records of the first read of a stream, or after a callback that wasn't quick.
 SHORTEST = 2
-#: Seconds for a record, callback included, up to which it is quick. One that waits for anything outside takes longer.
+#: Seconds for a record, callback included, up to which it is quick. A callback that waits for I/O takes longer.
 QUICK = 30e-6
-#: Seconds that an inline run may take beside: locks, another thread's turn at the interpreter, a processor lent
-#: elsewhere.
+#: Seconds that an inline run may take in addition: for locks, other threads and other processes.
 SLACK = 1e-3
-#: Seconds without inline walking after a callback that wasn't quick; doubled each time, up to the second figure.
+#: Seconds without inline runs after a callback that wasn't quick; doubled each time, up to the second figure.
 PENALTY, LONGEST_PENALTY = 1.0, 60.0
-#: The most of them after what proves nothing: callbacks that only compute look slow as well where many were called,
-#: or some beside the worker pool's, or where the worker pool had no room. It may be falling behind just because of
-#: its many threads.
+#: The most of these seconds where nothing is proven: callbacks that only compute look slow, too, beside the worker
+#: pool's threads, or where the worker pool had no room. It may fall behind just because of its many threads.
 LONGEST_DOUBT = 8.0
-#: The share of messages that callbacks may leave unacked (for another thread to ack) before walking inline, which
+#: The share of messages that callbacks may leave unacked (for another thread to ack). Above it an inline run, which
 #: makes a lease of each, costs more than it saves.
 LEFT = 0.25
-#: Seconds after which an inline run takes long, though none of its callbacks does: some times what the longest read
-#: takes if all are quick. Until it ends nothing is fetched or committed, and a rebalance waits.
-LONGEST_WALK = 0.2
+#: Seconds after which an inline run counts as slow, though none of its callbacks does: some times the time of the
+#: longest read of quick callbacks. Until it ends nothing is fetched or committed, and a rebalance waits.
+LONGEST_RUN = 0.2
 
 
 class Pace:
-    """How many records to take inline at once, by how quick the last ones were."""
+    """The number of records to take inline at once, by the time that the last ones took."""
 
     def __init__(self) -> None:
         self._limit = SHORTEST
@@ -73,18 +71,20 @@ class Pace:
         self._careful = False
 
     def limit(self, now: float) -> int:
-        """How many records to read for inline walking now; 0: none."""
+        """Returns how many records to read for an inline run now; 0: no inline run."""
         return self._limit if now >= self._not_before else 0
 
-    def walked(self, records: int, left: int, seconds: float, now: float, *, alone: bool = False) -> None:
-        """So many records took so long; `left` of them were kept unacked, or not begun because others were.
+    def record_inline(
+        self, records: int, left: int, seconds: float, now: float, *, alone: bool = False
+    ) -> None:
+        """Takes the time of an inline run; `left` of its records were kept unacked, or not begun because others were.
 
         `alone`: the worker pool's threads were idle.
         """
         if left > LEFT * max(records, LONGEST // 10):
             self.slow(now)
         elif seconds > QUICK * records + SLACK:
-            self._limit //= 8  # once is no proof: a machine that is busy elsewhere does that to a long walk
+            self._limit //= 8  # one slow run proves nothing: other load on the machine has the same effect
             if self._limit < SHORTEST:
                 self.slow(now, proved=alone)
         elif self._limit < LONGEST:
@@ -93,26 +93,26 @@ class Pace:
             self._penalty = PENALTY
 
     def beside(self, careful: bool) -> None:
-        """Whether each message is noted before it starts: beside so many commits and threads everything looks slow."""
+        """Sets whether each message is noted before it starts: with so many commits every callback looks slow."""
         if self._careful and not careful:
             self._not_before, self._penalty = 0.0, PENALTY
         self._careful = careful
 
     def hindered(self, now: float) -> None:
-        """The worker pool left no room for a callback more. Once is no proof that its callbacks are slow."""
+        """Notes that the worker pool had no room for one more callback; once proves nothing about its callbacks."""
         self._limit //= 2
         if self._limit < SHORTEST:
             self.slow(now, proved=False)
 
     def slow(self, now: float, *, proved: bool = True) -> None:
-        """Callbacks aren't quick, or don't seem so: none is called inline for a while."""
+        """Notes that callbacks aren't quick, or don't seem so: none is called inline for a while."""
         penalty = min(self._penalty, LONGEST_PENALTY if proved else LONGEST_DOUBT)
         self._not_before, self._penalty = now + penalty, 2 * penalty
         self._limit = SHORTEST
 
 
 class InlineLeaseRunner(LeaseRunner):
-    """Holds an inline lease; from a take-over on, the lease of the record that is with its callback."""
+    """The runner of an inline lease; after a take-over, of the lease of the record that is with its callback."""
 
     __slots__ = (
         "_current",
@@ -132,15 +132,15 @@ class InlineLeaseRunner(LeaseRunner):
 
     def __init__(self, lease: Lease, reports: Reports, *, ordered: bool, spare: int = LONGEST) -> None:
         super().__init__(lease, reports)
-        lease.holder = self
+        lease.lease_runner = self
         self._ordered = ordered
         self._lock = threading.Lock()
         self._records = iter(lease.records)
-        #: Those that it won't begin; filled when it ends, or has to.
+        #: The records that it won't begin; filled when it ends, or must end.
         self._rest: list[Record] = []
         #: How many more messages may be kept.
         self._spare = spare
-        #: Releases of the messages that were kept, what was nacked, the keys of both, and the later records of these
+        #: Reports of the messages that were kept, the nacked records, the keys of both, and the later records of these
         #: keys. Empty: none.
         self._left: list[LeaseReport] = []
         self._nacked: list[Nacked] = []
@@ -148,15 +148,15 @@ class InlineLeaseRunner(LeaseRunner):
         self._skipped: list[Record] = []
         #: The record that was left or passed over last.
         self._last: Record | None = None
-        #: Whether another thread has what isn't begun; and whether a record was with its callback then.
+        #: Whether another thread has the records that aren't begun; and whether one was with its callback then.
         self._taken_over = self._current = False
-        #: What the walking thread says when it is through.
+        #: The report of the inline thread at its end.
         self._passed: Passed | None = None
 
     def pass_through(self, callback: Callable[[Message], object]) -> Passed | LeaseReport | None:
-        """Takes one record after the other; after a take-over, tells what became of the current record, if any."""
+        """Takes one record after the other; after a take-over, returns the report of the current record, if any."""
         skip, records, retried = self._skip, self._records, bool(self.lease.keys)
-        new, kind = object.__new__, self._kind()  # as in `walk`
+        new, kind = object.__new__, self._kind()  # as in `run`
         self.begun = True
         for record in records:
             if skip and record.key() in skip:
@@ -169,7 +169,7 @@ class InlineLeaseRunner(LeaseRunner):
             message._state = PENDING
             try:
                 callback(message)
-            except BaseException as error:  # the thread is ours; whatever it is, the key goes on
+            except BaseException as error:  # this thread must go on with the key after any exception
                 self.raised(message, error)
             if message._state != ACKED and not self._leaves(message, record):
                 return self.left(message)
@@ -182,7 +182,7 @@ class InlineLeaseRunner(LeaseRunner):
                 self._skipped.append(record)
 
     def _leaves(self, message: Message, record: Record) -> bool:
-        """The callback has returned and the message isn't acked: notes that, if it is still inline."""
+        """Notes that the callback has returned without an ack, if the message is still inline."""
         with self._lock:
             if self._taken_over:
                 return False
@@ -200,24 +200,24 @@ class InlineLeaseRunner(LeaseRunner):
             return True
 
     def _keep(self, message: Message, record: Record) -> int:
-        """Gives the message a lease and a lease runner of its own, unless it has a verdict now; returns its state."""
+        """Gives the message a lease and a lease runner of its own, unless it was acked or nacked; returns its state."""
         lease = Lease(self.lease.partition, self.lease.epoch, None, [record], attempt_of(record))
         lease.key = record.key() if self._ordered else None
         lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
-        lease.holder = holder = LeaseRunner(lease, self.reports)
-        holder.begun = holder.detached = True
-        holder.withdrawn = self.withdrawn
-        message._sink = holder
+        lease.lease_runner = lease_runner = LeaseRunner(lease, self.reports)
+        lease_runner.begun = lease_runner.detached = True
+        lease_runner.withdrawn = self.withdrawn
+        message._sink = lease_runner
         state = message._state
         if state == PENDING:
             self._left.append(LeaseReport(lease, 0, LeaseOutcome.KEPT))
             self._spare -= 1
         else:
-            holder.let_go()
+            lease_runner.let_go()
         return state
 
     def _reached(self) -> int:
-        """Takes what isn't begun; returns how many records are."""
+        """Takes the records that aren't begun; returns how many records are begun."""
         self._rest += self._records
         return len(self.lease.records) - len(self._rest)
 
@@ -236,13 +236,13 @@ class InlineLeaseRunner(LeaseRunner):
         super().raised(message, error)
 
     def remaining(self) -> int:
-        """How many records it hasn't begun."""
+        """Returns how many records it hasn't begun."""
         return length_hint(self._records)
 
     def take_over(self) -> Passed | None:
-        """Takes what isn't begun from the walking thread, and what that would say if it is through; None: done before.
+        """Takes the records that aren't begun, and the report if all are; None: it was taken over before.
 
-        The thread that takes over tells it at once: before that nothing may be received. The walking thread is silent.
+        The thread that takes over reports at once: before that nothing may be received. The inline thread doesn't.
         """
         with self._lock:
             if self._passed is not None or self._taken_over:
@@ -250,7 +250,7 @@ class InlineLeaseRunner(LeaseRunner):
             self._taken_over = True
             records, skipped, reached = self.lease.records, list(self._skipped), self._reached()
             if reached and (last := records[reached - 1]) is not self._last:
-                if last.key() in self._skip:  # the walking thread is about to find that out
+                if last.key() in self._skip:  # the inline thread is about to find that out
                     skipped.append(last)
                 else:
                     reached, self._current = reached - 1, True
@@ -259,7 +259,7 @@ class InlineLeaseRunner(LeaseRunner):
             return Passed(self.lease, reached, self._left, skipped, self._current, self._nacked)
 
     def ack_with_response(self, message: Message) -> AckFuture:
-        with self._lock:  # it is acked as this walk's, or it was left
+        with self._lock:  # it is acked in this run, or it was left
             if message._sink is self:
                 return self._ack_with_response(message)
         return message._sink.ack_with_response(message)
@@ -272,7 +272,7 @@ class InlineLeaseRunner(LeaseRunner):
         return future
 
     def extend(self, message: Message, seconds: float) -> None:
-        """A deadline of its own: the message needs a lease of its own (rule 4)."""
+        """Moves the deadline of one message, which needs a lease of its own (rule 4)."""
         if seconds > 0 and message._state == PENDING:
             self.reports.take_over()
         if message._sink is self:
@@ -282,45 +282,45 @@ class InlineLeaseRunner(LeaseRunner):
 
 
 class InlineRun:
-    """What the fetcher walks through after one read: the lease runners of its partitions, in turn."""
+    """The lease runners that the fetcher runs after one read, one for each partition, one after the other."""
 
     def __init__(self, lease_runners: Sequence[InlineLeaseRunner]) -> None:
         self.lease_runners = deque(lease_runners)
-        #: Ordinary leases that it takes when those are through.
+        #: Ordinary leases that it runs after those.
         self.aside: deque[LeaseRunner] = deque()
-        #: The one of them that it has taken.
+        #: The ordinary lease that it has taken.
         self._taken: LeaseRunner | None = None
         self._lock = threading.Lock()
         self.thread = threading.current_thread()
-        #: Set by a take-over: the walking thread isn't the fetcher any more.
+        #: Set by a take-over: the inline thread isn't the fetcher any more.
         self.over = False
-        #: How far it was at the last look, since when, and when that was done first.
+        #: Its progress at the last check, since when that hasn't changed, and the time of the first check.
         self._seen = (-1, -1)
         self._seen_at = 0.0
         self._first_seen_at: float | None = None
 
     @property
     def current(self) -> LeaseRunner | None:
-        """What it walks through just now."""
+        """The lease runner that runs now."""
         return self.lease_runners[0] if self.lease_runners else self._taken
 
     def next_aside(self, *, wanted: bool) -> LeaseRunner | None:
-        """The next ordinary lease to take; None: there is none, another thread has them, or none is `wanted`."""
+        """Returns the next ordinary lease to run; None: there is none, another thread has them, or none is `wanted`."""
         with self._lock:
             self._taken = self.aside.popleft() if wanted and self.aside and not self.over else None
             return self._taken
 
     def leave_aside(self) -> Sequence[LeaseRunner]:
-        """What another thread is to take."""
+        """Returns the leases that another thread must take."""
         with self._lock:
             rest, self.aside = self.aside, deque()
             return rest
 
     def stands(self, now: float) -> float:
-        """For how long the same callback has been running, as far as was looked; or all, if they take long."""
+        """Returns for how long the same callback runs, by the checks so far; or the whole run, if that takes long."""
         if self._first_seen_at is None:
             self._first_seen_at = now
-        if (all_of_it := now - self._first_seen_at) >= LONGEST_WALK:
+        if (all_of_it := now - self._first_seen_at) >= LONGEST_RUN:
             return all_of_it
         seen = (
             len(self.lease_runners),

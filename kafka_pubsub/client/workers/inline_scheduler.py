@@ -2,11 +2,11 @@
 
 Rules
 1. A thread that decides here holds the runner's lock `core`; no thread holds it while a callback runs.
-2. An inline run ends once: by its own thread, or by a take-over, which tells what that thread can't tell any more.
-3. A worker pool that has all it can begin isn't judged by its pace: threads that wait for the interpreter look like
-   threads that wait for anything else, and a worker pool of them falls behind for ever, though callbacks take
-   microseconds. So its threads get nothing for a moment, and the fetcher tries what waits: a little, then more and
-   more of it, or gives it back. That costs slow callbacks `PATIENCE` and the time of two.
+2. An inline run ends once: by its own thread, or by a take-over, which reports what that thread can't report any more.
+3. The pace of a worker pool that has all it can begin proves nothing: threads that wait for the interpreter look like
+   threads that wait for I/O, and such a worker pool falls behind for ever, though callbacks take microseconds. So its
+   threads get no leases for a moment, and the fetcher takes waiting leases: a few, then more and more, or it gives
+   them back. That costs slow callbacks `PATIENCE` and the time of two.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from kafka_pubsub.core.records import Record
 
 __all__ = ["LOOK", "InlineScheduler"]
 
-#: Seconds after which a callback that the fetcher called itself is found to take long.
+#: Seconds after which a callback that the fetcher called counts as slow.
 LOOK = 0.05
-#: Seconds for which leases wait for it while it reads, before the worker pool's threads get them.
+#: Seconds for which leases wait for the fetcher while it reads, before the worker pool's threads get them.
 SOON = 0.02
-#: Seconds for which it takes what was handed out, before it reads again.
+#: Seconds for which the fetcher takes leases that were handed out, before it reads again.
 HELP = 0.02
-#: Seconds that it waits for the worker pool's threads to be through: quick callbacks wait for the interpreter only.
+#: Seconds for which the fetcher waits for the worker pool's threads to end their leases.
 PATIENCE = 0.02
 
 
 class InlineScheduler:
-    """Inline walking of one runner."""
+    """Decides when the fetcher of one runner calls callbacks inline."""
 
     def __init__(self, runner: InlineRunner, *, ordered: bool) -> None:
         self.pace = Pace()
-        #: What the fetcher walks through now.
-        self.walk: InlineRun | None = None
+        #: The inline run that is under way.
+        self.run: InlineRun | None = None
         self._runner = runner
         self._ordered = ordered
         self._ended_at = float("-inf")
 
     def soon(self, now: float) -> bool:
-        """Whether the fetcher is about to come and take what is handed out, better than threads that must be woken."""
+        """Returns whether the fetcher will take new leases in a moment, which costs less than waking threads."""
         return now - self._ended_at < SOON and self.pace.limit(now) > 0
 
     def limit(self, now: float) -> int:
-        """How many records to read for an inline run; 0: none."""
-        return 0 if self._runner.coordinator.seat is None else self.pace.limit(now)
+        """Returns how many records to read for an inline run; 0: no inline run."""
+        return 0 if self._runner.coordinator.inline_worker is None else self.pace.limit(now)
 
-    def try_walk(
+    def try_inline(
         self, batches: Mapping[int, Sequence[Record]], count: int, *, more: bool = False
     ) -> bool | None:
-        """Calls the callbacks; False if another thread is the fetcher now, None if the runner must have them.
+        """Calls the callbacks of a read; False: another thread is the fetcher now, None: the runner must take the read.
 
         `more`: the log has more to read.
         """
@@ -63,71 +63,71 @@ class InlineScheduler:
         with runner.core:
             runner.look_alive(runner.clock())
             runner.take_posted()  # in the order of the reads
-            seat = runner.coordinator.seat
-            if seat is None:
+            inline_worker = runner.coordinator.inline_worker
+            if inline_worker is None:
                 return None
             inline = runner.coordinator.inline(len(batches))
-            walk = self.walk = self._begin(batches) if inline else InlineRun(())
-            seat.lend(True)
+            run = self.run = self._begin(batches) if inline else InlineRun(())
+            inline_worker.lend(True)
         if inline:
-            return self._go(walk, seat, count, more=more)
+            return self._go(run, inline_worker, count, more=more)
         runner.hand_in(batches, count)
-        return self._relieve(walk, seat)
+        return self._relieve(run, inline_worker)
 
     def book(self, take: Callable[[], None]) -> None:
-        """Has what was read booked at once, by the fetcher, after what was posted before."""
+        """Records a read at once, on the fetcher, after the earlier ones that were posted."""
         runner = self._runner
         with runner.core:
             runner.look_alive(runner.clock())
             runner.take_posted()
             take()
 
-    def _relieve(self, walk: InlineRun, seat: Inline) -> bool:
-        """The pool has all that it can begin: the fetcher tries what isn't begun, and takes it all if that is quick."""
+    def _relieve(self, run: InlineRun, inline_worker: Inline) -> bool:
+        """Tries leases that the busy worker pool hasn't begun, and takes them all if that is quick."""
         runner = self._runner
         with runner.core:
-            seat.put_aside(walk.aside)
-            seat.put_aside(None)
-        idle = self._runs_dry(walk, seat) and self._refill(walk, seat)
-        if idle and self._try(walk, seat):
-            return self._help(walk, seat) and self._end(walk, seat)
+            inline_worker.put_aside(run.aside)
+            inline_worker.put_aside(None)
+        idle = self._runs_dry(run, inline_worker) and self._refill(run, inline_worker)
+        if idle and self._try(run, inline_worker):
+            return self._help(run, inline_worker) and self._end(run, inline_worker)
         with runner.core:
-            if not walk.over:
+            if not run.over:
                 if not idle:
                     self.pace.hindered(runner.clock())
-                seat.queue(walk.leave_aside())
-        return self._end(walk, seat)
+                inline_worker.queue(run.leave_aside())
+        return self._end(run, inline_worker)
 
-    def _runs_dry(self, walk: InlineRun, seat: Inline) -> bool:
-        """Waits until the pool's threads, left without leases, are through; whether most are, and one more may run."""
-        runner, at_work = self._runner, seat.busy()
+    def _runs_dry(self, run: InlineRun, inline_worker: Inline) -> bool:
+        """Waits until most of the pool's threads have ended their leases; returns whether one more callback may run."""
+        runner, at_work = self._runner, inline_worker.busy()
         until = runner.clock() + PATIENCE
-        while seat.busy() and not walk.over and runner.clock() < until:
+        while inline_worker.busy() and not run.over and runner.clock() < until:
             runner.nap(PATIENCE / 20)
-        return 2 * seat.busy() <= at_work and seat.spares()
+        return 2 * inline_worker.busy() <= at_work and inline_worker.spares()
 
-    def _refill(self, walk: InlineRun, seat: Inline) -> bool:
-        """Puts aside what can begin now that the worker pool's threads are through; whether there is anything."""
+    def _refill(self, run: InlineRun, inline_worker: Inline) -> bool:
+        """Puts aside leases that can begin now that the pool's threads are idle; returns whether there are any."""
         runner = self._runner
         with runner.core:
-            if not walk.over and not walk.aside:
-                seat.put_aside(walk.aside)
+            if not run.over and not run.aside:
+                inline_worker.put_aside(run.aside)
                 runner.step(runner.clock())
-                seat.put_aside(None)
-            return bool(walk.aside)
+                inline_worker.put_aside(None)
+            return bool(run.aside)
 
-    def _try(self, walk: InlineRun, seat: Inline) -> bool:
-        """Takes more and more of what was put aside, as long as that is quick; whether it was to the end."""
+    def _try(self, run: InlineRun, inline_worker: Inline) -> bool:
+        """Takes more and more of the leases put aside, as long as that is quick; returns whether it was to the end."""
         runner = self._runner
         now = runner.clock()
-        while walk.aside:
-            alone, started = not seat.busy(), now
-            records = self._take_aside(walk, seat, self.pace.limit(now))
+        while run.aside:
+            alone, started = not inline_worker.busy(), now
+            records = self._take_aside(run, inline_worker, self.pace.limit(now))
             with runner.core:
-                if walk.over:
+                if run.over:
                     return False
                 now = runner.clock()
-                self.pace.walked(records, 0, now - started, now, alone=alone)
+                self.pace.record_inline(records, 0, now - started, now, alone=alone)
             if not self.pace.limit(now):
                 return False
         return True
@@ -142,116 +142,115 @@ class InlineScheduler:
     def _lease_runner(self, lease: Lease, spare: int = 1) -> InlineLeaseRunner:
         return InlineLeaseRunner(lease, self._runner.inbox, ordered=self._ordered, spare=spare)
 
-    def _go(self, walk: InlineRun, seat: Inline, count: int, *, more: bool) -> bool:
+    def _go(self, run: InlineRun, inline_worker: Inline, count: int, *, more: bool) -> bool:
         runner = self._runner
-        alone, started = not seat.busy(), runner.clock()
-        left = self._pass_all(walk, seat)
+        alone, started = not inline_worker.busy(), runner.clock()
+        left = self._pass_all(run, inline_worker)
         with runner.core:
-            if walk.over:
+            if run.over:
                 return False
             now = runner.clock()
             if count:
-                self.pace.walked(count, left, now - started, now, alone=alone)
+                self.pace.record_inline(count, left, now - started, now, alone=alone)
             runner.coordinator.reserve(0)
-        return self._help(walk, seat, more=more) and self._end(walk, seat)
+        return self._help(run, inline_worker, more=more) and self._end(run, inline_worker)
 
-    def _pass_all(self, walk: InlineRun, seat: Inline) -> int:
+    def _pass_all(self, run: InlineRun, inline_worker: Inline) -> int:
         """Takes the inline leases; returns how many records were kept, or not begun because others were."""
         runner, left = self._runner, 0
-        while walk.lease_runners and not walk.over:
-            told = walk.lease_runners[0].pass_through(seat.callback)
+        while run.lease_runners and not run.over:
+            result = run.lease_runners[0].pass_through(inline_worker.callback)
             with runner.core:
-                if isinstance(told, Passed) and not walk.over:  # else the take-over has told it
-                    left += len(told.left) + len(told.lease.records) - told.reached
-                    self._tell(told)
-                elif told is not None and not isinstance(told, Passed):
-                    runner.inbox.released(told)
-                if not walk.over:
-                    walk.lease_runners.popleft()
+                if isinstance(result, Passed) and not run.over:  # else the take-over has reported it
+                    left += len(result.left) + len(result.lease.records) - result.reached
+                    self._tell(result)
+                elif result is not None and not isinstance(result, Passed):
+                    runner.inbox.released(result)
+                if not run.over:
+                    run.lease_runners.popleft()
         return left
 
-    def _help(self, walk: InlineRun, seat: Inline, *, more: bool = False) -> bool:
-        """Takes what is due, and the leases that were handed out meanwhile: cheaper than waking a thread for each.
+    def _help(self, run: InlineRun, inline_worker: Inline, *, more: bool = False) -> bool:
+        """Takes due messages, and leases that were handed out meanwhile: cheaper than waking a thread for each.
 
-        `more`: the log has more to read, so what becomes of them is decided after the next walk, with that.
+        `more`: the log has more to read, so their outcomes are decided after the next inline run, with its own.
         """
         runner = self._runner
         started = runner.clock()
-        records, left = self._take_aside(walk, seat), 0
-        seconds = runner.clock() - started  # what is decided in between says nothing about the callbacks
+        records, left = self._take_aside(run, inline_worker), 0
+        seconds = runner.clock() - started  # the time of decisions in between isn't the callbacks'
         while True:
             with runner.core:
-                if walk.over:
+                if run.over:
                     return False
                 now = runner.clock()
-                seat.put_aside(walk.aside)
+                inline_worker.put_aside(run.aside)
                 runner.step(now, hand_out=now - started < HELP, inline=True)
-                seat.put_aside(None)
-                walk.lease_runners += [
-                    self._lease_runner(lease) for lease in runner.coordinator.take_inline()
-                ]
-            if not walk.aside and not walk.lease_runners:
+                inline_worker.put_aside(None)
+                run.lease_runners += [self._lease_runner(lease) for lease in runner.coordinator.take_inline()]
+            if not run.aside and not run.lease_runners:
                 break
             now = runner.clock()
-            records += sum(len(holder.lease.records) for holder in walk.lease_runners)
-            left += self._pass_all(walk, seat)
-            records += self._take_aside(walk, seat)
+            records += sum(len(lease_runner.lease.records) for lease_runner in run.lease_runners)
+            left += self._pass_all(run, inline_worker)
+            records += self._take_aside(run, inline_worker)
             seconds += runner.clock() - now
             if more:
                 with runner.core:
-                    if not walk.over:
+                    if not run.over:
                         runner.inbox.take_reports(runner.clock())
                 break
         if records:
-            self.pace.walked(records, left, seconds, runner.clock())
-        return not walk.over
+            self.pace.record_inline(records, left, seconds, runner.clock())
+        return not run.over
 
-    def _take_aside(self, walk: InlineRun, seat: Inline, most: float = inf) -> int:
-        """Walks through ordinary leases until these were `most` records or more; returns how many."""
+    def _take_aside(self, run: InlineRun, inline_worker: Inline, most: float = inf) -> int:
+        """Runs ordinary leases until they had `most` records or more; returns how many they had."""
         released, records = self._runner.inbox.released, 0
-        while (holder := walk.next_aside(wanted=records < most)) is not None:
-            released(holder.walk(seat.callback))
-            records += max(1, holder.done)  # one was begun, whatever became of it
+        while (lease_runner := run.next_aside(wanted=records < most)) is not None:
+            released(lease_runner.run(inline_worker.callback))
+            records += max(1, lease_runner.done)  # one was begun, with any outcome
         return records
 
-    def _end(self, walk: InlineRun, seat: Inline) -> bool:
+    def _end(self, run: InlineRun, inline_worker: Inline) -> bool:
         runner = self._runner
         with runner.core:
-            if walk.over:
+            if run.over:
                 return False
-            self.walk = None
+            self.run = None
             self._ended_at = runner.clock()
-            seat.lend(False)
+            inline_worker.lend(False)
             runner.stand_in_ends()
         return True
 
     def _tell(self, passed: Passed) -> None:
         runner = self._runner
-        runner.inbox.take_asks(now := runner.clock())  # those of the callbacks that it tells of
+        runner.inbox.take_asks(now := runner.clock())  # the asks of the callbacks that it reports
         runner.coordinator.passed(passed, now)
 
     def stands(self, now: float) -> bool:
-        """Whether an inline run is under way whose callback, or which as a whole, takes long."""
-        return self.walk is not None and self.walk.stands(now) >= LOOK
+        """Returns whether the inline run, or its present callback, takes long."""
+        return self.run is not None and self.run.stands(now) >= LOOK
 
     def take_over(self) -> InlineRun | None:
         """Ends the inline run that is under way, if any: its thread isn't the fetcher any more."""
         runner = self._runner
-        walk, self.walk = self.walk, None
-        seat = runner.coordinator.seat
-        if walk is None or seat is None:
+        run, self.run = self.run, None
+        inline_worker = runner.coordinator.inline_worker
+        if run is None or inline_worker is None:
             return None
-        walk.over = True
+        run.over = True
         now = runner.clock()
-        for holder in walk.lease_runners:
-            if (passed := holder.take_over()) is not None:
+        for lease_runner in run.lease_runners:
+            if (passed := lease_runner.take_over()) is not None:
                 self._tell(passed)
         runner.coordinator.reserve(0)
-        seat.lend(False)
-        seat.put_aside(None)
-        rest = walk.leave_aside()
-        seat.queue(rest)
-        if (current := walk.current) is not None:  # else it is about to find that it is through
-            seat.adopt(current, walk.thread)
+        inline_worker.lend(False)
+        inline_worker.put_aside(None)
+        rest = run.leave_aside()
+        # Its callback goes on, as a worker: this decides how many threads the rest may have.
+        if (current := run.current) is not None:  # else it is about to end by itself
+            inline_worker.adopt(current, run.thread)
+        inline_worker.queue(rest)
         self.pace.slow(now, proved=current is not None)
-        return walk
+        return run

@@ -1,17 +1,17 @@
-"""A lease runner: takes one lease's records in order, and stands behind its messages' verbs.
+"""A lease runner: calls the callback for one lease's records in order, and carries out acks, nacks and extensions.
 
-Theory. The hot path is here: a worker walks a lease, calling the callback for one record after the other as long
-as each is acked when its callback returns. One report at the end says how far it came; nothing per message
-crosses a thread.
+Theory. The hot path is here: a worker runs a lease and calls the callback for one record after the other, as long as
+each is acked when its callback returns. One report at the end says how far it came; nothing per message crosses a
+thread.
 
-A message's `_state` is PENDING until its verdict, then one of the codes below; it never changes twice.
+A message's `_state` is PENDING until it is acked or nacked, then one of the codes below; it never changes twice.
 
 Rules
-1. `done` counts the acked records, so it is also the number of the one that is with its callback. Only the walking
+1. `done` counts the acked records, so it is also the number of the one that is with its callback. Only the running
    thread writes it; the runner reads it (it only grows, so an old value is merely late).
 2. An ack on another thread and the end of the callback may cross. Each first writes its own flag and then reads
    the other's: at least one of them sees both, so an ack can be reported twice but never lost.
-3. `withdrawn` (the lease is over) makes later verdicts stale; `stopped` (begin nothing more) doesn't.
+3. `withdrawn` (the lease is over) makes later acks and nacks stale; `stopped` (begin nothing more) doesn't.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KEPT = LeaseOutcome.KEPT
 
 
 class Reports(Protocol):
-    """Where lease runners report to: the stream's runner. Any thread may call."""
+    """The stream's runner, to which lease runners report. Any thread may call."""
 
     process: int
     observer: LeaseObserver = UNOBSERVED
@@ -66,53 +66,53 @@ class Reports(Protocol):
 
 
 def check_delay(delay: float | None) -> None:
-    """`InvalidArgument` for what no nack can wait."""
+    """Raises `InvalidArgument` for a delay that no nack can have."""
     if delay is not None and not 0 <= delay <= LONGEST_DELAY:
         raise InvalidArgument(f"nack(delay={delay}): the delay must be from 0 to {LONGEST_DELAY} seconds")
 
 
 def check_extension(seconds: float) -> None:
-    """`InvalidArgument` for what no deadline can be."""
+    """Raises `InvalidArgument` for seconds that no deadline can have."""
     if not 0 <= seconds <= 600:
         raise InvalidArgument(f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now")
 
 
 def words_of(error: BaseException | None) -> str:
-    """What travels with a message whose callback failed: "Class: text", within a bound; empty: no error is known."""
+    """Returns the error text of a failed callback, "Class: text", within a limit; empty: no error is known."""
     if error is None:
         return ""
     try:
         text = str(error)
-    except Exception:  # an exception of the user's that can't say what it is
+    except Exception:  # a user's exception whose `str` raises
         text = ""
     return f"{type(error).__name__}: {text}"[:ERROR_BYTES]
 
 
 class HeldMessage(Message):
-    """A message whose ack takes the shortest way: it is the one verb of the hot path."""
+    """A message with the shortest path for its ack, the only method of the hot path."""
 
     __slots__ = ()
 
     _sink: LeaseRunner
 
     def ack(self) -> None:
-        """Done: never deliver it again."""
-        holder = self._sink
-        if self._state or holder.withdrawn:
-            holder.reports.stale()
+        """Marks the message as finished: it is never delivered again."""
+        lease_runner = self._sink
+        if self._state or lease_runner.withdrawn:
+            lease_runner.reports.stale()
             return
         self._state = ACKED
-        holder = self._sink  # another one, if it was left just now (`inline_runner`)
-        if holder.detached:
-            holder.acked_later(self)
+        lease_runner = self._sink  # another lease runner, if the message was left just now (`inline_runner`)
+        if lease_runner.detached:
+            lease_runner.acked_later(self)
 
     def _fail(self) -> None:
-        """The callback raised, or its task was cancelled."""
+        """Nacks the message, because its callback raised or its task was cancelled."""
         self._state = NACKED
 
 
 class LeaseRunner:
-    """Holds one lease on behalf of a worker, and afterwards on behalf of the user."""
+    """Runs one lease for a worker, and afterwards takes the user's acks and nacks for it."""
 
     __slots__ = (
         "_delay",
@@ -121,18 +121,18 @@ class LeaseRunner:
         "detached",
         "done",
         "lease",
+        "recorded_acked",
+        "recorded_begun",
         "reports",
         "seen",
         "seen_at",
         "stopped",
-        "told_acked",
-        "told_begun",
         "withdrawn",
     )
 
-    #: Offsets of the last ack and the last delivery that a history was told; never set where there is none.
-    told_acked: int
-    told_begun: int
+    #: Offsets of the last ack and the last delivery that a history has recorded; never set without a history.
+    recorded_acked: int
+    recorded_begun: int
 
     def __init__(self, lease: Lease, reports: Reports) -> None:
         self.lease = lease
@@ -143,16 +143,16 @@ class LeaseRunner:
         self.begun = False
         self.stopped = False
         self.withdrawn = False
-        #: True once the callback has returned without a verdict: verdicts go to the runner themselves.
+        #: True once the callback has returned without ack or nack: later ones go to the runner themselves.
         self.detached = False
-        #: The runner's own: how far the lease runner was when it last looked, and since when (monotonic seconds).
+        #: For the runner: the lease runner's progress at its last check, and since when (monotonic seconds).
         self.seen = -1
         self.seen_at = 0.0
         self._delay: float | None = None
-        #: What the callback raised, or was dealing with when it nacked; empty: nothing.
+        #: The error that the callback raised, or was handling when it nacked; empty: none.
         self._error = ""
 
-    def walk(self, callback: Callable[[Message], object]) -> LeaseReport:
+    def run(self, callback: Callable[[Message], object]) -> LeaseReport:
         """Takes the records one by one until one isn't acked, or all are."""
         lease = self.lease
         new, kind = object.__new__, self._kind()  # four stores here cost half of a call of `__init__`
@@ -170,22 +170,22 @@ class LeaseRunner:
             message._state = PENDING
             try:
                 callback(message)
-            except BaseException as error:  # the thread is ours; whatever it is, the key goes on
+            except BaseException as error:  # this thread must go on with the key after any exception
                 self.raised(message, error)
             if message._state != ACKED:
                 return self.left(message)
-            attempt = 1  # the followers have never been delivered
+            attempt = 1  # the later records have never been delivered
             done += 1
             self.done = done
         self.let_go()
         return LeaseReport(lease, done, LeaseOutcome.FINISHED)
 
     def let_go(self) -> None:
-        """Takes references apart, so that records are freed at once and not by the collector."""
-        self.lease.holder = None
+        """Drops references, so that records are freed at once and not by the collector."""
+        self.lease.lease_runner = None
 
     def begin(self) -> Message | None:
-        """The message of the next record, now with its callback; None if nothing more may begin."""
+        """Returns the message of the next record, now with its callback; None if nothing more may begin."""
         if self.stopped:
             return None
         self.begun = True
@@ -196,18 +196,18 @@ class LeaseRunner:
         return self._kind()(cast("StoredRecord", self.lease.records[at]), self, attempt)
 
     def _kind(self) -> type[Message]:
-        """What its messages are."""
+        """Returns the class of its messages."""
         return self.reports.observer.message or HeldMessage
 
     def raised(self, message: Message, error: BaseException) -> None:
-        """The callback raised: a nack, unless it had acked before."""
+        """Notes that the callback raised: a nack, unless it had acked before."""
         log.error("the callback of %r raised, which is a nack", message, exc_info=error)
         if message._state == PENDING:
             cast("HeldMessage", message)._fail()
             self._error = words_of(error)
 
     def left(self, message: Message) -> LeaseReport:
-        """The callback has returned and the message isn't acked."""
+        """Returns the report after the callback has returned without an ack of `message`."""
         self.detached = True
         if message._state == ACKED:  # it was acked on another thread just now (rule 2)
             self.let_go()
@@ -217,7 +217,7 @@ class LeaseRunner:
             return LeaseReport(self.lease, self.done, LeaseOutcome.NACKED, self._delay, self._error)
         return LeaseReport(self.lease, self.done, LeaseOutcome.KEPT)
 
-    # The verbs of a message (MessageSink)
+    # The methods behind a message (MessageSink)
 
     def _late(self, message: Message) -> bool:
         if message._state == PENDING and not self.withdrawn:
@@ -229,7 +229,7 @@ class LeaseRunner:
         message.ack()
 
     def acked_later(self, message: Message) -> None:
-        """The callback has returned before."""
+        """Takes an ack or a nack after the callback has returned."""
         self.reports.settled(Settlement(self.lease, self.done, acked=True))
         self.let_go()
 
@@ -239,12 +239,14 @@ class LeaseRunner:
             return
         self._delay, self._error = delay, words_of(sys.exc_info()[1])
         message._state = NACKED
-        holder = cast("LeaseRunner", message._sink)  # another one, if it was left just now (`inline_runner`)
-        if holder.detached:
-            holder.nacked_later(delay, self._error)
+        lease_runner = cast(
+            "LeaseRunner", message._sink
+        )  # another lease runner, if the message was left just now (`inline_runner`)
+        if lease_runner.detached:
+            lease_runner.nacked_later(delay, self._error)
 
     def nacked_later(self, delay: float | None, error: str) -> None:
-        """The callback has returned before."""
+        """Takes an ack or a nack after the callback has returned."""
         self.reports.settled(Settlement(self.lease, self.done, acked=False, delay=delay, error=error))
         self.let_go()
 
@@ -258,7 +260,7 @@ class LeaseRunner:
     def ack_with_response(self, message: Message) -> AckFuture:
         if self._late(message):
             return refused(message)
-        # Said before the message counts as acked: a thread that sees that it is may tell of it at once (`inbox`).
+        # Recorded before the message counts as acked: a thread that sees the ack may report it at once (`inbox`).
         future = self.reports.awaited(self.lease, message)
         message._state = ACKED
         if self.detached:
@@ -277,10 +279,10 @@ class LeaseRunner:
 
 
 class BatchLeaseRunner(LeaseRunner):
-    """Holds one key's run whose messages the callback gets together; it takes them in order.
+    """Runs a lease whose messages one callback gets together.
 
     Acks inside a run count cumulatively; a nack redelivers from there on. When the callback has returned, only the
-    first unfinished message has a fate left: a verdict on another one must not be taken for its own.
+    first unfinished message is open: an ack or nack of another one must not be taken for its own.
     """
 
     def __init__(self, lease: Lease, reports: Reports) -> None:
@@ -288,8 +290,8 @@ class BatchLeaseRunner(LeaseRunner):
         self.messages: list[Message] = []
         self._delays: dict[int, float | None] = {}
         self._errors: dict[int, str] = {}
-        #: Messages from the front whose acks a history was told while the callback ran.
-        self.told = 0
+        #: Messages from the front whose acks a history recorded while the callback ran.
+        self.recorded = 0
 
     def nack(self, message: Message, delay: float | None) -> None:
         super().nack(message, delay)
@@ -302,19 +304,19 @@ class BatchLeaseRunner(LeaseRunner):
             return refused(message)
         future = super().ack_with_response(message)
         for each in self._before(message):
-            if each._state == PENDING:  # the log may know it from now on: too late for a nack
+            if each._state == PENDING:  # the log may have it from now on: too late for a nack
                 each._state = ACKED
         return future
 
     def nacked_before(self, message: Message) -> bool:
-        """Whether an earlier message of the run was nacked."""
+        """Returns whether an earlier message of the run was nacked."""
         return any(each._state == NACKED for each in self._before(message))
 
     def _before(self, message: Message) -> Iterator[Message]:
         return takewhile(lambda each: each is not message, self.messages)
 
     def begin_run(self) -> list[Message]:
-        """All messages of the run; empty if nothing more may begin."""
+        """Returns all messages of the run; an empty list if nothing more may begin."""
         if not self.stopped:
             self.begun = True
             self.messages = [self._message_of(at) for at in range(len(self.lease.records))]
@@ -322,7 +324,7 @@ class BatchLeaseRunner(LeaseRunner):
         return self.messages
 
     def end_run(self, raised: BaseException | None = None) -> LeaseReport:
-        """What the callback has made of the run."""
+        """Returns the report of the run, after its callback."""
         with self.reports.observer.step:
             return self._end_run(raised)
 

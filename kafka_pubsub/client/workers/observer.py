@@ -1,4 +1,4 @@
-"""What may look on while messages are handled: by default nothing does. `recorder` records a history this way."""
+"""An observer of callbacks; by default there is none. `recorder` records a history with one."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ class MessageRun(Protocol):
     """A key's messages that one callback gets together (`lease_runner.BatchLeaseRunner`), as an observer sees them."""
 
     messages: list[Message]
-    #: How many are acked, and of how many of these the observer was told before the end.
+    #: How many are acked, and how many of these the observer got before the end.
     done: int
-    told: int
+    recorded: int
     withdrawn: bool
 
 
 class LeaseObserver:
-    """Is told what callbacks do. This one ignores it, so that streams without an observer pay nothing."""
+    """An observer of what callbacks do. This one does nothing, so that streams without an observer pay nothing."""
 
     #: The class of the stream's messages; None: the ordinary one.
     message: type[Message] | None = None
-    #: Held while a verdict is told and takes effect.
+    #: Held while an ack or a nack is recorded and takes effect.
     step: AbstractContextManager[object] = nullcontext()
 
     def around(self, callback: Callable[[Message], object]) -> Callable[[Message], object]:
-        """The callback that is called in the place of the user's."""
+        """Returns the callback that is called in the place of the user's."""
         return callback
 
     def around_coroutine(
         self, callback: Callable[[Message], Awaitable[object]]
     ) -> Callable[[Message], Awaitable[object]]:
-        """The same for a coroutine."""
+        """Returns the coroutine function that is called in the place of the user's."""
         return callback
 
     def begins(self, message: Message, batch: int | None = None) -> None:
-        """The message is about to be handed over; those handed over in one call share a `batch`."""
+        """Notes that a message is about to be handed over; messages handed over in one call share a `batch`."""
 
     def ends(self, message: Message, error: BaseException | None = None) -> None:
-        """Its callback has returned, or raised `error`."""
+        """Notes that the message's callback has returned, or raised `error`."""
 
     def run_begins(self, messages: Iterable[Message]) -> None:
-        """One callback is about to get these together."""
+        """Notes that one callback is about to get these messages together."""
 
     def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
-        """That callback has ended; `delays` are those of its nacks, by offset."""
+        """Notes that this callback has ended; `delays` are those of its nacks, by offset."""
 
     def durable(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
-        """The log knows the ack of this delivery."""
+        """Notes that the ack of this delivery is durable."""
 
     def close(self) -> None:
-        """The stream has ended in good order."""
+        """Notes that the stream has ended in good order."""
 
 
 UNOBSERVED = LeaseObserver()

@@ -1,12 +1,13 @@
-"""Synchronous pull: a worker pool without callbacks. Leases wait in a box until `receive` takes them out.
+"""Synchronous pull: a worker pool without callbacks. Leases wait in a queue until `receive` takes them out.
 
 Rules
 1. A lease is asked for only when a thread waits for a message, so no message is leased without a caller. Several
-   threads may wait: the box asks for the sum of what each still wants.
+   threads may wait: the queue asks for the sum of what each still wants.
 2. A message's clock starts when `receive` returns it: from then on it must be acked within the ack deadline. One that
    came when its call had just ended waits for the next call, and no attempt of it is counted.
-3. The box is idle while no call runs and no returned message has an open lease (it was acked or nacked, or its deadline
-   has passed). An idle box is given up (`receiver`), because its membership keeps partitions from other members.
+3. The queue is idle while no call runs and no returned message has an open lease (it was acked or nacked, or its
+   deadline has passed). An idle queue is closed (`receiver`), because its membership keeps partitions from other
+   members.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from kafka_pubsub.model import Message
 
 __all__ = ["PullQueue"]
 
-#: Seconds that `receive` goes on collecting after the first message: a batch of the broker's arrives together.
+#: Seconds for which `receive` goes on collecting after the first message: a broker's batch arrives together.
 COLLECT = 0.01
-#: Seconds between looks whether the stream has ended, and for Ctrl-C on every platform.
+#: Seconds between checks whether the stream has ended, and for Ctrl-C on every platform.
 LOOK = 0.25
 
 
@@ -39,11 +40,11 @@ class PullQueue:
     def __init__(
         self,
         reports: Reports,
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reports = reports
-        self._ring = ring
+        self._wake = wake
         self._clock = clock
         self._box: deque[LeaseRunner] = deque()
         #: Messages that waiting threads still want, and how many threads wait.
@@ -59,19 +60,19 @@ class PullQueue:
     def take(self, leases: Sequence[Lease]) -> None:
         with self._changed:
             for lease in leases:
-                lease.holder = holder = LeaseRunner(lease, self._reports)
-                self._box.append(holder)
+                lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
+                self._box.append(lease_runner)
             self._changed.notify_all()
 
     def receive(self, most: int, timeout: float | None, ended: Callable[[], bool]) -> list[Message]:
-        """Up to `most` messages; waits up to `timeout` seconds for the first one."""
-        # Without a moment for the runner, a timeout of nothing would never find a message.
+        """Returns up to `most` messages; waits up to `timeout` seconds for the first one."""
+        # Without a moment for the runner, a timeout of 0 would never find a message.
         until = None if timeout is None else time.monotonic() + max(timeout, COLLECT)
         messages: list[Message] = []
         with self._changed:
             self._wanted += most
             self._waiting += 1
-        self._ring()
+        self._wake()
         try:
             while len(messages) < most and (message := self._next(until, ended)) is not None:
                 messages.append(message)
@@ -96,33 +97,33 @@ class PullQueue:
 
     def _out(self) -> Message | None:
         while self._box:
-            holder = self._box.popleft()
-            message = holder.begin()
+            lease_runner = self._box.popleft()
+            message = lease_runner.begin()
             if message is None:  # its partition was revoked, or the stream is about to end
-                holder.let_go()
-                self._reports.released(LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED))
+                lease_runner.let_go()
+                self._reports.released(LeaseReport(lease_runner.lease, 0, LeaseOutcome.UNTOUCHED))
                 continue
             self._reports.observer.begins(message)
-            self._reports.observer.ends(message)  # a box has no callback that could end later
-            self._reports.released(holder.left(message))
+            self._reports.observer.ends(message)  # a pull queue has no callback that could end later
+            self._reports.released(lease_runner.left(message))
             self._wanted -= 1
             return message
         return None
 
     def touch(self) -> None:
-        """A call is about to come."""
+        """Notes that a call is about to come."""
         with self._changed:
             self._used = self._clock()
 
     def idle(self, leases: int) -> float:
-        """For how many seconds it has been idle (rule 3); `leases`: how many are open, those in the box included."""
+        """Returns for how many seconds it has been idle (rule 3); `leases`: the open ones, also in the queue."""
         with self._changed:
             now = self._clock()
-            if self._waiting or leases > sum(not holder.withdrawn for holder in self._box):
+            if self._waiting or leases > sum(not lease_runner.withdrawn for lease_runner in self._box):
                 self._used = now
             return now - self._used
 
-    def walking(self) -> Iterable[LeaseRunner]:
+    def running(self) -> Iterable[LeaseRunner]:
         return ()
 
     def close(self, timeout: float | None) -> bool:

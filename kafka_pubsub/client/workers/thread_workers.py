@@ -1,11 +1,11 @@
 """Worker pools run the callbacks of a stream: threads of our own, a user's executor, batches, or none (receive).
 
-Theory. The runner gives a worker pool leases; the worker pool wraps each in a lease runner, walks it somewhere, and
-reports the release. Worker pools differ only in where the walking happens.
+Theory. The runner gives a worker pool leases; the worker pool makes a lease runner for each, runs it on some thread,
+and reports its outcome. Worker pools differ only in the thread.
 
 Rules
 1. `take` never blocks: it is called by the runner.
-2. `walking` lists the lease runners whose callbacks may be running now, so that the runner can see how far they are.
+2. `running` lists the lease runners whose callbacks may be running now, so that the runner can see their progress.
 3. A worker pool that was closed lets its running callbacks end and begins nothing more.
 """
 
@@ -32,41 +32,41 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 
 Callback = Callable[[Message], object]
 
-#: Records that a key hands over at once. Long enough that a round trip through the runner is rare, short enough
-#: that the ack map has room for many keys.
+#: Records that one lease of a key has at most. Enough that a round trip through the runner is rare, and few enough
+#: that the metadata has room for many keys.
 RUN = 128
 
 
-#: Threads that are hired without a look at the pace.
+#: Threads that are started without a check of the pace.
 AT_ONCE = 2
-#: Seconds between two looks at the pace: some switches of the interpreter's lock, which last 5 ms each.
+#: Seconds between two checks of the pace: some switches of the interpreter's lock, which take 5 ms each.
 LOOK = 0.02
-#: Seconds for a record below which a thread is quick: a callback that waits for anything outside takes longer.
+#: Seconds for a record below which a thread is quick: a callback that waits for I/O takes longer.
 QUICK = 0.0001
 
 
 class Inline(Protocol):
-    """What a worker pool has to do with callbacks that the fetcher calls itself (`inline_runner`)."""
+    """The part of a worker pool for callbacks that the fetcher calls itself (`inline_runner`)."""
 
     callback: Callback
 
     def spares(self) -> bool:
-        """Whether one more callback may run beside those of the worker pool."""
+        """Returns whether one more callback may run beside those of the worker pool."""
 
     def lend(self, lent: bool) -> None:
-        """From now on, or no longer, the fetcher counts as a worker."""
+        """Sets whether the fetcher counts as a worker."""
 
     def busy(self) -> int:
-        """How many of its threads are with a lease."""
+        """Returns how many of its threads have a lease."""
 
     def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
-        """From now on leases go to `aside`, for the fetcher to take, those that wait too; None: to the pool again."""
+        """Sends leases to `aside`, for the fetcher, waiting ones included; None: to the pool again."""
 
     def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
-        """The worker pool takes these."""
+        """Queues lease runners for the worker pool's threads."""
 
-    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
-        """`thread` was the fetcher; until its callback ends it is a worker."""
+    def adopt(self, lease_runner: LeaseRunner, thread: threading.Thread) -> None:
+        """Counts `thread`, which was the fetcher, as a worker until its callback ends."""
 
 
 class WorkerPool(Protocol):
@@ -79,21 +79,20 @@ class WorkerPool(Protocol):
     def inline(self) -> Inline | None: ...
 
     def wants(self, free: int) -> int:
-        """How many leases to ask for when `free` more messages may be started."""
+        """Returns how many leases to ask for when `free` more messages may be started."""
 
     def take(self, leases: Sequence[Lease]) -> None: ...
-    def walking(self) -> Iterable[LeaseRunner]: ...
+    def running(self) -> Iterable[LeaseRunner]: ...
     def close(self, timeout: float | None) -> bool:
-        """Waits for callbacks that run; False if one still runs after `timeout` seconds."""
+        """Waits for running callbacks; returns False if one still runs after `timeout` seconds."""
 
 
 class ThreadWorkers:
-    """Threads of our own: one callback each.
+    """Threads that this package starts; each runs one callback at a time.
 
-    As many as the callbacks keep waiting: where they only compute, one more thread makes all of them slower, because
-    one at a time runs anyhow. So a thread is hired when leases wait and those that there are take long. It can't be
-    told from here why they do; where they only wait for each other, the fetcher finds out (`inline_scheduler`). Threads
-    that had nothing to do end (`worker_threads`).
+    A thread is started when leases wait and the running callbacks take long. Where callbacks only compute, one more
+    thread makes all of them slower, because the interpreter runs one thread at a time; the fetcher finds that out
+    (`inline_scheduler`). Idle threads end (`worker_threads`).
     """
 
     run = RUN
@@ -111,13 +110,13 @@ class ThreadWorkers:
         self._most = workers
         self._reports = reports
         self._clock = clock
-        self._workers: Workers[LeaseRunner] = Workers(self._walk, name, clock)
-        #: Whether the fetcher is walking now, and former fetchers with what they hold. Empty: none had to be left.
+        self._workers: Workers[LeaseRunner] = Workers(self._run, name, clock)
+        #: Whether the fetcher runs callbacks now, and former fetchers with their lease runners. Empty: there are none.
         self._lent = False
-        #: Where leases go that the fetcher takes itself; None: to the threads.
+        #: The queue of leases for the fetcher; None: leases go to the threads.
         self._aside: deque[LeaseRunner] | None = None
         self._adopted: list[tuple[LeaseRunner, threading.Thread]] = []
-        #: When the pace was last looked at, and the records finished until then.
+        #: When the pace was last checked, and the records finished until then.
         self._looked_at = 0.0
         self._looked_upon = 0
 
@@ -140,26 +139,26 @@ class ThreadWorkers:
             self._take_back(aside)
 
     def _take_back(self, aside: deque[LeaseRunner]) -> None:
-        """What no thread has begun."""
+        """Takes back the lease runners that no thread has begun."""
         queue = self._workers.queue
         for _ in range(queue.qsize()):
             try:
-                holder = queue.get_nowait()
+                lease_runner = queue.get_nowait()
             except Empty:
                 return
-            if holder is None:
+            if lease_runner is None:
                 queue.put(None)
             else:
                 self._workers.handed -= 1
-                aside.append(holder)
+                aside.append(lease_runner)
 
-    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None:
-        self._adopted.append((holder, thread))
+    def adopt(self, lease_runner: LeaseRunner, thread: threading.Thread) -> None:
+        self._adopted.append((lease_runner, thread))
         if self._workers.hired > self._places():
             self._workers.dismiss()
 
     def _places(self) -> int:
-        """How many threads there may be."""
+        """Returns how many threads there may be."""
         if self._adopted:
             self._adopted = [each for each in self._adopted if each[1].is_alive()]
         return self._most - self._lent - len(self._adopted)
@@ -177,8 +176,8 @@ class ThreadWorkers:
     def take(self, leases: Sequence[Lease]) -> None:
         reports = self._reports
         lease_runners = [LeaseRunner(lease, reports) for lease in leases]
-        for holder in lease_runners:
-            holder.lease.holder = holder
+        for lease_runner in lease_runners:
+            lease_runner.lease.lease_runner = lease_runner
         if self._aside is not None:
             self._aside.extend(lease_runners)
         else:
@@ -186,38 +185,38 @@ class ThreadWorkers:
 
     def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
         workers = self._workers
-        for holder in lease_runners:
-            workers.put(holder)
+        for lease_runner in lease_runners:
+            workers.put(lease_runner)
         while workers.hired < min(AT_ONCE, self._places(), workers.waiting):
             workers.hire()
 
     def _hire_if_slow(self) -> None:
         workers, now = self._workers, self._clock()
-        count, seconds = workers.hired, now - self._looked_at
+        count, seconds = max(1, workers.hired), now - self._looked_at
         if seconds < LOOK:
             return
-        finished = workers.walked + sum(holder.done for holder in self.walking())
+        finished = workers.done + sum(lease_runner.done for lease_runner in self.running())
         if finished - self._looked_upon < seconds * count / QUICK:
-            for _ in range(min(count, self._places() - count, workers.waiting)):
+            for _ in range(min(count, self._places() - workers.hired, workers.waiting)):
                 workers.hire()
         self._looked_at, self._looked_upon = now, finished
 
-    def _walk(self, holder: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
-        worker.current = (holder,)
-        self._reports.released(holder.walk(self.callback))
+    def _run(self, lease_runner: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
+        worker.current = (lease_runner,)
+        self._reports.released(lease_runner.run(self.callback))
         worker.current = ()
-        worker.walked += holder.done
+        worker.done += lease_runner.done
         worker.ended += 1
 
-    def walking(self) -> Sequence[LeaseRunner]:
-        return self._workers.walking() + [holder for holder, _ in self._adopted]
+    def running(self) -> Sequence[LeaseRunner]:
+        return self._workers.running() + [lease_runner for lease_runner, _ in self._adopted]
 
     def close(self, timeout: float | None) -> bool:
         return self._workers.close(timeout, [thread for _, thread in self._adopted])
 
 
 class ExecutorWorkers:
-    """A user's executor: one submitted walk for each lease, at most `workers` at a time."""
+    """A user's executor: one submitted call for each lease, at most `workers` at a time."""
 
     run = RUN
     spread = False
@@ -232,7 +231,7 @@ class ExecutorWorkers:
         self._executor = executor
         self._workers = workers
         self._reports = reports
-        #: Submitted and not ended.
+        #: The lease runners that were submitted and haven't ended.
         self._lease_runners: set[LeaseRunner] = set()
         self._ended = threading.Condition()
 
@@ -241,24 +240,24 @@ class ExecutorWorkers:
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            lease.holder = holder = LeaseRunner(lease, self._reports)
-            self._lease_runners.add(holder)
+            lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
+            self._lease_runners.add(lease_runner)
             try:
-                self._executor.submit(self._walk, holder)
-            except RuntimeError as error:  # what executors raise that were shut down
-                self._lease_runners.discard(holder)
+                self._executor.submit(self._run, lease_runner)
+            except RuntimeError as error:  # an executor that was shut down raises this
+                self._lease_runners.discard(lease_runner)
                 raise FailedPrecondition(
                     f"executor: it takes no more work ({error}); pull with another one"
                 ) from error
 
-    def _walk(self, holder: LeaseRunner) -> None:
-        self._reports.released(holder.walk(self._callback))
+    def _run(self, lease_runner: LeaseRunner) -> None:
+        self._reports.released(lease_runner.run(self._callback))
         with self._ended:
-            self._lease_runners.discard(holder)
+            self._lease_runners.discard(lease_runner)
             self._ended.notify_all()
 
-    def walking(self) -> Iterable[LeaseRunner]:
-        return [holder for holder in self._lease_runners.copy() if holder.begun]
+    def running(self) -> Iterable[LeaseRunner]:
+        return [lease_runner for lease_runner in self._lease_runners.copy() if lease_runner.begun]
 
     def close(self, timeout: float | None) -> bool:
         with self._ended:
@@ -296,8 +295,8 @@ class BatchWorkers:
     def take(self, leases: Sequence[Lease]) -> None:
         workers = self._workers
         for lease in leases:
-            lease.holder = holder = BatchLeaseRunner(lease, self._reports)
-            workers.put(holder)
+            lease.lease_runner = lease_runner = BatchLeaseRunner(lease, self._reports)
+            workers.put(lease_runner)
         while workers.hired < self._most and workers.waiting:
             workers.hire()
 
@@ -313,30 +312,30 @@ class BatchWorkers:
         until = time.monotonic() + self._latency
         while count < self._size and count == len(batch):
             try:
-                holder = queue.get(timeout=max(0.0, until - time.monotonic()))
+                lease_runner = queue.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
                 break
-            if holder is None or len(holder.lease.records) > 1:
-                queue.put(holder)
+            if lease_runner is None or len(lease_runner.lease.records) > 1:
+                queue.put(lease_runner)
                 break
-            batch.append(holder)
+            batch.append(lease_runner)
             count += 1
         return batch
 
     def _call(self, batch: Sequence[BatchLeaseRunner]) -> None:
-        messages = [message for holder in batch for message in holder.begin_run()]
+        messages = [message for lease_runner in batch for message in lease_runner.begin_run()]
         raised: BaseException | None = None
         try:
             if messages:
                 self._callback(messages)
-        except BaseException as error:  # see Lease runner.walk
+        except BaseException as error:  # see `LeaseRunner.run`
             raised = error
             log.exception("the batch callback raised; what it hadn't acked is redelivered")
-        for holder in batch:
-            self._reports.released(holder.end_run(raised))
+        for lease_runner in batch:
+            self._reports.released(lease_runner.end_run(raised))
 
-    def walking(self) -> Iterable[LeaseRunner]:
-        return self._workers.walking()
+    def running(self) -> Iterable[LeaseRunner]:
+        return self._workers.running()
 
     def close(self, timeout: float | None) -> bool:
         return self._workers.close(timeout)

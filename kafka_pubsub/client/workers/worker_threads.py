@@ -1,16 +1,16 @@
-"""The threads of a worker pool: they take from one queue, and those that had nothing to do for a while end.
+"""The threads of a worker pool: they take items from one queue, and idle threads end after a while.
 
 Theory. A thread that waits costs memory, and a process may have forty streams. A thread is never interrupted while it
-waits: the runner, which alone fills the queue, puts a word into it that ends the thread that takes it. What the runner
-puts behind that word is left to another thread, so no wakeup can be lost. What ran within some seconds was put in by
-their end, and hadn't ended at their beginning: threads beyond that number weren't needed.
+waits: the runner, which alone fills the queue, puts a marker into it that ends the thread that takes it. Items behind
+the marker are left to another thread, so no wakeup can be lost. The items that ran within some seconds are those that
+were queued by their end and hadn't ended at their beginning: more threads than that weren't needed.
 
 Rules
-1. `put`, `hire`, `dismiss` and `rest` are for the runner only. Each thread writes its own counts, and ends none but
+1. `put`, `hire`, `dismiss` and `rest` are for the runner only. Each thread writes its own counts, and ends only
    itself.
-2. One thread stays, so that a message after a pause finds it, with what the callback keeps for its thread.
+2. One thread stays, so that a message after a pause finds it, with what the callback stores for its thread.
 3. What a thread has done still counts when it has ended.
-4. A word that ends a thread isn't an item that waits: a thread that is hired for it would be told to end in turn.
+4. A marker isn't an item that waits: a thread that is started for it would end at once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Generic, TypeVar
 
 __all__ = ["IDLE", "Worker", "Workers", "join_all"]
 
-#: Seconds after which a thread that wasn't needed ends; until twice that, since they are counted in rounds. Far longer
-#: than a busy stream pauses, and a thread is made in 0.1 ms.
+#: Seconds after which a thread that wasn't needed ends; until twice that, since they are counted in rounds. A busy
+#: stream pauses for much less, and a thread is made in 0.1 ms.
 IDLE = 5.0
 #: Threads that stay.
 LEAST = 1
@@ -33,16 +33,16 @@ Item = TypeVar("Item")
 
 
 class Worker(Generic[Item]):
-    """One thread, and what it has done."""
+    """A thread of the pool, with counts of what it has finished."""
 
-    __slots__ = ("current", "ended", "thread", "walked")
+    __slots__ = ("current", "done", "ended", "thread")
 
     def __init__(self) -> None:
         self.thread: threading.Thread
-        #: What it walks now.
+        #: The items that it runs now.
         self.current: Sequence[Item] = ()
-        #: Items that it has done with, and the records in them that it has finished.
-        self.ended = self.walked = 0
+        #: The number of items that have ended, and of the records in them that were finished.
+        self.ended = self.done = 0
 
 
 class Workers(Generic[Item]):
@@ -55,28 +55,28 @@ class Workers(Generic[Item]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue: SimpleQueue[Item | None] = SimpleQueue()
-        #: Threads that weren't told to end.
+        #: The number of threads without a marker that ends them.
         self.hired = 0
-        #: Items that threads were given.
+        #: The number of items that threads were given.
         self.handed = 0
         self._work = work
         self._name = name
         self._clock = clock
         self._all: list[Worker[Item]] = []
         self._made = 0
-        #: What threads have done that have ended.
+        #: The counts of threads that have ended.
         self._past: Worker[Item] = Worker()
         #: When to count next which threads were needed, and the items that had ended when they were counted last.
         self._count_at = float("-inf")
         self._ended_before = 0
 
     def put(self, item: Item) -> None:
-        """Some thread is to take it."""
+        """Queues an item, which one of the threads takes."""
         self.handed += 1
         self.queue.put(item)
 
     def hire(self) -> None:
-        """One thread more."""
+        """Starts one more thread."""
         worker: Worker[Item] = Worker()
         worker.thread = threading.Thread(
             target=self._run, args=(worker,), name=f"{self._name}-{self._made}", daemon=True
@@ -92,12 +92,12 @@ class Workers(Generic[Item]):
             work(item, worker)
 
     def dismiss(self) -> None:
-        """One thread less, once it has nothing to do."""
+        """Ends one thread, once it has nothing to do."""
         self.hired -= 1
         self.queue.put(None)
 
     def rest(self) -> None:
-        """Lets those threads end that weren't needed for some seconds; to be called now and then."""
+        """Ends the threads that weren't needed for some seconds; call it now and then."""
         now = self._clock()
         if now < self._count_at:
             return
@@ -113,33 +113,33 @@ class Workers(Generic[Item]):
                 alive.append(worker)
             else:
                 past.ended += worker.ended
-                past.walked += worker.walked
+                past.done += worker.done
         self._all = alive
 
     @property
     def waiting(self) -> int:
-        """Items that no thread has taken yet."""
+        """The number of items that no thread has taken yet."""
         if len(self._all) > self.hired:
             self._forget_ended()
         return max(0, self.queue.qsize() - (len(self._all) - self.hired))
 
     @property
     def busy(self) -> int:
-        """How many threads are with an item."""
+        """The number of threads that work on an item."""
         return max(0, min(self.hired, self.handed - self.ended))
 
     @property
     def ended(self) -> int:
-        """Items that are done with."""
+        """The number of items that have ended."""
         return self._past.ended + sum(worker.ended for worker in self._all)
 
     @property
-    def walked(self) -> int:
-        """Records that were finished in these."""
-        return self._past.walked + sum(worker.walked for worker in self._all)
+    def done(self) -> int:
+        """The number of records that were finished in these items."""
+        return self._past.done + sum(worker.done for worker in self._all)
 
-    def walking(self) -> list[Item]:
-        """What threads walk now."""
+    def running(self) -> list[Item]:
+        """Returns the items that threads work on now."""
         return [item for worker in self._all for item in worker.current]
 
     def close(self, timeout: float | None, others: Sequence[threading.Thread] = ()) -> bool:
@@ -150,7 +150,7 @@ class Workers(Generic[Item]):
 
 
 def join_all(threads: Sequence[threading.Thread], timeout: float | None) -> bool:
-    """Waits for all of them but the calling one; False if one still runs after `timeout` seconds."""
+    """Waits for threads, except the calling one; returns False if one still runs after `timeout` seconds."""
     me = threading.current_thread()
     until = None if timeout is None else time.monotonic() + timeout
     for thread in threads:

@@ -1,4 +1,5 @@
-"""What is finished, and what may be committed: positions, maps, checkpoints.
+"""Decides what is finished and what may be committed: positions, metadata, checkpoints.
 
 Begin with `offsets.py`, then `commits.py`.
+May import, beside top modules: `core`, `core.delivery`, `core.retry`.
 """

@@ -1,24 +1,25 @@
-"""The text that travels in a commit's metadata.
+"""The metadata text of a commit.
 
-It says who wrote it, which records above the position are finished, and which of the others were started (`notes`).
+It holds which process wrote it, which records above the position are finished, and which others were started (`notes`).
 
 Theory. The broker stores at most 4095 characters beside an offset. A character carries 15 bits here: the code
 points from U+3400 on, none of them a control character. What is finished is a list of numbers, alternately the length
 of a gap (unfinished) and of a run (finished) above the committed offset. Where there is a checkpoint the text names
-it, and lists only the runs that the checkpoint doesn't tell.
+it, and lists only the runs that the checkpoint doesn't hold.
 
 Layout: version, writer (4 units), nonce (2 units), flags (a bit each for `clean`, `more`, `older` and `doubt.twice`),
-then numbers: where the checkpoint lies, counted from 1 (0: there is none) and its nonce, how far the doubt reaches,
-how far was read (from the position on; odd: below it) and the leader epoch there, counted from 1 (0: not known), count
-of the runs' numbers, those, the notes' numbers; checksum (3 units).
+then numbers: the offset of the checkpoint, counted from 1 (0: there is none), and its nonce, how far the doubt reaches,
+how far the log was read (from the position on; odd: below it) and the leader epoch there, counted from 1 (0: not
+known), the count of the runs' numbers, those, the notes' numbers; checksum (3 units).
 
 Rules
-1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit says: more to come).
+1. A number below 2**14 is one unit; each further unit carries 14 more bits (a set top bit means that more follow).
 2. A text is never cut. Notes have a room of their own (`NOTED`). When the rest outgrows half of its room a checkpoint
    is asked for; when it outgrows all of it nothing can be committed without one.
-3. What can't be decoded - a wrong checksum, a stranger's text - is `None`: those records are replayed, never skipped.
-4. Of every version the first unit is the version and the last three are the checksum. So a text of a newer version is
-   known as one, and is refused: to replay what it calls finished would be wrong, and so would be to guess.
+3. A text that can't be decoded (a wrong checksum, another program's text) is `None`: those records are delivered
+   again, never skipped.
+4. In every version the first unit is the version and the last three are the checksum. So a text of a newer version is
+   recognised and refused: to deliver again what it calls finished would be wrong, and to guess would be, too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ __all__ = ["CAPACITY", "NOTED", "VERSION", "AckMap", "bare_size", "decode", "enc
 
 #: Characters of metadata that a broker with default settings stores (4096 is refused).
 CAPACITY = 4095
-#: Characters of those that the notes may take.
+#: The part of these characters that the notes may take.
 NOTED = notes.ROOM
 
 _FIRST = 0x3400
@@ -52,18 +53,18 @@ VERSION, _OLDEST = 6, 6
 _WRITER_UNITS = 4
 _NONCE_UNITS = 2
 _CHECKSUM_UNITS = 3
-#: Numbers before those of the runs.
+#: The count of numbers before those of the runs.
 _HEAD = 6
 
 
 class AckMap(NamedTuple):
-    """What a commit's metadata says.
+    """The content of a commit's metadata.
 
-    `writer` is a random number of the process that wrote it, from which its transactional id is made; `nonce` one of
-    the ownership. `clean`: nothing that was started is left. `checkpoint`: the one that `runs` count from; None: they
-    are all. `more`: it tells of finished records above this position. `older`: of messages above the position newer
-    copies may lie in the retry partition. `doubt`: what may have been started by owners that ended in disorder. `read`:
-    behind the last record that was ever read.
+    `writer` is a random number of the process that wrote it, from which its transactional id is made; `nonce` is one of
+    the ownership. `clean`: nothing that was started is left. `checkpoint`: the one that `runs` count from; None: `runs`
+    are all. `more`: the checkpoint holds finished records above this position. `older`: of messages above the position
+    newer copies may lie in the retry partition. `doubt`: what may have been started by owners that ended in disorder.
+    `read`: the end of what was ever read.
     """
 
     writer: int
@@ -79,7 +80,7 @@ class AckMap(NamedTuple):
 
 
 def encode(ack_map: AckMap, position: int) -> str:
-    """The metadata to commit beside `position`; `runs` are ascending, disjoint and not below it."""
+    """Returns the metadata to commit beside `position`; `runs` are ascending, disjoint and not below it."""
     at = position
     numbers = (
         [0, 0] if ack_map.checkpoint is None else [1 + ack_map.checkpoint.offset, ack_map.checkpoint.nonce]
@@ -105,12 +106,12 @@ def encode(ack_map: AckMap, position: int) -> str:
 
 
 def bare_size(text: str, noted: Notes, position: int) -> int:
-    """How many characters of a text are not the notes in it (rule 2)."""
+    """Returns how many characters of a text don't belong to its notes (rule 2)."""
     return len(text) - notes.units(notes.numbers(noted, position))
 
 
 def decode(text: str, position: int) -> AckMap | None:
-    """The map that was committed beside `position`, or None if this isn't one; raises if it is of a newer version."""
+    """Returns what was committed beside `position`; None: the text is another. Raises if its version is newer."""
     units = [ord(character) - _FIRST for character in text]
     body, checksum = units[:-_CHECKSUM_UNITS], units[-_CHECKSUM_UNITS:]
     flags_at = 1 + _WRITER_UNITS + _NONCE_UNITS
@@ -189,5 +190,5 @@ def _joined(units: Iterable[int]) -> int:
 
 
 def _checksum(units: Sequence[int], position: int) -> int:
-    """Covers the position too: a map beside another offset is as wrong as a damaged one."""
+    """Returns the checksum, over the position too: a text beside another offset is as wrong as a damaged one."""
     return zlib.crc32(struct.pack(f">{len(units)}HQ", *units, position))

@@ -1,17 +1,17 @@
-"""A checkpoint: all that one partition of a subscription has finished, kept as a record of its retry partition.
+"""A checkpoint: all that one partition of a subscription has finished, kept as records of its retry partition.
 
 Theory. A commit's metadata has room for some thousand numbers, and what is finished above the committed positions may
-need more. So all of it is written down in a checkpoint now and then, and the metadata names the last checkpoint and
-tells only which runs are new since (`ack_map`). The records of a checkpoint are written in the transaction that commits
-the metadata which names them, so a commit can always be made, however much is finished.
+need more. So all of it is written to a checkpoint now and then; the metadata names the last checkpoint and lists only
+the runs that are new since (`ack_map`). The records of a checkpoint are written in the transaction that commits the
+metadata which names them, so a commit can always be made, however much is finished.
 
 Rules
-1. A checkpoint is named by the offset of its first record and by a nonce. Whatever else lies at that offset isn't it.
+1. A checkpoint is named by the offset of its first record and by a nonce. Another record at that offset isn't it.
 2. The metadata counts from the checkpoint that the last accepted commit named. A checkpoint whose transaction was
    aborted was never written, so nothing counts from it.
-3. A run of a checkpoint stays finished. It may grow or join others, and is told anew then; it never shrinks.
-4. A large checkpoint is several records, numbered, with their count and a checksum over all. With one of them missing
-   or damaged it tells nothing.
+3. A run of a checkpoint stays finished. It may grow or join others, and is then listed anew; it never shrinks.
+4. A large checkpoint is several records, numbered, with their count and a checksum over all. If one of them is missing
+   or damaged, the checkpoint doesn't count.
 5. It names both topics by their ids, because a topic that is made again has the same name and other messages.
 """
 
@@ -27,9 +27,9 @@ from kafka_pubsub.core.commit.offsets import Run
 
 __all__ = ["MOST", "NONCE_SHIFT", "Checkpoint", "Log", "Named", "Part", "joined", "news", "split", "united"]
 
-#: A checkpoint's nonce is its ownership's, so many bits higher, and a number.
+#: A checkpoint's nonce is the ownership's nonce, shifted by so many bits, and a number.
 NONCE_SHIFT = 20
-#: Runs of one record: some 200 KB, a fifth of what a topic takes by default.
+#: Runs of one record: some 200 KB, a fifth of what a topic accepts by default.
 MOST = 50_000
 
 
@@ -41,24 +41,24 @@ class Named(NamedTuple):
 
 
 class Log(NamedTuple):
-    """One log of the two, as far as its owner has come. `runs`: what is finished above the position."""
+    """One of the two logs, as far as its owner has come. `runs`: what is finished above the position."""
 
     topic_id: str
     position: int
     runs: Sequence[Run] = ()
-    #: Behind the last record that was read.
+    #: The offset behind the last record that was read.
     end: int = 0
     #: The leader epoch of that record; None: it isn't known.
     epoch: int | None = None
-    #: What was started and isn't finished.
+    #: The messages that were started and aren't finished.
     notes: Notes = NOTHING
 
 
 class Checkpoint(NamedTuple):
-    """What one record says, or all parts of a large one together."""
+    """The content of one record, or of all parts of a large checkpoint together."""
 
     nonce: int
-    #: The random number of the process that wrote it, and the wall clock's milliseconds then.
+    #: The random number of the process that wrote it, and its wall clock in milliseconds then.
     writer: int
     time: int
     main: Log
@@ -66,17 +66,17 @@ class Checkpoint(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One record of a checkpoint: everything but the runs is in each, the runs are cut up."""
+    """One record of a checkpoint: each has everything but the runs, which are divided among them."""
 
     checkpoint: Checkpoint
     number: int
     total: int
-    #: Over the whole checkpoint.
+    #: The checksum of the whole checkpoint.
     checksum: int
 
 
 def split(checkpoint: Checkpoint, most: int = MOST) -> list[Part]:
-    """The records of a checkpoint, of up to `most` runs each."""
+    """Returns the records of a checkpoint, of up to `most` runs each."""
     main, retry = tuple(checkpoint.main.runs), tuple(checkpoint.retry.runs)
     checksum = _checksum(checkpoint)
     count = max(1, -(-(len(main) + len(retry)) // most))
@@ -90,7 +90,7 @@ def split(checkpoint: Checkpoint, most: int = MOST) -> list[Part]:
 
 
 def joined(parts: Iterable[Part]) -> Checkpoint | None:
-    """The checkpoint that these are all parts of, in any order; None: they aren't (rule 4)."""
+    """Returns the checkpoint of which these are all parts, in any order; None: they aren't (rule 4)."""
     found = sorted(parts, key=lambda part: part.number)
     if not found or [part.number for part in found] != [*range(found[0].total)]:
         return None
@@ -100,7 +100,7 @@ def joined(parts: Iterable[Part]) -> Checkpoint | None:
     same = all(_with_runs(part.checkpoint, (), ()) == _with_runs(whole, (), ()) for part in found)
     try:
         checksum = _checksum(whole)
-    except struct.error:  # a number that none of ours can be
+    except struct.error:  # a number that no checkpoint of ours has
         return None
     return whole if same and {part.checksum for part in found} == {checksum} else None
 
@@ -112,7 +112,7 @@ def _with_runs(checkpoint: Checkpoint, main: Sequence[Run], retry: Sequence[Run]
 
 
 def _checksum(checkpoint: Checkpoint) -> int:
-    """Over all that it says."""
+    """Returns the checksum over everything in the checkpoint."""
     found = zlib.crc32(struct.pack(">qQq", checkpoint.nonce, checkpoint.writer, checkpoint.time))
     for log in (checkpoint.main, checkpoint.retry):
         edges = [edge for run in (*log.notes.started, *log.runs) for edge in run]
@@ -129,13 +129,13 @@ def _checksum(checkpoint: Checkpoint) -> int:
     return found
 
 
-def news(runs: Iterable[Run], told: Collection[Run]) -> list[Run]:
-    """Of what is finished now the runs that a checkpoint hasn't told just so (rule 3)."""
-    return [run for run in runs if run not in told] if told else list(runs)
+def news(runs: Iterable[Run], in_checkpoint: Collection[Run]) -> list[Run]:
+    """Returns the finished runs that the checkpoint doesn't hold in exactly this form (rule 3)."""
+    return [run for run in runs if run not in in_checkpoint] if in_checkpoint else list(runs)
 
 
 def united(some: Iterable[Run], others: Iterable[Run], position: int = 0) -> list[Run]:
-    """The runs above `position` that cover what either covers: news and what the checkpoint told."""
+    """Returns the runs above `position` that cover what either side covers: new runs and the checkpoint's."""
     runs: list[Run] = []
     for start, end in sorted([*some, *others]):
         if runs and start <= runs[-1][1]:

@@ -1,13 +1,13 @@
-"""When to commit what: one commit in flight, plain or in a transaction, and the next one not before its time.
+"""When to commit what: one commit is unanswered at a time, plain or in a transaction; the next waits for its time.
 
 Rules
-1. I2: the position committed is `offsets.committable`; the ack map says what is finished above it. The retry
-   partition's own are committed with it, in the same request.
-2. No second commit before the answer to the first. After a refusal the next commit holds the same content.
-3. Commits are up to `COMMIT_INTERVAL` apart, except the last one at a revoke, and those that a caller waits for.
-4. A move's commit calls its sources finished, which the books do only when it has been stored.
+1. I2: the position committed is `offsets.committable`; the metadata lists what is finished above it. The retry
+   partition's position and metadata are committed with it, in the same request.
+2. No second commit is sent before the answer to the first. After a refusal the next commit holds the same content.
+3. Commits are up to `COMMIT_INTERVAL` apart, except the final commit at a revoke, and those that a caller waits for.
+4. A move's commit calls its sources finished; `Offsets` and `FinishedRuns` note that only when it has been stored.
 5. I5: what is finished can always be committed. When it is too much for the metadata the commit is a transaction with a
-   checkpoint, which the metadata names (`checkpoints`).
+   checkpoint, which the metadata names (`checkpoint_schedule`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["COMMIT_INTERVAL", "Commits", "Noter", "records_of"]
 
-#: Seconds between commits. Acks younger than this, and the milliseconds of an answer, are redelivered after a crash;
-#: 200 ms are promised.
+#: Seconds between commits. Acks younger than this, and than the milliseconds of an answer, are delivered again after a
+#: crash; the documented limit is 200 ms.
 COMMIT_INTERVAL = 0.15
 
 
 class Noter(Protocol):
-    """Notes the started, unfinished messages. `gone`: offsets that the commit calls finished besides."""
+    """Notes the started, unfinished messages. `gone`: offsets that the same commit calls finished."""
 
     @property
     def older(self) -> bool: ...
@@ -49,23 +49,23 @@ class Noter(Protocol):
 class Commits:
     """The commits of one partition under one ownership."""
 
-    def __init__(self, start: Start, offsets: Offsets, books: FinishedRuns, noter: Noter) -> None:
+    def __init__(self, start: Start, offsets: Offsets, finished_runs: FinishedRuns, noter: Noter) -> None:
         self._offsets = offsets
-        self._books = books
+        self._finished_runs = finished_runs
         self._noter = noter
         self._writer, self._nonce = start.writer, start.retry.nonce
-        self.checkpoints = Checkpoints(start, books)
+        self.checkpoints = Checkpoints(start, finished_runs)
         #: What the log holds: the last accepted commit, or what was there at the beginning.
         self.stored = start.stored
-        #: Sent, and not answered yet.
+        #: The commit that was sent and is unanswered.
         self.in_flight: CommitBoth | None = None
         self._named: Callable[[int], CommitBoth] | None = None
         #: True when there is something to commit.
         self.dirty = False
-        #: Whether the last one was refused: then waiters don't hurry the next commit.
+        #: Whether the last commit was refused: then waiters don't hurry the next one.
         self.refused = False
         self._not_before = 0.0
-        #: Told of each commit when it is made, and of its answer (`durable_acks`).
+        #: Called for each commit when it is made, and when it is answered (`durable_acks`).
         self.on_made: Callable[[], None] = _nothing
         self.on_answered: Callable[[bool], None] = _nothing
 
@@ -74,29 +74,29 @@ class Commits:
         return self._not_before if self.dirty and self.in_flight is None else None
 
     def open(self, now: float) -> bool:
-        """Tells whether it is time for a commit, if there is anything to commit."""
+        """Returns whether it is time for a commit, if there is anything to commit."""
         return self.in_flight is None and now >= self._not_before
 
     def due(self, now: float) -> bool:
-        """Tells whether to commit now."""
+        """Returns whether to commit now."""
         return self.dirty and self.open(now)
 
     def hurry(self) -> None:
-        """Makes the next commit due at once, because a caller waits for it."""
+        """Makes the next commit due at once, unless the last one was refused."""
         self.dirty = True
         if not self.refused:
             self._not_before = 0.0
 
     def soon(self, at: float) -> None:
-        """Makes the next commit due at `at`, so that it also holds acks that come until then."""
+        """Makes the next commit due at `at`, unless the last one was refused, to hold acks until then."""
         self.dirty = True
         if not self.refused:
             self._not_before = min(self._not_before, at)
 
-    # What is sent
+    # Sending
 
     def make(self, now: float) -> CommitBoth:
-        """The plain commit to send; it is in flight from now on."""
+        """Makes the plain commit to send; it is unanswered from now on."""
         self._next_at(now)
         progress = self._progress(())
         return self._plain(progress, self._both(progress, clean=False), now)
@@ -104,32 +104,34 @@ class Commits:
     def transaction(
         self, moves: Sequence[Move], now: float, *, clean: bool = False, closing: bool = False
     ) -> CommitBoth | StoreMoves:
-        """The commit to send, with these moves; it is in flight from now on. Plain if neither they nor it need more.
+        """Makes the commit to send, with these moves, unanswered from now on; plain if no transaction is needed.
 
-        `closing`: with a checkpoint if anything isn't in one. So are dead letters: another topic holds them, and an
-        owner that goes on from the last checkpoint must know of each, or would bury it again.
+        `closing`: adds a checkpoint if anything isn't in one. Dead letters always come with one: another topic holds
+        them, so an owner that goes on from the last checkpoint must know of each, or would dead-letter it a second
+        time.
         """
         self._next_at(now)
         progress = self._progress(moves)
         commit = self._both(progress, clean=clean)
         records = records_of(moves)
         points = self.checkpoints
-        told = closing and points.differs(progress)
-        if told or _buries(records) or points.wanted(_size(commit, progress), now):
+        unstored = closing and points.differs(progress)
+        if unstored or _buries(records) or points.wanted(_size(commit, progress), now):
             return self._checkpoint(progress, records, now, clean=clean)
         self._plain(progress, commit, now)
         return StoreMoves(records, commit) if moves else commit
 
     def _plain(self, progress: Progress, commit: CommitBoth, now: float) -> CommitBoth:
         if _size(commit, progress) > ack_map.CAPACITY - ack_map.NOTED:
-            raise InvariantViolated("I5: the ack map doesn't fit the metadata")
+            raise InvariantViolated("I5: what is finished doesn't fit the metadata")
         self.checkpoints.made(progress, now)
         return self._send(commit)
 
     def _checkpoint(
         self, progress: Progress, records: Sequence[MovedRecord], now: float, *, clean: bool
     ) -> StoreMoves:
-        progress = progress._replace(books=progress.books.after(()))  # it is named when they have gone on
+        # A copy: they change before it is named.
+        progress = progress._replace(finished_runs=progress.finished_runs.after(()))
         checkpoint = self.checkpoints.write(progress, now)
         more = bool(checkpoint.main.runs), bool(checkpoint.retry.runs)
 
@@ -154,7 +156,7 @@ class Commits:
         return commit
 
     def last_word(self, *, clean: bool) -> CommitBoth | None:
-        """The plain commit to send at a revoke, if there is anything to say that fits."""
+        """Makes the plain final commit of a revoke; None: there is nothing to commit, or it doesn't fit."""
         if not self.dirty and self.in_flight is None:
             return None
         progress = self._progress(())
@@ -162,7 +164,7 @@ class Commits:
         return self._send(commit) if _size(commit, progress) <= ack_map.CAPACITY - ack_map.NOTED else None
 
     def answered(self, *, accepted: bool, checkpoint: int | None = None) -> None:
-        """The log has answered the commit in flight; `checkpoint`: where that of its transaction was stored."""
+        """Takes the log's answer to the commit; `checkpoint`: where the checkpoint of its transaction was stored."""
         if self.in_flight is None:
             return
         self.refused = not accepted
@@ -178,25 +180,25 @@ class Commits:
         self.in_flight = self._named = None
         self.on_answered(accepted)
 
-    # What it says
+    # Content
 
     def _progress(self, moves: Sequence[Move]) -> Progress:
         gone = {move.origin for move in moves if move.source is None}
         beside_gone = {move.source for move in moves if move.source is not None}
-        offsets, books, noter = self._offsets, self._books, self._noter
+        offsets, finished_runs, noter = self._offsets, self._finished_runs, self._noter
         position, runs = offsets.after(gone) if gone else (offsets.committable, offsets.runs())
-        books = books.after(beside_gone) if beside_gone else books
+        finished_runs = finished_runs.after(beside_gone) if beside_gone else finished_runs
         notes = noter.main_notes(position, gone)
-        retry_notes = noter.retry_notes(books.committable, beside_gone)
-        done = offsets.done + len(gone) + books.done
+        retry_notes = noter.retry_notes(finished_runs.committable, beside_gone)
+        done = offsets.done + len(gone) + finished_runs.done
         return Progress(
-            position, runs, offsets.read, books, notes, retry_notes, noter.doubts, done, noter.older
+            position, runs, offsets.read, finished_runs, notes, retry_notes, noter.doubts, done, noter.older
         )
 
     def _both(self, progress: Progress, *, clean: bool) -> CommitBoth:
         points = self.checkpoints
-        runs = news(progress.runs, points.told), progress.books.fresh
-        more = points.more(progress.position, progress.books.committable)
+        runs = news(progress.runs, points.in_checkpoint), progress.finished_runs.fresh
+        more = points.more(progress.position, progress.finished_runs.committable)
         return self._encoded(progress, runs, points.named, more, clean=clean)
 
     def _encoded(
@@ -208,7 +210,7 @@ class Commits:
         *,
         clean: bool,
     ) -> CommitBoth:
-        position, retry_position = progress.position, progress.books.committable
+        position, retry_position = progress.position, progress.finished_runs.committable
         main_doubt, doubt = progress.doubts
         main = AckMap(self._writer, tuple(runs[0]), clean, self._nonce, progress.notes, named, more[0])
         main = main._replace(older=progress.older, doubt=main_doubt, read=progress.read)
@@ -221,7 +223,7 @@ class Commits:
             named,
             more[1],
             doubt=doubt,
-            read=progress.books.read,
+            read=progress.finished_runs.read,
         )
         text, beside_epoch = ack_map.encode(retry, retry_position), retry.read.epoch_at(retry_position)
         main_text, epoch = ack_map.encode(main, position), main.read.epoch_at(position)
@@ -229,7 +231,7 @@ class Commits:
 
 
 def _buries(records: Sequence[MovedRecord]) -> bool:
-    """Whether dead letters are among them."""
+    """Returns whether dead letters are among the records."""
     return any(record.dead for record in records)
 
 
@@ -239,7 +241,7 @@ def records_of(moves: Sequence[Move]) -> list[MovedRecord]:
 
 
 def _size(commit: CommitBoth, progress: Progress) -> int:
-    """Characters of the longer text, without its notes."""
+    """Returns the number of characters of the longer text, without its notes."""
     main, retry = commit.metadata, commit.retry
     return max(
         ack_map.bare_size(main, progress.notes, commit.offset),

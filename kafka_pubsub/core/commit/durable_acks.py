@@ -1,18 +1,18 @@
-"""Durable acks: for each ack with a waiter, which commit holds it, and what became of that commit.
+"""Durable acks: for each ack with a waiter, which commit holds it, and whether the log accepted that commit.
 
 Theory. An ack is in the log when a commit that calls its record finished was accepted, plain or in a transaction. Every
-commit says all that the books know when it is made. So the next commit holds every ack that is in the books, and its
-answer settles them. The ack's waiter moves the same way: from `_booked` to `_sent`, and then it is told.
+commit holds all that is noted as finished when it is made. So the next commit holds every noted ack, and its answer
+decides about them. The ack's waiter moves the same way: from `_booked` to `_sent`, and then it gets its answer.
 
 Rules
-1. A waiter is told that its ack is durable only after the answer to a commit that was made after the ack was booked.
-2. An ack is booked when it arrives, though its callback may still run: the callback may wait for this very answer.
+1. A waiter hears that its ack is durable only after the answer to a commit that was made after the ack was noted.
+2. An ack is noted when it arrives, though its callback may still run: the callback may wait for this very answer.
    The key stays with its lease runner until the callback has ended.
-3. The acks of an inline run (`inline_lease`) are booked when the inline run has reported; until then they wait in
-   `_walked`.
+3. The acks of an inline run (`inline_lease`) are noted when the inline run has reported; until then they wait in
+   `_ended_inline`.
 4. A commit that wasn't accepted may be stored all the same: its acks are in the next one too, and in doubt until then.
 5. When the partition is lost, acks that were in no commit aren't stored; for the others the outcome is unknown.
-6. Every wait ends: after `PATIENCE` a waiter is told that there is no answer. The ack itself stays booked.
+6. Every wait ends: after `PATIENCE` a waiter hears that there is no answer. The ack itself stays noted.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from kafka_pubsub.errors import InvariantViolated
 __all__ = ["PATIENCE", "PROMPT", "Durability"]
 
 #: Seconds that a commit waits for further acks while callers wait for it: the acks of callbacks that run side by side
-#: share one commit. It is short against the commit itself.
+#: share one commit. They are few beside the time that the commit itself takes.
 PROMPT = 0.002
-#: Seconds after which a waiter is told that there is no answer: a change of the group's coordinator takes some ten.
+#: Seconds after which a waiter hears that there is no answer: a change of the group's coordinator takes some ten.
 PATIENCE = 30.0
 
-#: A waiter, and since when it waits.
+#: A waiter, and the time since which it waits.
 _Waiter = tuple[object, float]
 
 
 class Durability:
     """The waiters of one partition under one ownership."""
 
-    def __init__(self, leases: Leases, verdicts: LeaseReports, commits: Commits, *, prompt: bool) -> None:
+    def __init__(self, leases: Leases, outcomes: LeaseReports, commits: Commits, *, prompt: bool) -> None:
         self._leases = leases
-        self._verdicts = verdicts
+        self._outcomes = outcomes
         self._commits = commits
         #: Whether commits are made sooner while a caller waits for its ack.
         self._prompt = prompt
         #: False: no ack has a waiter, and there is no answer to pass on.
         self.busy = False
-        #: Asked during an inline run that hasn't reported yet.
-        self._walked: list[tuple[Ask, float]] = []
-        #: In the books, and in no commit yet.
+        #: Acks with waiters from an inline run that hasn't reported yet.
+        self._ended_inline: list[tuple[Ask, float]] = []
+        #: Waiters of acks that are noted as finished, and in no commit yet.
         self._booked: deque[_Waiter] = deque()
-        #: In the commit that is in flight.
+        #: Waiters of acks in the commit that is unanswered.
         self._sent: deque[_Waiter] = deque()
-        #: In a commit that wasn't accepted, and in no later one yet.
+        #: Waiters of acks in a commit that wasn't accepted, and in no later one yet.
         self._doubtful: deque[_Waiter] = deque()
-        self._told: list[Effect] = []
+        self._answers: list[Effect] = []
         commits.on_made = self._made
         commits.on_answered = self._answered
 
     @property
     def waiting(self) -> int:
-        """Counts the acks that have a waiter."""
-        return len(self._walked) + len(self._booked) + len(self._sent) + len(self._doubtful)
+        """The number of acks that have a waiter."""
+        return len(self._ended_inline) + len(self._booked) + len(self._sent) + len(self._doubtful)
 
     def awaited(self, event: Awaited, now: float) -> Sequence[Effect]:
         """Takes acks whose callers wait until they are durable."""
@@ -76,50 +76,50 @@ class Durability:
 
     def after(self, event: Event, effects: Sequence[Effect], now: float) -> Sequence[Effect]:
         """Returns the effects, and answers to waiters, after an event that the partition has handled."""
-        if isinstance(event, Passed) and self._walked:
-            asks, self._walked = self._walked, []
+        if isinstance(event, Passed) and self._ended_inline:
+            asks, self._ended_inline = self._ended_inline, []
             for ask, since in asks:
                 self._take(ask, since)
         elif isinstance(event, Tick):
             self._lose_patience(now)
         if self._prompt and (self._booked or self._doubtful):
             self._commits.soon(now + PROMPT)
-        told, self._told = self._told, []
+        answers, self._answers = self._answers, []
         self.busy = self.waiting > 0
-        return [*effects, *told] if told else effects
+        return [*effects, *answers] if answers else effects
 
     def lost(self) -> None:
-        """Answers all waiters: the partition isn't ours any more."""
+        """Answers all waiters: the partition is no longer this member's."""
         unknown = [waiter for waiter, _ in (*self._doubtful, *self._sent)]
-        gone = [ask.waiter for ask, _ in self._walked] + [waiter for waiter, _ in self._booked]
-        for each in (self._walked, self._booked, self._sent, self._doubtful):
+        gone = [ask.waiter for ask, _ in self._ended_inline] + [waiter for waiter, _ in self._booked]
+        for each in (self._ended_inline, self._booked, self._sent, self._doubtful):
             each.clear()
         self._tell(unknown, Unstored.UNKNOWN)
         self._tell(gone, Unstored.GONE)
 
     def _take(self, ask: Ask, since: float) -> None:
         lease = ask.lease
-        if lease.epoch != self._verdicts.epoch:
+        if lease.epoch != self._outcomes.epoch:
             self._late(ask)
-        elif lease is self._leases.walk or self._untold(ask):
-            self._walked.append((ask, since))
-        elif self._verdicts.acked(lease, ask.record):
-            self._commits.dirty = True  # it may have been in the books before
+        elif lease is self._leases.inline_lease or self._is_unreported(ask):
+            self._ended_inline.append((ask, since))
+        elif self._outcomes.acked(lease, ask.record):
+            self._commits.dirty = True  # it may have been noted before
             self._booked.append((ask.waiter, since))
         else:
             self._late(ask)
 
-    def _untold(self, ask: Ask) -> bool:
-        """Tells whether an inline run has left the ask's lease and hasn't reported it yet."""
-        return ask.lease.state is LeaseState.WALKING and ask.lease not in self._leases.active
+    def _is_unreported(self, ask: Ask) -> bool:
+        """Returns whether an inline run has left the ask's lease and hasn't reported it yet."""
+        return ask.lease.state is LeaseState.RUNNING and ask.lease not in self._leases.active
 
     def _late(self, ask: Ask) -> None:
-        self._told.append(Stale(1))
+        self._answers.append(Stale(1))
         self._tell([ask.waiter], Unstored.LATE)
 
     def _tell(self, waiters: Sequence[object], why: Unstored | None) -> None:
         if waiters:
-            self._told.append(Durable(waiters) if why is None else Undone(waiters, why))
+            self._answers.append(Durable(waiters) if why is None else Undone(waiters, why))
 
     # Commits
 
@@ -139,8 +139,8 @@ class Durability:
         self._sent.clear()
 
     def _lose_patience(self, now: float) -> None:
-        given_up = [ask.waiter for ask, since in self._walked if since + PATIENCE <= now]
-        self._walked = [each for each in self._walked if each[1] + PATIENCE > now]
+        given_up = [ask.waiter for ask, since in self._ended_inline if since + PATIENCE <= now]
+        self._ended_inline = [each for each in self._ended_inline if each[1] + PATIENCE > now]
         for some in (self._doubtful, self._sent, self._booked):
             while some and some[0][1] + PATIENCE <= now:
                 given_up.append(some.popleft()[0])

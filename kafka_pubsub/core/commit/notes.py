@@ -1,11 +1,11 @@
 """Notes in a commit's metadata: which unfinished messages had been started, and which one was tried alone.
 
 Theory. The next owner of a partition reads them after a crash: the noted messages are suspects. Offsets are noted as
-runs above the committed position, like the ack map, so a hundred neighbours take two numbers.
+runs above the committed position, like the finished ones, so a hundred neighbours take two numbers.
 
 Rules
-1. Notes have their own room in the metadata (`ROOM` units), so they never take the ack map's.
-2. `fit` says how many offsets can be noted; where notes are required, messages that don't fit aren't started.
+1. Notes have their own room in the metadata (`ROOM` units), so they never take the room of the finished runs.
+2. `fit` decides which offsets can be noted; where notes are required, messages that don't fit aren't started.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = [
     "parse",
 ]
 
-#: Units of metadata (15 bits each) for notes: an eighth of what there is.
+#: Units of metadata (15 bits each) for notes: an eighth of all.
 ROOM = 512
-#: Offsets that may be noted as a duty, suspects of earlier crashes among them. More would fit, but after the next crash
+#: Offsets that may be noted as a duty, suspects of earlier crashes included. More would fit, but after the next crash
 #: each of them is tried alone, and costs a commit.
 MOST = 128
 #: A number takes one unit for each 14 bits.
@@ -49,9 +49,9 @@ NOTHING = Notes()
 
 
 class Doubt(NamedTuple):
-    """Below `end` messages may have been started by an owner that ended in disorder, and aren't all finished since.
+    """A doubt: an owner that ended in disorder may have started messages below `end` that aren't all finished.
 
-    `twice`: another one has ended in disorder meanwhile, so one of them may be what kills.
+    `twice`: another owner has ended in disorder since, so one of these messages may be what kills.
     """
 
     end: int = 0
@@ -70,7 +70,7 @@ NO_DOUBT = Doubt()
 
 
 def as_runs(some: Iterable[int]) -> tuple[Run, ...]:
-    """Offsets as runs."""
+    """Returns offsets as runs."""
     runs: list[Run] = []
     for offset in sorted(some):
         if runs and runs[-1][1] == offset:
@@ -81,12 +81,12 @@ def as_runs(some: Iterable[int]) -> tuple[Run, ...]:
 
 
 def offsets(notes: Notes) -> list[int]:
-    """All noted offsets."""
+    """Returns all noted offsets."""
     return [offset for start, end in notes.started for offset in range(start, end)]
 
 
 def numbers(notes: Notes, position: int) -> list[int]:
-    """The notes as numbers beside `position`; nothing noted is below it."""
+    """Returns the notes as numbers relative to `position`; no noted offset is below it."""
     if notes == NOTHING:
         return []
     found = [0 if notes.trial is None else notes.trial - position + 1]
@@ -98,7 +98,7 @@ def numbers(notes: Notes, position: int) -> list[int]:
 
 
 def parse(some: Sequence[int], position: int) -> Notes | None:
-    """The notes that `numbers` gave; None if these aren't any."""
+    """Returns the notes that `numbers` encoded; None if the numbers aren't valid notes."""
     if not some:
         return NOTHING
     if len(some) % 2 == 0:
@@ -112,12 +112,12 @@ def parse(some: Sequence[int], position: int) -> Notes | None:
 
 
 def units(some: Iterable[int]) -> int:
-    """How many units of metadata the numbers take."""
+    """Returns how many units of metadata the numbers take."""
     return sum(max(1, -(-number.bit_length() // _UNIT)) for number in some)
 
 
 def fit(duty: Iterable[int], wishes: Iterable[int], position: int, trial: int | None = None) -> Notes:
-    """Notes of all of `duty`, and of as many of `wishes`, the lowest first, as there is room for."""
+    """Returns notes of all of `duty`, and of as many of `wishes`, the lowest first, as there is room for."""
     noted = set(duty)
     for offset in sorted(wishes)[: max(0, MOST - len(noted))]:
         noted.add(offset)

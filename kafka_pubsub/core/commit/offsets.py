@@ -1,15 +1,15 @@
-"""Which received records are unfinished, and from that: what may be committed.
+"""Which received records are unfinished, and so what may be committed.
 
-Theory. Kafka remembers one number per partition, the position below which all is finished. Acks arrive in any
+Theory. Kafka remembers one number for each partition, the position below which all is finished. Acks arrive in any
 order, so the finished records above that position travel with it as *runs* in the commit's metadata.
 
 Rules
 1. `unfinished` holds every received record that isn't finished, in order of offset. Its first is the committable
-   position; empty means: all that was received is finished, and `position` is committable.
-2. A hole (compaction, transaction markers) counts as finished. It costs nothing in the map: two unfinished
+   position. If it is empty, all that was received is finished, and `position` is committable.
+2. A hole (compaction, transaction markers) counts as finished. It costs nothing in the metadata: two unfinished
    records with only a hole between them are neighbours.
-3. What an earlier commit's map says is finished (`known`) is dropped when it is read again, and stays in the map
-   until then.
+3. A record that an earlier commit's metadata calls finished (`known`) is dropped when it is read again, and stays in
+   the metadata until then.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from kafka_pubsub.model import UNREAD, LogEnd
 
 __all__ = ["Offsets", "Run"]
 
-#: First finished offset and the one after the last.
+#: The first finished offset and the one after the last.
 Run = tuple[int, int]
 
-#: In place of a neighbour where finished records of an earlier map lie between; no offset has this number.
+#: Stands for a missing neighbour: finished records of an earlier commit lie between. No offset has this number.
 _NOBODY = -1
-#: Holes left of finished records that aren't worth a sweep: each transaction's marker makes one.
+#: So few holes beside finished records aren't worth a sweep: each transaction's marker makes one.
 _FEW = 256
 
 
 class Offsets:
-    """The books of one partition: received, unfinished, finished."""
+    """The offsets of one partition: received, unfinished, finished."""
 
     def __init__(self, position: int, known: Sequence[Run] = (), read: LogEnd = UNREAD) -> None:
         #: The next offset that has not been received.
         self.position = position
-        #: How far the log was ever read. A marker may lie between that and `position`, of a later leader's epoch.
+        #: How far the log was ever read. A marker of a later leader's epoch may lie between that and `position`.
         self.read = read
-        #: Offsets received and not finished, ascending, with the size of each record. Empty: nothing is outstanding.
+        #: Offsets received and not finished, ascending, with the size of each record.
         self.unfinished: dict[int, int] = {}
-        #: Bytes of those records.
+        #: The bytes of those records.
         self.size = 0
-        #: Runs of an earlier commit above `position`, ascending, disjoint. Empty: nothing more to skip.
+        #: Runs of an earlier commit above `position`, ascending, disjoint.
         self.known: list[Run] = [run for run in known if run[1] > position]
-        #: The right neighbour of an unfinished record, where it isn't the next offset. Entries of finished records
-        #: mean nothing and are swept now and then.
+        #: The right neighbour of an unfinished record, where it isn't the next offset. Entries of finished records mean
+        #: nothing and are swept now and then.
         self._right: dict[int, int] = {}
-        #: How many records were finished.
+        #: The number of records that were finished.
         self.done = 0
         #: The last received offset: the left neighbour of the next one.
         self._last = -1
@@ -63,9 +63,9 @@ class Offsets:
         return next(iter(self.unfinished), self.position)
 
     def receive(self, records: Sequence[Record], epoch: int | None = None) -> Sequence[Record]:
-        """Books records as received; returns those that are news (neither received nor finished before).
+        """Takes in received records; returns those that were neither received nor finished before.
 
-        `epoch`: the leader epoch of the last.
+        `epoch` is the leader epoch of the last record.
         """
         if not records:
             return records
@@ -88,9 +88,9 @@ class Offsets:
         return records
 
     def advance(self, position: int, epoch: int | None = None) -> None:
-        """There is nothing to be read below `position` any more: what wasn't received is a hole.
+        """Takes note that nothing is left to be read below `position`: what wasn't received is a hole.
 
-        `epoch`: the leader epoch of what lies there last, if it is known: a loss of markers is noticed by it, too.
+        `epoch` is the leader epoch of the last record or marker there, if it is known: it also shows a loss of markers.
         """
         if epoch is not None and position > self.read.offset:
             self.read = LogEnd(position, epoch)
@@ -98,7 +98,7 @@ class Offsets:
         while self.known and self.known[0][0] <= self.position:
             end = self.known.pop(0)[1]
             self.position = max(self.position, end)
-            # one that lies before the last received record was reckoned with when that came
+            # one that lies before the last received record was counted when that came
             self._skipped = self._skipped or end > self._last
 
     def _news(self, records: Sequence[Record]) -> list[Record]:
@@ -125,7 +125,7 @@ class Offsets:
             self._last, self._skipped = offset, False
 
     def _meet(self, offset: int, *, apart: bool) -> None:
-        """The next record to be received meets its left neighbour; `apart` if finished ones lie between."""
+        """Links the next record to be received with its left neighbour; `apart`: finished ones lie between."""
         last = self._last
         if last not in self.unfinished:
             return
@@ -135,7 +135,7 @@ class Offsets:
             self._right[last] = offset
 
     def finish(self, records: Sequence[Record]) -> None:
-        """Books records as finished; one that isn't unfinished is a defect of the caller."""
+        """Marks records as finished; the caller errs if one of them isn't unfinished."""
         pop = self.unfinished.pop
         self.size -= sum([pop(record.offset()) for record in records])
         self.done += len(records)
@@ -143,16 +143,16 @@ class Offsets:
             self._sweep()
 
     def runs(self) -> list[Run]:
-        """The finished runs above `committable`, ascending and disjoint."""
+        """Returns the finished runs above `committable`, ascending and disjoint."""
         return self._runs(list(self.unfinished))
 
     def after(self, finished: Container[int]) -> tuple[int, list[Run]]:
-        """`committable` and `runs` as they will be when these records are finished, too."""
+        """Returns `committable` and `runs` as they will be when these records are finished, too."""
         offsets = [at for at in self.unfinished if at not in finished]
         return offsets[0] if offsets else self.position, self._runs(offsets)
 
     def _runs(self, offsets: Sequence[int]) -> list[Run]:
-        """The finished runs above the first of these, which are the unfinished ones."""
+        """Returns the finished runs above the first of `offsets`, which are the unfinished ones."""
         runs, expected = self._runs_beside_holes(offsets) if self._right else _dense_runs(offsets)
         if 0 <= expected < self.position and (self._skipped or self._last != offsets[-1]):
             runs.append((expected, self.position))
@@ -173,7 +173,7 @@ class Offsets:
         self._right = {left: right for left, right in self._right.items() if left in self.unfinished}
 
     def check(self) -> None:
-        """Raises `InvariantViolated` if the books contradict themselves."""
+        """Raises `InvariantViolated` if the offsets contradict themselves."""
         offsets = list(self.unfinished)
         if offsets != sorted(offsets):
             raise InvariantViolated("unfinished offsets are out of order")
@@ -184,6 +184,6 @@ class Offsets:
 
 
 def _dense_runs(offsets: Sequence[int]) -> tuple[list[Run], int]:
-    """The runs between unfinished records, and what would follow the last of those."""
+    """Returns the runs between unfinished records, and the offset that would follow the last of those."""
     runs = [(left + 1, right) for left, right in pairwise(offsets) if right - left != 1]
     return runs, offsets[-1] + 1 if offsets else _NOBODY

@@ -1,16 +1,16 @@
-"""How much is taken on at once: when to stop fetching, from whom, and when to go on.
+"""How much a stream holds at once: when it stops fetching, from which partitions, and when it goes on.
 
-Theory. A partition's *fill* is what it holds against its share: of the bytes that the process may buffer, and of
-the records of its window. More records than that wouldn't be started soon, and would only grow cold in memory.
+Theory. A partition's *fill* is what it holds against its share of the bytes that the process may buffer, and against
+the records of its window. Records beyond that wouldn't be started soon, and would only take memory.
 
 Rules
-1. When the partitions together are full, fetching waits for a moment; if that doesn't help, those that are full
-   themselves are paused, so that one stuck partition doesn't stop the others. One that is far ahead of the others
-   (few keys, slow callbacks) is paused at once.
-2. A paused partition resumes at half of what paused it: without that hysteresis each message would pause and
+1. When the partitions together are full, fetching waits for a moment. If that doesn't help, those that are full
+   themselves are paused, so that one blocked partition doesn't stop the others. A partition that is far ahead of the
+   others (few keys, slow callbacks) is paused at once.
+2. A paused partition resumes at half of the fill that paused it. Without that hysteresis each message would pause and
    resume it, and a pause throws away what the log's client had fetched ahead.
-3. What is paused is never empty: it has records here, whose end resumes it.
-4. What is paused doesn't count as full: the others share the bytes that it leaves, and one share at the least.
+3. A paused partition is never empty: it has records here, and when they finish it resumes.
+4. A paused partition doesn't count as full: the others share the bytes that it leaves, and one share at the least.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Partition = TypeVar("Partition", bound=Hashable)
 WINDOW = 2000
 #: The fill at which a partition counts as full, and at which a paused one resumes.
 FULL, ENOUGH = 0.75, 0.375
-#: Windows that a slow partition may be ahead of the others before it is paused on its own account.
+#: The number of windows that a partition may hold before it is paused by itself.
 AHEAD = 2
 
 
@@ -39,27 +39,27 @@ class Held(NamedTuple):
 
 
 class Change(NamedTuple, Generic[Partition]):
-    """What to pause and what to resume."""
+    """The partitions to pause and those to resume."""
 
     pause: list[Partition]
     resume: list[Partition]
 
 
 class BufferGate(Generic[Partition]):
-    """Decides by what each partition holds."""
+    """The decision which partitions are fetched, by what each of them holds."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        #: Partitions that aren't fetched. Empty: everything flows.
+        #: Partitions that aren't fetched. Empty: all are.
         self.paused: set[Partition] = set()
 
     def room(self, held: Mapping[Partition, Held], owned: Collection[Partition]) -> int:
-        """How many records may be fetched now; 0 when the partitions together are full.
+        """Returns how many records may be fetched now; 0 when the partitions together are full.
 
-        `held`: of those of the `owned` partitions that hold anything.
+        `held` has an entry for each of the `owned` partitions that holds anything.
         """
         flowing = [each for partition, each in held.items() if partition not in self.paused]
-        count = len(owned) - len(held) + len(flowing)  # what holds nothing isn't paused, or resumes now
+        count = len(owned) - len(held) + len(flowing)  # an empty one isn't paused, or resumes now
         if not count:
             return 0
         stuck = sum(each.bytes for partition, each in held.items() if partition in self.paused)
@@ -70,17 +70,17 @@ class BufferGate(Generic[Partition]):
         return max(0, target - sum(min(each.records, WINDOW) for each in flowing))
 
     def full(self, held: Mapping[Partition, Held], owned: Collection[Partition]) -> bool:
-        """Whether fetching should wait for a moment."""
+        """Returns whether fetching should wait for a moment."""
         return bool(owned) and self.room(held, owned) == 0
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """These came anew: whatever they were before, the log's client fetches them now."""
+        """Forgets the pauses of partitions that were assigned anew: the log's client fetches them now."""
         self.paused.difference_update(partitions)
 
     def change(
         self, held: Mapping[Partition, Held], owned: Collection[Partition], *, waited: bool = True
     ) -> Change[Partition]:
-        """What to pause and resume now; the caller does so. `waited`: waiting for room hasn't helped."""
+        """Returns what the caller is to pause and resume now; `waited`: waiting for room hasn't helped."""
         self.paused = {partition for partition in self.paused if partition in owned}
         full = waited and self.full(held, owned)
         share = self.max_bytes / max(1, len(owned))

@@ -1,18 +1,18 @@
-"""Records that wait, by ordering key: one lease runner per key, keys beside each other.
+"""Records that wait, by ordering key: one lease runner for each key, many keys side by side.
 
-Theory. A key is *ready* when it has waiting records, no lease holds it and it isn't parked. Taking hands over a run
+Theory. A key is *ready* when it has waiting records, no lease holds it and it isn't parked. `take` hands over a run
 from the front of a key's queue and blocks the key until it is released. The ready key whose first record is the
-oldest goes first: so keys go forward together, no key starves, and the finished records lie close together in the
+oldest goes first. So keys go forward together, no key starves, and the finished records lie close together in the
 log. Records without a key wait in a line of their own and never block each other.
 
 Rules
-1. A blocked key keeps its queue, even an empty one: what arrives meanwhile waits behind its lease runner (I1).
-2. A key's queue is in order of offset. What comes back goes to the front, so the order survives. Records without
-   a key come back in any order and are put where they belong: the oldest must come first, because with a full ack
-   map only the oldest of all may be handed out.
-3. A key is in `ready` exactly once while it is ready, and not otherwise. One that is parked meanwhile leaves its entry
-   there, and a note that it is void: taking it out of the heap would cost a look at all of them.
-4. A parked key isn't taken for as long as it is in `parked`, and costs nothing here unless something of it waits.
+1. A blocked key keeps its queue, even an empty one: records that arrive meanwhile wait behind its lease runner (I1).
+2. A key's queue is in order of offset. Records that come back go to the front, so the order survives. Records without
+   a key come back in any order and are sorted in: the oldest must come first, because `oldest` decides
+   whether records must be noted before they start.
+3. A key is in `ready` exactly once while it is ready, and not otherwise. A key that is parked meanwhile leaves its
+   entry there, and `_void` notes that the entry is void: removing it from the heap would cost a look at all entries.
+4. A parked key isn't taken for as long as it is in `parked`, and costs nothing here unless records of it wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["KeyQueues"]
 
-#: Void entries that aren't worth a sweep.
+#: So few void entries aren't worth a sweep.
 FEW = 64
 
 _offset = methodcaller("offset")
@@ -43,20 +43,20 @@ class KeyQueues:
         self.queues: dict[bytes, list[Record]] = {}
         #: Keys that may be taken, as a heap by the offset of their first record.
         self.ready: list[tuple[int, bytes]] = []
-        #: Entries of `ready` that mean nothing any more. Never the first one.
+        #: Entries of `ready` that are void. The first entry never is.
         self._void: set[tuple[int, bytes]] = set()
-        #: Keys that may not be taken, and how many reasons there are: a lease runner, a backoff, an old callback.
+        #: Keys that may not be taken, with the number of reasons: a lease runner, a backoff, an old callback.
         self.blocked: dict[bytes, int] = {}
-        #: Keys that wait in the retry partition. `park` is told before one comes, `unpark` when it has gone.
+        #: Keys that wait in the retry partition. `park` is called before a key enters, `unpark` when it has left.
         self.parked: Collection[bytes] = ()
-        #: Waiting records without an order: no key, or a subscription without ordering.
+        #: Waiting records without an order: they have no key, or the subscription has no ordering.
         self.loose: deque[Record] = deque()
 
     def __len__(self) -> int:
         return len(self.loose) + sum(map(len, self.queues.values()))
 
     def add(self, records: Sequence[Record]) -> None:
-        """Newly received records queue up behind what waits already."""
+        """Queues newly received records behind those that wait already."""
         if not self._ordered:
             self.loose.extend(records)
             return
@@ -75,9 +75,10 @@ class KeyQueues:
                 queue.append(record)
 
     def take(self, limit: int) -> list[Record]:
-        """Up to `limit` records of the ready key with the oldest one; the key is blocked until `unblock`.
+        """Takes up to `limit` records of the ready key with the oldest record; `unblock` ends the key's block.
 
-        Or the oldest record without a key, if that is older still. Empty: nothing is ready.
+        If the oldest record without a key is older still, takes that one alone. Returns an empty list if nothing is
+        ready.
         """
         if self.loose and not (self.ready and self.ready[0][0] < self.loose[0].offset()):
             return [self.loose.popleft()]
@@ -106,18 +107,18 @@ class KeyQueues:
 
     @property
     def ready_count(self) -> int:
-        """How many keys may be taken."""
+        """The number of keys that may be taken."""
         return len(self.ready) - len(self._void)
 
     def oldest(self) -> int | None:
-        """The offset of the record that `take` would begin with."""
+        """Returns the offset of the record that `take` would begin with."""
         heads = [self.ready[0][0]] if self.ready else []
         if self.loose:
             heads.append(self.loose[0].offset())
         return min(heads, default=None)
 
     def put_back(self, key: bytes | None, records: Sequence[Record]) -> None:
-        """Records that weren't finished go to the front again; a key stays blocked until `unblock`."""
+        """Puts records that weren't finished back in front; a key stays blocked until `unblock`."""
         if key is not None and self._ordered:
             self.queues[key][:0] = records
             return
@@ -128,25 +129,25 @@ class KeyQueues:
                 self.loose.appendleft(record)
 
     def block(self, key: bytes) -> None:
-        """One more reason not to take the key, which isn't ready."""
+        """Adds a reason not to take the key, which isn't ready."""
         self.queues.setdefault(key, [])
         self.blocked[key] = self.blocked.get(key, 0) + 1
 
     def park(self, key: bytes) -> None:
-        """The key, which may be ready, is going to be parked."""
+        """Takes note that the key, which may be ready, is going to be parked."""
         queue = self.queues.get(key)
         if queue and key not in self.blocked:
             self._void.add((queue[0].offset(), key))
             self._prune()
 
     def unpark(self, key: bytes) -> None:
-        """The key isn't parked any more."""
+        """Takes note that the key isn't parked any more."""
         queue = self.queues.get(key)
         if queue and key not in self.blocked:
             self._push((queue[0].offset(), key))
 
     def take_from(self, key: bytes, limit: int, below: float) -> list[Record]:
-        """Up to `limit` records from the front of a key that is blocked or parked, of offsets under `below`."""
+        """Takes up to `limit` records below offset `below` from the front of a blocked or parked key."""
         queue = self.queues.get(key, [])
         count = 0
         while count < min(limit, len(queue)) and queue[count].offset() < below:
@@ -158,11 +159,11 @@ class KeyQueues:
         return run
 
     def unblock(self, key: bytes) -> None:
-        """One reason less; with the last one the key is ready again unless parked, or forgotten if nothing waits."""
+        """Removes a reason not to take the key; without any it is ready unless parked, or forgotten if it is empty."""
         self.unblock_all([key])
 
     def unblock_all(self, keys: Sequence[bytes | None]) -> None:
-        """The same for many keys; None, no key, was never blocked."""
+        """Removes a reason for each of these keys; None (no key) was never blocked."""
         blocked, queues, parked = self.blocked, self.queues, self.parked
         for key in keys:
             if key is None:
@@ -178,12 +179,12 @@ class KeyQueues:
 
     def _push(self, entry: tuple[int, bytes]) -> None:
         if entry in self._void:
-            self._void.remove(entry)  # it is there still
+            self._void.remove(entry)  # the entry is still in the heap
         else:
             heappush(self.ready, entry)
 
     def waiting(self) -> Iterator[Record]:
-        """Every waiting record."""
+        """Yields every waiting record."""
         yield from self.loose
         for queue in self.queues.values():
             yield from queue
@@ -206,6 +207,6 @@ class KeyQueues:
             if offsets != sorted(offsets):
                 raise InvariantViolated(f"queue of key {key!r} is out of order")
             if not queue and key not in self.blocked:
-                raise InvariantViolated(f"key {key!r} has neither records nor a holder")
+                raise InvariantViolated(f"key {key!r} has neither records nor a lease")
         if not self.blocked.keys() <= self.queues.keys():
             raise InvariantViolated("a blocked key has lost its queue")

@@ -1,9 +1,8 @@
-"""What lease runners say about their leases, and what it means.
+"""What lease runners report about their leases, and what the reports mean.
 
 Theory. A lease runner acks records one by one and lets go of its lease in the end, or keeps one record until its
 deadline. Each report either finishes records, gives back those that no callback has seen, or says that the current
-one failed. What follows from that is `LeaseOutcomes`'s: the partition knows where a record came from and where it
-goes.
+record failed. `LeaseOutcomes` does what follows from that: it knows where a record came from and where it goes.
 
 Rule: a report about a lease that is over changes nothing, and is counted as stale (I4).
 """
@@ -24,26 +23,26 @@ __all__ = ["LeaseOutcomes", "LeaseReports"]
 
 
 class LeaseOutcomes(Protocol):
-    """Where records come from and go to."""
+    """The places that records come from and go to."""
 
     def finish(self, lease: Lease, records: Sequence[Record]) -> None:
-        """These records of the lease are acked."""
+        """Finishes these acked records of the lease."""
 
     def finish_whole(self, leases: Sequence[Lease]) -> None:
-        """All records of these leases are acked, and their lease runners gone: the hot path."""
+        """Finishes leases whose every record is acked and whose lease runners have ended: the hot path."""
 
     def give_back(self, lease: Lease, records: Sequence[Record]) -> None:
-        """These were never begun."""
+        """Returns records that were never begun to where they waited."""
 
     def free(self, lease: Lease) -> None:
-        """The lease is over, or its callback has ended: what waited for that may go on."""
+        """Lets go on what waited for the lease, or for its callback, to end."""
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
-        """The current record failed; ends the lease, frees it, and gives back the records behind it."""
+        """Moves the current record, which failed; ends and frees the lease, and gives back the records behind it."""
 
 
 class LeaseReports:
-    """The reports on the leases of one partition."""
+    """The reports on the leases of one partition, and their application."""
 
     def __init__(self, leases: Leases, rules: Rules, epoch: int, home: LeaseOutcomes) -> None:
         self._leases = leases
@@ -52,18 +51,18 @@ class LeaseReports:
         self._home = home
 
     def over(self, lease: Lease) -> bool:
-        """Whether reports on it are stale."""
+        """Returns whether reports on the lease are stale."""
         return lease.state is LeaseState.OVER or lease.epoch != self.epoch
 
     def released(self, event: LeasesReported, now: float) -> Sequence[Effect]:
-        """Lease runners let go."""
+        """Takes the reports of lease runners that let go of their leases."""
         stale = 0
         whole: list[Lease] = []
         for release in event.releases:
             lease = release.lease
             if self.over(lease):
-                stale += max(0, release.done - lease.done)  # letting go of what is over is no verdict
-            elif release.verdict is LeaseOutcome.FINISHED and lease.state is LeaseState.WALKING:
+                stale += max(0, release.done - lease.done)  # letting go of it isn't stale itself
+            elif release.outcome is LeaseOutcome.FINISHED and lease.state is LeaseState.RUNNING:
                 whole.append(lease)
             else:
                 self.release(release, now)
@@ -72,19 +71,19 @@ class LeaseReports:
         return (Stale(stale),) if stale else ()
 
     def release(self, release: LeaseReport, now: float) -> None:
-        """One lease runner lets go."""
-        lease, verdict, home = release.lease, release.verdict, self._home
+        """Takes the report of one lease runner that lets go of its lease."""
+        lease, outcome, home = release.lease, release.outcome, self._home
         self._finish(lease, release.done)
         if lease.done == len(lease.records):
             self._leases.close(lease)
             home.free(lease)
-        elif verdict is LeaseOutcome.UNTOUCHED or release.done < lease.done:
-            # Expired or not: no callback has seen this record; a word about one that is acked meanwhile isn't about it.
+        elif outcome is LeaseOutcome.UNTOUCHED or release.done < lease.done:
+            # Expired or not, no callback has seen this record: the report was about one that has been acked meanwhile.
             home.give_back(lease, self._leases.close(lease))
             home.free(lease)
         elif lease.state is LeaseState.EXPIRED:
             home.fail(lease, Why.EXPIRED, None, release.error, now)
-        elif verdict is LeaseOutcome.KEPT:
+        elif outcome is LeaseOutcome.KEPT:
             home.give_back(lease, self._leases.keep(lease, self._kept_until(lease, now)))
             if lease.early is not None and lease.early.done == lease.done:
                 self._settle(lease.early, now)
@@ -95,10 +94,10 @@ class LeaseReports:
         return now + self._rules.ack_deadline if lease.extended is None else lease.extended
 
     def progressed(self, event: Progressed, now: float) -> Sequence[Effect]:
-        """Lease runners are on their way."""
+        """Takes the progress of lease runners."""
         allowed = max(self._rules.ack_deadline, self._rules.max_extension)
         for lease, done, started in event.steps:
-            if lease.state is not LeaseState.WALKING or lease.epoch != self.epoch:
+            if lease.state is not LeaseState.RUNNING or lease.epoch != self.epoch:
                 continue
             if done > lease.done:
                 self._finish(lease, done)
@@ -107,29 +106,29 @@ class LeaseReports:
         return ()
 
     def settled(self, event: Settled, now: float) -> Sequence[Effect]:
-        """Verdicts outside of callbacks."""
+        """Takes acks and nacks from outside of callbacks."""
         stale = 0
         over: list[Lease] = []
         for settlement in event.settlements:
             lease = settlement.lease
-            if lease.state is LeaseState.WALKING and settlement.done >= lease.done:
+            if lease.state is LeaseState.RUNNING and settlement.done >= lease.done:
                 lease.early = settlement
             elif lease.state is LeaseState.KEPT and settlement.done == lease.done:
                 self._settle(settlement, now)
                 over.append(lease)
-            elif settlement.done >= lease.done:  # else its release has told of the same ack already
+            elif settlement.done >= lease.done:  # else the same ack was reported before
                 stale += 1
         effects: list[Effect] = [Withdraw(over)] if over else []
         return [*effects, Stale(stale)] if stale else effects
 
     def acked(self, lease: Lease, record: Record) -> bool:
-        """The record is acked in a callback that may still run; False if that comes too late.
+        """Finishes a record acked in a callback that may still run; returns False if the ack comes too late.
 
-        Also True if it was finished under this lease before.
+        Also returns True if the record was finished under this lease before.
         """
         offset = record.offset()
         if lease.state is not LeaseState.OVER and offset < lease.records[0].offset():
-            return True  # of the inline run that the lease was
+            return True  # it belongs to the inline run from which the lease was narrowed
         at = next((at for at, each in enumerate(lease.records) if each.offset() == offset), None)
         if at is None or (at >= lease.done and self.over(lease)):
             return False
@@ -149,9 +148,9 @@ class LeaseReports:
             self._home.fail(lease, Why.NACKED, settlement.delay, settlement.error, now)
 
     def extended(self, event: Extended, now: float) -> Sequence[Effect]:
-        """A deadline was moved."""
+        """Moves the deadline of a lease."""
         lease = event.lease
-        if lease.state not in (LeaseState.WALKING, LeaseState.KEPT) or lease.epoch != self.epoch:
+        if lease.state not in (LeaseState.RUNNING, LeaseState.KEPT) or lease.epoch != self.epoch:
             return (Stale(1),)
         if event.done < lease.done:
             return (Stale(1),)
@@ -161,7 +160,7 @@ class LeaseReports:
         return ()
 
     def expire(self, now: float) -> Sequence[Effect]:
-        """Deadlines have passed."""
+        """Ends or expires the leases whose deadlines have passed."""
         expired = self._leases.due(now)
         for lease in expired:
             if lease.state is LeaseState.KEPT:

@@ -1,20 +1,20 @@
-"""Who holds which records, until when, and which verdicts still count.
+"""Which lease runner holds which records, until when, and which reports still count.
 
-Theory. A lease is one key's run of records, handed to one lease runner that takes them in order. Only its current
-record - the first unfinished one - has a deadline: its clock starts when its callback does, not when the record
-was buffered. When a lease runner lets go of a lease whose current record it neither acked nor nacked, the lease is
-*kept*: that one record, with the user, until its deadline.
+Theory. A lease is a run of one key's records, handed to one lease runner that takes them in order. Only its current
+record, the first unfinished one, has a deadline: its time starts when its callback does, not when the record was
+buffered. When a lease runner lets go of a lease whose current record it neither acked nor nacked, the lease is
+*kept*: that one record stays with the user until its deadline.
 
-States: WALKING (a lease runner is on its way), KEPT (with the user, no callback runs), EXPIRED (its deadline has passed
-while its callback still runs: no other lease runner gets the key until the callback has ended).
-Legal: WALKING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lease that is over never comes back.
+States: RUNNING (a lease runner is taking the records), KEPT (the user has the record, no callback runs), EXPIRED (the
+deadline has passed while the callback still runs: no other lease runner gets the key until the callback has ended).
+Legal: RUNNING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lease that is over never comes back.
 
 Rules
-1. A verdict counts only while its lease is in `active` (I4): identity is the fence, so epoch and attempt of an
-   older delivery can't be mistaken for those of a newer one.
-2. Deadlines sit in a heap that may hold outdated entries. A deadline that moves on, as it does with every record that
-   a lease runner begins, leaves its entry where it is: too early, and put right when its time has come. When entries
-   outnumber the active leases they are swept, or else each would keep its lease's records until it is due.
+1. A report counts only while its lease is in `active` (I4). The lease object itself is the fence, so epoch and attempt
+   of an older delivery can't be mistaken for those of a newer one.
+2. Deadlines lie in a heap that may hold outdated entries. A deadline that moves on, as it does with every record that
+   a lease runner begins, leaves its entry where it is; the entry comes too early and is corrected when its time has
+   come. When entries outnumber the active leases they are swept: each would keep its lease's records until it is due.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from kafka_pubsub.errors import InvariantViolated
 __all__ = ["Lease", "LeaseState", "Leases", "Settlement", "attempt_of", "entry_of"]
 
 
-#: Outdated deadlines that aren't worth a sweep.
+#: So few outdated deadlines aren't worth a sweep.
 _FEW = 64
 
 
 class LeaseState(IntEnum):
-    """Where a lease stands; see the head of this file."""
+    """The state of a lease; see the head of this file."""
 
-    WALKING = 0
+    RUNNING = 0
     KEPT = 1
     EXPIRED = 2
     OVER = 3
 
 
 class Settlement(NamedTuple):
-    """The fate of the lease's record number `done`: acked, or nacked (`delay` None: by the backoff).
+    """An ack or a nack of the lease's record number `done` (`delay` None: by the backoff).
 
-    It may overtake the release that says its callback has ended.
+    It may arrive before the report that its callback has ended.
     """
 
     lease: Lease
     done: int
     acked: bool
     delay: float | None = None
-    #: What was being dealt with when it was nacked, "Class: text".
+    #: The error that was being handled at the nack, as "Class: text".
     error: str = ""
 
 
 class Lease:
-    """One key's run of records with one lease runner. The shell reads it; only the core writes it."""
+    """A run of one key's records with one lease runner. The client reads it; only the core writes it."""
 
     __slots__ = (
         "attempt",
@@ -71,9 +71,9 @@ class Lease:
         "entry",
         "epoch",
         "extended",
-        "holder",
         "key",
         "keys",
+        "lease_runner",
         "partition",
         "records",
         "state",
@@ -84,28 +84,29 @@ class Lease:
     ) -> None:
         self.partition = partition
         self.epoch = epoch
-        #: None: no order, or inline (`inline_lease`): nothing is blocked.
+        #: None: the records have no order, or the lease is inline (`inline_lease`) and blocks nothing.
         self.key = key
-        #: The keys that an inline lease of what was due holds; None in it: records without an order. Else empty.
+        #: The keys that an inline lease of due messages holds; None among them stands for records without an order.
+        #: Empty for other leases.
         self.keys: Sequence[bytes | None] = ()
         self.records = records
-        #: Which delivery of the first record this is; its followers have never been delivered.
+        #: The number of this delivery of the first record; the records behind it have never been delivered.
         self.attempt = attempt
-        #: How many records from the front are finished.
+        #: The number of records, from the front, that are finished.
         self.done = 0
-        self.state = LeaseState.WALKING
+        self.state = LeaseState.RUNNING
         #: When the current record's lease ends; None while its callback hasn't been seen running.
         self.deadline: float | None = None
-        #: The earliest entry in the heap of deadlines that is this lease's; None: there is none.
+        #: This lease's earliest entry in the heap of deadlines; None: it has none.
         self.entry: float | None = None
         #: The deadline that the user asked for, if any: it holds for the current record only.
         self.extended: float | None = None
-        #: A settlement of the current record that overtook its callback's release.
+        #: A settlement of the current record that arrived before its callback's report.
         self.early: Settlement | None = None
         #: Where its records wait in the retry partition, if they came from there (`key_line.Entry`); else None.
         self.entries: Sequence[Entry] | None = None
-        #: The shell's own note; the core never looks at it.
-        self.holder: object = None
+        #: A note of the client; the core never reads it.
+        self.lease_runner: object = None
 
     def __repr__(self) -> str:
         return (
@@ -118,32 +119,32 @@ class Leases:
     """All leases of one partition."""
 
     def __init__(self) -> None:
-        #: Leases that aren't over. Empty: nothing is held.
+        #: Leases that aren't over.
         self.active: set[Lease] = set()
-        #: The inline lease that is open; None: there is none.
-        self.walk: Lease | None = None
-        #: Records handed over and not finished.
+        #: The inline lease that is open, or None.
+        self.inline_lease: Lease | None = None
+        #: The number of records that were handed over and aren't finished.
         self.handed = 0
         self._deadlines: list[tuple[float, int, Lease]] = []
         self._entries = 0
 
     def open(self, lease: Lease) -> None:
-        """Records have been handed over."""
+        """Adds a lease whose records have been handed over."""
         self.active.add(lease)
         self.handed += len(lease.records)
 
-    def open_walk(self, lease: Lease) -> None:
-        """Records of many keys have been handed over, to be taken inline."""
-        self.walk = lease
+    def open_inline_lease(self, lease: Lease) -> None:
+        """Adds an inline lease, whose records have many keys."""
+        self.inline_lease = lease
         self.open(lease)
 
-    def end_walk(self, lease: Lease, reached: int) -> None:
-        """The inline lease is over; its first `reached` records are finished, or have leases of their own."""
+    def end_inline_lease(self, lease: Lease, reached: int) -> None:
+        """Ends the inline lease; its first `reached` records are finished, or have leases of their own."""
         self.close(lease)
-        self.walk, lease.done = None, reached
+        self.inline_lease, lease.done = None, reached
 
     def advance(self, lease: Lease, done: int) -> Sequence[Record]:
-        """`done` records are finished now; returns those that weren't before."""
+        """Marks the first `done` records as finished; returns those that weren't finished before."""
         news = (
             lease.records
             if done == len(lease.records) and not lease.done
@@ -156,7 +157,7 @@ class Leases:
         return news
 
     def set_deadline(self, lease: Lease, deadline: float) -> None:
-        """The current record's lease ends then."""
+        """Sets the time at which the current record's lease ends."""
         lease.deadline = deadline
         if lease.entry is None or deadline < lease.entry:
             self._enter(lease, deadline)
@@ -168,7 +169,7 @@ class Leases:
         heapq.heappush(self._deadlines, (deadline, self._entries, lease))
 
     def _sweep(self) -> None:
-        """Forgets outdated deadlines where there are many (rule 2)."""
+        """Removes outdated deadlines where there are many (rule 2)."""
         if len(self._deadlines) > _FEW + 2 * len(self.active):
             entries = {e[2]: e for e in self._deadlines if e[2].deadline is not None and e[2].entry == e[0]}
             for _, _, lease in self._deadlines:
@@ -178,7 +179,7 @@ class Leases:
             heapq.heapify(self._deadlines)
 
     def keep(self, lease: Lease, deadline: float) -> Sequence[Record]:
-        """The callback has ended without a word; returns the records behind the current one."""
+        """Keeps the current record, whose callback neither acked nor nacked; returns the records behind it."""
         rest = lease.records[lease.done + 1 :]
         lease.records = lease.records[: lease.done + 1]
         self.handed -= len(rest)
@@ -187,15 +188,15 @@ class Leases:
         return rest
 
     def narrow(self, lease: Lease, record: Record, key: bytes | None) -> None:
-        """Of an inline lease only `record` goes on, as its key's own."""
-        self.walk = None
+        """Turns an inline lease into one of `record` alone, under the record's own key."""
+        self.inline_lease = None
         self.handed -= len(lease.records) - 1
         lease.records, lease.key, lease.keys = [record], key, ()
         if isinstance(record, RetryRecord):
             lease.entries, lease.attempt = [entry_of(record)], attempt_of(record)
 
     def close(self, lease: Lease) -> Sequence[Record]:
-        """The lease is over; returns its unfinished records."""
+        """Ends the lease; returns its unfinished records."""
         rest = lease.records[lease.done :]
         self.active.discard(lease)
         self.handed -= len(rest)
@@ -205,7 +206,7 @@ class Leases:
         return rest
 
     def close_whole(self, leases: Sequence[Lease]) -> Sequence[Record]:
-        """Leases whose every record was acked are over; returns those that weren't finished before."""
+        """Ends leases whose every record was acked; returns those that weren't finished before."""
         news: list[Record] = []
         for lease in leases:
             news += lease.records[lease.done :] if lease.done else lease.records
@@ -218,18 +219,18 @@ class Leases:
         return news
 
     def next_deadline(self) -> float | None:
-        """When a lease may expire; perhaps too early (rule 2), never too late."""
+        """Returns when a lease may expire; perhaps too early (rule 2), never too late."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def due(self, now: float) -> list[Lease]:
-        """Leases whose deadline has come; they lose it and are the caller's to deal with."""
+        """Returns the leases whose deadline has passed; they lose it, and the caller deals with them."""
         due: list[Lease] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, _, lease = heapq.heappop(self._deadlines)
-            if lease.entry != deadline:  # another one, which is earlier, speaks for it
+            if lease.entry != deadline:  # the lease has an earlier entry, which counts instead
                 continue
             lease.entry = None
-            if lease.deadline is None or lease.state not in (LeaseState.WALKING, LeaseState.KEPT):
+            if lease.deadline is None or lease.state not in (LeaseState.RUNNING, LeaseState.KEPT):
                 continue
             if lease.deadline > now:
                 self._enter(lease, lease.deadline)
@@ -258,11 +259,11 @@ class Leases:
 
 
 def attempt_of(record: Record) -> int:
-    """Which delivery of the record the next one is."""
+    """Returns the number that the record's next delivery has."""
     return record.info.attempt + record.info.crashes if isinstance(record, RetryRecord) else 1
 
 
 def entry_of(record: RetryRecord) -> Entry:
-    """The place where a record waited that is due."""
+    """Returns the entry under which a due record waited."""
     info = record.info
     return Entry(info.origin, record.retry_offset, 0.0, info.attempt, info.crashes, info.why)

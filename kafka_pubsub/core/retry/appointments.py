@@ -1,11 +1,11 @@
-"""When parked keys are to be looked at: each at a number that is reached in time, a moment or an offset of main.
+"""When parked keys are to be looked at: each when a number is reached, a moment or an offset of main.
 
 Theory. A million keys may wait for an hour. So an appointment is a place in the list of its span of numbers, eight
-bytes; only what lies in spans that have begun is kept in order, with its number.
+bytes; only the appointments of spans that have begun are kept in order, with their numbers.
 
 Rules
-1. A key whose number changes gets a new appointment. The old one is dropped when its span begins, or leads to one look
-   more than needed; those that don't count are swept when they outnumber the keys.
+1. A key whose number changes gets a new appointment. The old one is dropped when its span begins, or leads to one
+   needless look; appointments that don't count are swept when they outnumber the keys.
 2. A key may be looked at once too often, never once too rarely.
 """
 
@@ -31,7 +31,7 @@ class Appointments:
         #: Keys by span, and the spans as a heap.
         self._later: dict[int, list[bytes]] = {}
         self._spans: list[int] = []
-        #: Those of the spans that have begun, as a heap.
+        #: The appointments of spans that have begun, as a heap.
         self._soon: list[tuple[int, bytes]] = []
         self._begun = -1
 
@@ -39,7 +39,7 @@ class Appointments:
         return self._count
 
     def add(self, number: int, key: bytes) -> None:
-        """The key is to be looked at when the number has come."""
+        """Adds an appointment: the key is to be looked at when the number is reached."""
         self._count += 1
         span = number >> self._bits
         if span <= self._begun:
@@ -53,13 +53,13 @@ class Appointments:
             self._sweep()
 
     def next(self) -> int | None:
-        """The number at which to ask again; perhaps too early, never too late."""
+        """Returns the number at which to ask again; perhaps too early, never too late."""
         if self._soon:
             return self._soon[0][0]
         return self._spans[0] << self._bits if self._spans else None
 
     def come(self, number: int) -> list[bytes]:
-        """The keys whose number has come: up to this one, included."""
+        """Returns the keys whose number is reached, `number` included."""
         keys: dict[bytes, None] = {}
         self._take(number, keys)
         while self._spans and self._spans[0] << self._bits <= number:

@@ -1,11 +1,11 @@
-"""When a message that wasn't acked comes again.
+"""When a message that wasn't acked is delivered again.
 
 Rules
 1. Backoff is exponential with full jitter: between `minimum` and `maximum` the wait before attempt n is drawn
    from the minimum up to `minimum * 2**(n - 2)`, so that many failures at once don't come back at once. A minimum
-   of nothing grows as if it were `SOON`.
-2. Without a policy a message comes again as soon as possible: after `SOON`, so that a callback that always fails
-   doesn't spin a processor.
+   of 0 grows as if it were `SOON`.
+2. Without a policy a message is delivered again as soon as possible: after `SOON`, so that a callback that always fails
+   doesn't keep a processor busy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 __all__ = ["LONGEST_DELAY", "SOON", "Backoff", "Exhausted", "Policy"]
 
-#: Seconds; short beside any callback worth retrying, long beside a spinning loop.
+#: Seconds; short beside any callback worth retrying, long beside a busy loop.
 SOON = 0.01
 #: Seconds; the longest delay that a nack may ask for.
 LONGEST_DELAY = 7 * 86_400
@@ -28,13 +28,13 @@ class Backoff(NamedTuple):
     maximum: float = SOON
 
     def wait(self, attempt: int, jitter: float) -> float:
-        """The wait before delivery `attempt` (2 is the first redelivery); `jitter` is drawn from [0, 1)."""
+        """Returns the wait before delivery `attempt` (2 is the first redelivery); `jitter` is drawn from [0, 1)."""
         ceiling = min(self.maximum, max(self.minimum, SOON) * 2.0 ** min(attempt - 2, 60))
         return self.minimum + jitter * (ceiling - self.minimum)
 
 
 class Exhausted(Enum):
-    """What becomes of a message whose attempts are used up."""
+    """What happens to a message whose attempts are used up."""
 
     DEAD_LETTER = "dead_letter"
     PARK = "park"
@@ -47,5 +47,5 @@ class Policy(NamedTuple):
     on_exhausted: Exhausted = Exhausted.DEAD_LETTER
 
     def used_up(self, deliveries: int) -> bool:
-        """Whether no further delivery is allowed after so many."""
+        """Returns whether no further delivery is allowed after so many."""
         return 0 < self.max_attempts <= deliveries

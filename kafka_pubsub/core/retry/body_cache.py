@@ -1,9 +1,9 @@
-"""Bodies of parked messages: a few at hand, the others read from the retry partition when their turn comes.
+"""Bodies of parked messages: a few in memory, the others read from the retry partition when they are due.
 
 Rules
-1. What came by is kept while there is room (`max_bytes`, the objects that hold it included); what was asked for is
-   kept in any case: a message is due.
-2. One request is on the way at a time, lowest offsets first: each costs a seek, and neighbours come together.
+1. A body that was read anyway is kept while there is room (`max_bytes`, the objects that hold it included). A body that
+   was asked for is always kept: its message is due.
+2. One request is unanswered at a time, lowest offsets first: each costs a seek, and neighbours come together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["MAX_BYTES", "Bodies"]
 
-#: Bytes of bodies that one partition keeps at hand: some thousand messages of a kilobyte.
+#: Bytes of bodies that one partition keeps in memory: some thousand messages of a kilobyte.
 MAX_BYTES = 4 * 1024 * 1024
 #: Bodies asked for at once: a second of work for most callbacks, and 500 KB of one-kilobyte messages.
 READS = 512
@@ -27,30 +27,30 @@ def _cost(record: Sized) -> int:
 
 
 class Bodies:
-    """The bodies at hand of one retry partition, by retry offset."""
+    """The bodies of one retry partition that are in memory, by retry offset."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self.kept: dict[int, RetryRecord] = {}
         self.size = 0
-        # Offsets to be read and being read, with the key that waits; None: it has none, or it isn't known.
+        # Offsets to be read and being read, with the key that waits; None: no key does, or it isn't known.
         self._wanted: dict[int, bytes | None] = {}
         self._asked: dict[int, bytes | None] = {}
-        # Whether a request is on the way, also when nothing of what it asks for is needed any more.
+        # Whether a request is unanswered, even if its bodies aren't needed any more.
         self._reading = False
 
     def offer(self, record: RetryRecord) -> None:
-        """Keeps it if there is room, or if it was asked for."""
+        """Keeps the record if there is room, or if it was asked for."""
         offset = record.retry_offset
         if offset in self._asked or offset in self._wanted or self.has_room(record):
             self.keep(record)
 
     def has_room(self, record: Sized) -> bool:
-        """Whether the body of such a record may be kept though nothing asks for it."""
+        """Returns whether the body of such a record may be kept though it wasn't asked for."""
         return self.size + _cost(record) <= self._max_bytes
 
     def keep(self, record: RetryRecord) -> None:
-        """Keeps it."""
+        """Keeps the record."""
         offset = record.retry_offset
         self._asked.pop(offset, None)
         self._wanted.pop(offset, None)
@@ -59,19 +59,19 @@ class Bodies:
             self.size += _cost(record)
 
     def take(self, offset: int) -> RetryRecord | None:
-        """The body; it isn't kept any longer."""
+        """Returns the record, which is no longer kept."""
         record = self.kept.pop(offset, None)
         if record is not None:
             self.size -= _cost(record)
         return record
 
     def want(self, offset: int, key: bytes | None = None) -> None:
-        """Its turn comes: read it if it isn't at hand."""
+        """Asks for the body if it isn't in memory: its message is due."""
         if offset not in self.kept and offset not in self._asked:
             self._wanted[offset] = key
 
     def forget(self, offset: int) -> None:
-        """It isn't needed any more."""
+        """Forgets the body: it isn't needed any more."""
         self._wanted.pop(offset, None)
         self._asked.pop(offset, None)
         self.take(offset)
@@ -82,7 +82,7 @@ class Bodies:
         return bool(self._wanted) and not self._reading
 
     def requests(self) -> list[int]:
-        """What to read now, lowest first; nothing until the last request was answered."""
+        """Returns the offsets to read now, lowest first; none while a request is unanswered."""
         if not self.waiting:
             return []
         some = sorted(self._wanted)[:READS]
@@ -91,12 +91,12 @@ class Bodies:
         return some
 
     def missing(self, offset: int) -> tuple[bool, bytes | None]:
-        """There is no such record any more: whether it was asked for, and by which key."""
+        """Takes note that there is no such record any more; returns whether it was asked for, and for which key."""
         asked = offset in self._asked
         return asked, self._asked.pop(offset, None)
 
     def answered(self) -> None:
-        """What was asked for and hasn't come is asked for again."""
+        """Ends the request; what was asked for and hasn't come is asked for again."""
         self._wanted |= self._asked
         self._asked = {}
         self._reading = False

@@ -1,13 +1,13 @@
 """A record of a dead-letter topic, read back: the message, its origin, and the record that brings it back.
 
 Theory. A dead letter is the user's record with the texts of `record.dead_headers`. Any client can read them, and
-any client can have written them; so they are checked before a letter is believed. Replaying turns a letter
+any client can have written them, so they are checked before a dead letter counts. Replaying turns a dead letter
 into a record of the retry topic again: the user's own key, value, headers and timestamp, an origin, and attempts that
 begin anew.
 
 Rules
-1. A record without the name of a subscription is no dead letter of ours, whatever else it says.
-2. A letter without a whole origin can be shown, not replayed (`origin` is None): its place in the order is unknown.
+1. A record without the name of a subscription is no dead letter of ours, whatever its other headers are.
+2. A dead letter without a whole origin can be shown, not replayed (`origin` is None): its order is unknown.
 3. A replayed message carries `ps-replayed`, how often it was replayed; the next dead letter keeps the count.
 """
 
@@ -19,7 +19,14 @@ from typing import NamedTuple
 from kafka_pubsub.core.retry.record import DEAD_PREFIX, RETRY_HEADER, RetryInfo, Why, retry_headers
 from kafka_pubsub.model import Header, StoredRecord
 
-__all__ = ["REPLAYED_HEADER", "DeadLetterRecord", "Origin", "own_headers", "read_letter", "replay_headers"]
+__all__ = [
+    "REPLAYED_HEADER",
+    "DeadLetterRecord",
+    "Origin",
+    "own_headers",
+    "read_dead_letter",
+    "replay_headers",
+]
 
 REPLAYED_HEADER = "ps-replayed"
 
@@ -51,8 +58,8 @@ class DeadLetterRecord(NamedTuple):
     replays: int = 0
 
 
-def read_letter(headers: Sequence[Header] | None) -> DeadLetterRecord | None:
-    """The letter that a record's headers make it; None: it is none of ours."""
+def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetterRecord | None:
+    """Returns the dead letter that a record's headers describe; None: it isn't one of ours."""
     said = {
         name[len(DEAD_PREFIX) :]: value.decode("utf-8", "replace")
         for name, value in headers or ()
@@ -95,13 +102,13 @@ def _number(text: str | None) -> int | None:
 
 
 def replays_of(headers: Sequence[Header] | None) -> int:
-    """How often the message was replayed."""
+    """Returns how often the message was replayed."""
     values = [value for name, value in headers or () if name == REPLAYED_HEADER and value]
     return (_number(values[-1].decode("ascii", "replace")) or 0) if values else 0
 
 
 def own_headers(headers: Sequence[Header] | None) -> list[Header]:
-    """The headers that the message was published with."""
+    """Returns the headers that the message was published with."""
     return [
         header
         for header in headers or ()
@@ -110,7 +117,7 @@ def own_headers(headers: Sequence[Header] | None) -> list[Header]:
 
 
 def replay_headers(record: StoredRecord, origin: Origin) -> list[Header]:
-    """The headers of the record in the retry topic that brings the letter back."""
+    """Returns the headers of the record in the retry topic that replays the dead letter."""
     headers = record.headers()
     count = str(replays_of(headers) + 1).encode()
     info = RetryInfo(origin.topic_id, origin.partition, origin.offset, why=Why.REPLAYED)

@@ -1,7 +1,7 @@
-"""What becomes dead letters, and when: connects `dead_letter_queue` with the retry half of a partition.
+"""Decides what becomes a dead letter, and when: connects `dead_letter_queue` with `retry_state`.
 
-`dead_letter_queue` tells the two steps of a dead-lettering and its rules. The second step takes its place among the
-partition's commits like any other: one is in flight.
+`dead_letter_queue` explains the two steps of dead-lettering and its rules. The second step takes its place among the
+partition's commits like any other: one is unanswered at a time.
 """
 
 from __future__ import annotations
@@ -18,96 +18,96 @@ __all__ = ["DeadLettering"]
 
 
 class DeadLettering:
-    """The dead-letterings of one partition, and what they wait for."""
+    """The dead-lettering of one partition's messages."""
 
     def __init__(self, retries: RetryState) -> None:
         self._retries = retries
-        self._burials = retries.burials
+        self._queue = retries.dead_letters
 
     def write(self, now: float) -> Sequence[Move]:
-        """The dead letters to be written next; none: nothing may go."""
-        if (due := self._burials.due_at()) is None or now < due:
+        """Returns the dead letters to be written next; none if nothing may go."""
+        if (due := self._queue.due_at()) is None or now < due:
             return ()
         batch: list[PendingDeadLetter] = []
         size, missing = 0, False
-        for burial in self._burials.candidates(now):
-            if burial.move is None and not self._find_body(burial, now):
-                missing = missing or burial.offset in self._burials.waiting
+        for pending in self._queue.candidates(now):
+            if pending.move is None and not self._find_body(pending, now):
+                missing = missing or pending.offset in self._queue.waiting
                 continue
-            assert burial.move is not None
-            size += len(burial.move.record)
+            assert pending.move is not None
+            size += len(pending.move.record)
             if batch and size > BATCH_BYTES:
                 break
-            batch.append(burial)
+            batch.append(pending)
         if batch:
-            self._burials.load(batch)
+            self._queue.load(batch)
         elif missing:
-            self._burials.reading = True
+            self._queue.reading = True
         else:
-            self._burials.look()
-        return [burial.move for burial in batch if burial.move is not None]
+            self._queue.look()
+        return [pending.move for pending in batch if pending.move is not None]
 
-    def _find_body(self, burial: PendingDeadLetter, now: float) -> bool:
-        """Makes the move from the body, if that is at hand and the policy still says that it is to be dead-lettered."""
+    def _find_body(self, pending: PendingDeadLetter, now: float) -> bool:
+        """Makes the move if the body is in memory and the policy still says that it is to be dead-lettered."""
         retries = self._retries
-        body = retries.bodies.kept.get(burial.offset)
+        body = retries.bodies.kept.get(pending.offset)
         if body is None:
-            retries.bodies.want(burial.offset, burial.key)
+            retries.bodies.want(pending.offset, pending.key)
             return False
-        move = retries.fates.spent(body, burial.key, now)
-        if move.death is None:  # such messages are parked until released, by now
-            self._burials.take_back(burial.offset)
-            self._leave(burial)
+        move = retries.schedules.spent(body, pending.key, now)
+        if move.death is None:  # the policy now parks such messages until released
+            self._queue.take_back(pending.offset)
+            self._leave(pending)
             retries.depart(move)
             return False
-        burial.move = move
+        pending.move = move
         return True
 
-    def _leave(self, burial: PendingDeadLetter) -> None:
-        if burial.key is not None:
-            self._retries.parking.arrives(burial.key, burial.origin)
+    def _leave(self, pending: PendingDeadLetter) -> None:
+        if pending.key is not None:
+            self._retries.parking.arrives(pending.key, pending.origin)
 
     def written(self, event: Written, now: float) -> Sequence[Effect]:
-        """The log has taken the dead letters, or it hasn't."""
+        """Takes the answer to `WriteDeadLetters`."""
         if event.taken:
-            self._burials.written = True
+            self._queue.written = True
         else:
             self.aborted(event.refused, now, event.reason)
         return ()
 
     def finish(self) -> Sequence[Move]:
-        """What is written, and waits for the commit that finishes it; from now on that is in flight."""
-        burials = self._burials
-        if not burials.written or burials.flying:
+        """Returns the written dead letters, for the commit that finishes them and is unanswered from now on."""
+        dead_letters = self._queue
+        if not dead_letters.written or dead_letters.unanswered:
             return ()
-        burials.flying = True
-        return [burial.move for burial in burials.out if burial.move is not None]
+        dead_letters.unanswered = True
+        return [pending.move for pending in dead_letters.out if pending.move is not None]
 
     def stored(self, now: float) -> None:
-        """They are dead-lettered."""
+        """Finishes the records that were dead-lettered."""
         retries = self._retries
         touched: dict[bytes, None] = {}
-        for burial in self._burials.stored():
-            retries.books.finish(burial.offset)
-            retries.bodies.forget(burial.offset)
-            retries.suspects.finished((burial.offset,))
-            reason = burial.move.death.reason if burial.move is not None and burial.move.death else ""
-            retries.news.append(Announce(News.DEAD_LETTER, f"offset {burial.origin}: {reason}"))
-            self._leave(burial)
-            if burial.key is not None:
-                touched[burial.key] = None
+        for pending in self._queue.stored():
+            retries.finished_runs.finish(pending.offset)
+            retries.bodies.forget(pending.offset)
+            retries.suspects.finished((pending.offset,))
+            reason = pending.move.death.reason if pending.move is not None and pending.move.death else ""
+            retries.news.append(Announce(News.DEAD_LETTER, f"offset {pending.origin}: {reason}"))
+            self._leave(pending)
+            if pending.key is not None:
+                touched[pending.key] = None
         retries.settle_all(touched, now)
 
     def aborted(self, refused: Mapping[int, str], now: float, reason: str = "") -> None:
-        """They wait again."""
-        batch = self._burials.out
+        """Lets the records wait for another try."""
+        batch = self._queue.out
         refused = {at: why for at, why in refused.items() if at < len(batch)}
         for at, why in refused.items():
             self._retries.news.append(Announce(News.UNBURIED, f"offset {batch[at].origin}: {why}"))
         if not refused and reason:
             first = f"offset {batch[0].origin}" if len(batch) == 1 else f"{len(batch)} messages"
             self._retries.news.append(Announce(News.UNBURIED, f"{first}: {reason}"))
-        for burial in self._burials.aborted(refused, now):
-            if burial.reread:
-                burial.move = None
-                self._retries.bodies.forget(burial.offset)
+        for pending in self._queue.aborted(refused, now):
+            if pending.reread:
+                pending.move = None
+                self._retries.bodies.forget(pending.offset)

@@ -1,15 +1,15 @@
-"""Which records of the retry partition are finished: the books of a log in which a million may wait for hours.
+"""Which records of the retry partition are finished: the offsets of a log in which a million may wait for hours.
 
 Theory. The same promises as `offsets`, kept the other way round: what is finished is a list of runs, and what isn't
-costs nothing. So a million parked records need no books of their own, and a commit tells the runs that are new.
+finished costs nothing. So a million parked records need no memory here, and a commit lists the runs that are new.
 
 Rules
 1. `committable` is the lowest offset that isn't finished; runs lie above it, ascending, with something unfinished
    between any two.
 2. A hole (a transaction's marker, an aborted record) belongs to a finished neighbour; between two unfinished records
-   it is no message. So it never costs a run: each transaction leaves one, and thousands of them wait together.
+   it is ignored. So it never costs a run: each transaction leaves one, and thousands of them wait together.
 3. What an earlier commit called finished is a run from the start, so it is known when it is read again.
-4. Runs that a checkpoint tells aren't new, as long as they stay what they are (`checkpoint`).
+4. Runs that a checkpoint holds aren't new, as long as they stay as they are (`checkpoint`).
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from kafka_pubsub.model import UNREAD, LogEnd, StoredRecord
 
 __all__ = ["FinishedRuns"]
 
-#: Holes below the committable position that aren't worth a sweep.
+#: So few holes below the committable position aren't worth a sweep.
 _FEW = 256
 
 
 class FinishedRuns:
-    """The books of one retry partition."""
+    """The offsets of one retry partition: received, finished."""
 
     def __init__(
         self,
         position: int,
         known: Sequence[Run] = (),
-        told: Sequence[Run] = (),
+        in_checkpoint: Sequence[Run] = (),
         read: LogEnd = UNREAD,
     ) -> None:
-        """`known`: all that is finished above `position`; `told`: what the checkpoint says of that."""
-        #: How far the log was ever read. A marker may lie between that and `position`, of a later leader's epoch.
+        """`known`: all that is finished above `position`; `in_checkpoint`: what the checkpoint holds of that."""
+        #: How far the log was ever read. A marker of a later leader's epoch may lie between that and `position`.
         self.read = read
         #: The next offset that has not been received.
         self.position = position
         #: The lowest offset that isn't finished.
         self.committable = position
-        #: How many records were finished.
+        #: The number of records that were finished.
         self.done = 0
         self._starts = [start for start, _ in known]
         self._ends = [end for _, end in known]
-        # Of the runs those that no checkpoint tells.
-        self._fresh = set(known).difference(told)
+        # The runs that no checkpoint holds.
+        self._fresh = set(known).difference(in_checkpoint)
         # Holes between two unfinished records, ascending; those below `committable` mean nothing.
         self._hole_starts: list[int] = []
         self._hole_ends: list[int] = []
@@ -63,27 +63,27 @@ class FinishedRuns:
 
     @property
     def fresh(self) -> list[Run]:
-        """Those that no checkpoint tells."""
+        """The runs that no checkpoint holds."""
         return sorted(self._fresh)
 
     @property
     def run_count(self) -> int:
-        """How many runs there are."""
+        """The number of runs."""
         return len(self._starts)
 
     def tell(self, runs: Iterable[Run]) -> None:
-        """From now on commits name a checkpoint that tells these."""
+        """Takes note that commits name a checkpoint with these runs from now on."""
         self._fresh = set(self.runs).difference(runs)
 
     def finished(self, offset: int) -> bool:
-        """Whether that record is finished, or never was."""
+        """Returns whether that record is finished, or never was there."""
         if offset < self.committable:
             return True
         at = bisect_right(self._starts, offset) - 1
         return at >= 0 and offset < self._ends[at]
 
     def receive(self, offset: int) -> bool:
-        """Books a record as received, in order of offset; False if it isn't news."""
+        """Takes in a record, in order of offset; returns False if it was received or finished before."""
         if offset == self.position and not (self._ends and offset < self._ends[-1]):
             self.position += 1
             return True
@@ -97,15 +97,15 @@ class FinishedRuns:
         return news
 
     def reach(self, records: Sequence[StoredRecord], epoch: int | None) -> None:
-        """These were read; `epoch`: the leader epoch of the last."""
+        """Takes note that these were read; `epoch`: the leader epoch of the last."""
         last = (records[-1].offset() or 0) if records else -1
         if last >= self.read.offset:
             self.read = LogEnd(last + 1, epoch)
 
     def advance(self, position: int, epoch: int | None = None) -> None:
-        """There is nothing to be read below `position` any more: what wasn't received is a hole.
+        """Takes note that nothing is left to be read below `position`: what wasn't received is a hole.
 
-        `epoch`: the leader epoch of what lies there last, if it is known.
+        `epoch` is the leader epoch of the last record or marker there, if it is known.
         """
         if epoch is not None and position > self.read.offset:
             self.read = LogEnd(position, epoch)
@@ -120,12 +120,12 @@ class FinishedRuns:
             self._hole_ends.append(high)
 
     def _touches(self, low: int, high: int) -> bool:
-        """Whether a finished run lies beside or inside."""
+        """Returns whether a finished run lies beside or inside."""
         at = bisect_left(self._ends, low)
         return at < len(self._starts) and self._starts[at] <= high
 
     def finish(self, offset: int) -> None:
-        """Books a record as finished; one that isn't unfinished is a defect of the caller."""
+        """Marks a record as finished; the caller errs if it isn't unfinished."""
         if offset >= self.position or self.finished(offset):
             raise InvariantViolated(f"retry record {offset} can't be finished: it isn't unfinished")
         self.done += 1
@@ -162,18 +162,25 @@ class FinishedRuns:
             del self._hole_starts[:past], self._hole_ends[:past]
 
     def after(self, offsets: Iterable[int]) -> FinishedRuns:
-        """The books as they will be when these records are finished, too."""
-        books = FinishedRuns.__new__(FinishedRuns)
-        books.position, books.committable, books.read = self.position, self.committable, self.read
-        books._starts, books._ends = self._starts.copy(), self._ends.copy()
-        books._hole_starts, books._hole_ends = self._hole_starts.copy(), self._hole_ends.copy()
-        books._fresh, books.done = self._fresh.copy(), self.done
+        """Returns these offsets as they will be when these records are finished, too."""
+        finished_runs = FinishedRuns.__new__(FinishedRuns)
+        finished_runs.position, finished_runs.committable, finished_runs.read = (
+            self.position,
+            self.committable,
+            self.read,
+        )
+        finished_runs._starts, finished_runs._ends = self._starts.copy(), self._ends.copy()
+        finished_runs._hole_starts, finished_runs._hole_ends = (
+            self._hole_starts.copy(),
+            self._hole_ends.copy(),
+        )
+        finished_runs._fresh, finished_runs.done = self._fresh.copy(), self.done
         for offset in offsets:
-            books.finish(offset)
-        return books
+            finished_runs.finish(offset)
+        return finished_runs
 
     def lowest(self, count: int) -> list[int]:
-        """Up to `count` of the lowest unfinished offsets, holes left out."""
+        """Returns up to `count` of the lowest unfinished offsets, holes left out."""
         found: list[int] = []
         at = self.committable
         for start, end in [*self.runs, (self.position, self.position)]:
@@ -188,13 +195,13 @@ class FinishedRuns:
         return found
 
     def check(self) -> None:
-        """Raises `InvariantViolated` if the books contradict themselves."""
+        """Raises `InvariantViolated` if the runs contradict themselves."""
         edges = [self.committable]
         for start, end in zip(self._starts, self._ends, strict=True):
             edges += [start, end]
         if any(left >= right for left, right in pairwise(edges)):
             raise InvariantViolated(f"runs of the retry partition touch or overlap: {edges}")
         if not self._fresh <= set(self.runs):
-            raise InvariantViolated("runs are told as new that aren't there any more")
+            raise InvariantViolated("runs are reported as new that aren't there any more")
         if self.position < self.committable:
             raise InvariantViolated(f"{self.committable} is finished, but {self.position} wasn't read")

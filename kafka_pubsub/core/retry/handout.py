@@ -1,12 +1,12 @@
 """What is handed out of parked keys, and what comes back from there.
 
-Theory. A parked key's turn may be main's (a message that was published before what is parked) or the retry
-partition's. Either way it is one lease runner's, and the key is blocked in `queues` by one reason more until that
-lease runner is through. A run goes on as long as messages follow that were never delivered, are due, and lie at hand.
+Theory. The next message of a parked key may be main's (published before what is parked) or the retry partition's.
+Either way one lease runner gets it, and the key is blocked in `queues` by one more reason until that lease runner
+has ended. A run goes on as long as messages follow that were never delivered, are due, and are in memory.
 
 Rules
-1. What must not start unnoted (`crash_suspects`) doesn't go before its note is durable; a suspect goes alone.
-2. A message whose attempts are used up isn't handed out: when its turn comes it is dead-lettered (`dead_letter_queue`).
+1. A message that must not start unnoted (`crash_suspects`) doesn't go before its note is stored; a suspect goes alone.
+2. A message whose attempts are used up isn't handed out: when it is next it is dead-lettered (`dead_letter_queue`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _offset = methodcaller("offset")
 
 
 class Taken(NamedTuple):
-    """What a lease is to be made of; `entries` None: it comes from main."""
+    """The content of a lease that is to be made; `entries` None: it comes from main."""
 
     key: bytes | None
     records: Sequence[Record]
@@ -38,7 +38,7 @@ class Taken(NamedTuple):
 
 
 class Handout:
-    """Hands out what waits in the retry partition."""
+    """The handout of messages that wait in the retry partition."""
 
     def __init__(self, retries: RetryState, queues: KeyQueues, offsets: Offsets) -> None:
         self._retries = retries
@@ -47,11 +47,11 @@ class Handout:
 
     @property
     def ready(self) -> bool:
-        """Whether something parked may be handed out."""
+        """Whether a parked message may be handed out."""
         return bool(self._retries.loose) or self._retries.parking.first() is not None
 
     def take(self, limit: int, run: int, now: float) -> Iterator[Taken]:
-        """Up to `limit` runs, the smallest origin first. The caller makes a lease of each before it asks on."""
+        """Yields up to `limit` runs, the smallest origin first; the caller makes a lease of each before the next."""
         retries = self._retries
         for _ in range(limit):
             probing = retries.outage.fresh
@@ -69,9 +69,9 @@ class Handout:
             yield taken
 
     def gather(self, most: int, now: float) -> tuple[list[Record], list[bytes | None]]:
-        """Some `most` records of what may be handed out, in order of origin, and the keys that they hold.
+        """Takes some `most` records that may be handed out, in order of origin; returns them and the keys they hold.
 
-        Of each key what waits in main behind goes along. None of it has to be noted.
+        The records of main that wait behind a key's parked messages go along. None of these records has to be noted.
         """
         retries, records = self._retries, list[Record]()
         keys: list[bytes | None] = []
@@ -118,11 +118,11 @@ class Handout:
         self._queues.block(key)
 
     def _must_wait(self, entry: Entry) -> bool:
-        """Whether there is no room to note it, as it must be."""
+        """Returns whether it must be noted, and there is no room for the note."""
         return self.is_noted(entry) and not self._retries.suspects.takes(entry.offset)
 
     def is_noted(self, entry: Entry) -> bool:
-        """Whether it must not start unnoted (rule 1)."""
+        """Returns whether it must not start unnoted (rule 1)."""
         return self._retries.suspects.concerns(entry.offset) or entry.crashes > 0
 
     def _take_main_with_care(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
@@ -157,26 +157,26 @@ class Handout:
         return Taken(key, records, entries)
 
     def _below(self, key: bytes) -> int:
-        """Up to this origin the key's parked messages may follow one another: nothing else lies between them."""
+        """Returns the origin below which the key's parked messages may follow one another, with no other between."""
         queue, moving = self._queues.queues.get(key, []), self._retries.parking.moving.get(key, ())
         lowest: int = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
         return lowest
 
     def finish(self, records: Iterable[Record]) -> None:
-        """These are acked."""
+        """Finishes these acked records."""
         offsets = [cast("RetryRecord", record).retry_offset for record in records]
         for offset in offsets:
-            self._retries.books.finish(offset)
+            self._retries.finished_runs.finish(offset)
         self._retries.suspects.finished(offsets)
 
     def give_back(self, lease: Lease, records: Iterable[Record]) -> None:
-        """These were never begun: they wait again where they waited."""
+        """Returns records that were never begun to where they waited."""
         entries = {entry.offset: entry for entry in lease.entries or ()}
         for record in cast("Iterable[RetryRecord]", records):
             self.put_back(record, entries[record.retry_offset], lease.key)
 
     def put_back(self, record: RetryRecord, entry: Entry, key: bytes | None) -> None:
-        """It was never begun: it waits again where it waited."""
+        """Returns a record that was never begun to where it waited."""
         if key is None:
             self._retries.loose.appendleft((entry, record))
         else:

@@ -1,14 +1,14 @@
-"""What time brings to the retry half of a partition: what is due, what has grown too long, what was asked for.
+"""What a partition does with its retry partition because time has passed: due messages, long backlogs, requests.
 
 Rules
-1. When those that wait behind parked messages outgrow their share of the window they are moved behind these; but what
-   will go on soon (`SOON`), or goes on already, is waited for. A moved message must be read back, and holds its key
-   meanwhile, so that more of it is moved: with a backlog and short backoffs everything would go that way, at a
-   tenth of the speed. Nothing more is read then until it has gone on.
+1. When the messages that wait behind parked ones outgrow their share of the window, they are moved behind these. But a
+   key that goes on soon (`SOON`), or goes on already, is waited for. A moved message must be read back and blocks its
+   key meanwhile, so that more of the key is moved: with a backlog and short backoffs everything would go that way, at a
+   tenth of the speed. Nothing more is read then until the key has gone on.
 2. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
    would be read, and every other key would stand still for the sake of those.
-3. A request to release a parked message is finished after the message has moved; while it moves for another reason,
-   the request waits.
+3. A request to release a parked message is finished after the message has moved; while the message moves for another
+   reason, the request waits.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from kafka_pubsub.core.settings import BACKLOG, SLOW, Rules
 __all__ = ["Maintenance"]
 
 #: Unreadable records that are dead-lettered together.
-BURIED = 64
+UNREADABLE_AT_ONCE = 64
 #: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
-#: stops at (`fetch_window.WINDOW`). And seconds between two looks at which ones these are, at least, and for each of
-#: the keys that are looked at: two thousandths of a processor for each partition, however many these are.
-HOARD = 1000
+#: stops at (`fetch_window.WINDOW`).
+MOST_WAITING = 1000
+#: Seconds between two looks at these messages, at least, and for each of their keys: two thousandths of a processor
+#: for each partition, however many keys there are.
 LOOK, LOOK_EACH = 0.05, 0.0001
-#: Seconds within which a parked key goes on soon: some times the shortest backoff and the transaction before it, and
-#: not so long that others would miss their share of the window.
+#: Seconds within which a parked key goes on "soon": some times the shortest backoff and the transaction before it, and
+#: not so long that other keys would miss their share of the window.
 SOON = 0.5
-#: Keyless messages that are read ahead when they are due.
+#: Messages without a key that are read ahead when they are due.
 LOOSE = 256
 
 
 class Maintenance:
-    """Done at each tick."""
+    """The maintenance of one partition, done at each tick."""
 
     def __init__(
         self,
@@ -56,13 +57,13 @@ class Maintenance:
         self._offsets = offsets
         self._leases = leases
         self._rules = rules
-        # By the request's offset: the move that answers it. A message that fails fast may be parked again before the
+        # By the request's offset, the move that answers it. A message that fails fast may be parked again before the
         # next look, and must not be released twice for one request.
         self._granted: dict[int, Move | PendingDeadLetter] = {}
-        self._hoard_at = 0.0
+        self._waiting_look_at = 0.0
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
-        """All of them; `stuffed`: nothing more is read before something leaves."""
+        """Does all maintenance; `stuffed`: nothing more is read before messages leave."""
         retries = self._retries
         for key in retries.parking.due(now):
             retries.settle(key, now)
@@ -71,23 +72,23 @@ class Maintenance:
             retries.news.append(Announce(News.OUTAGE if retries.outage.probing else News.RECOVERED))
         if retries.releasing:
             self._release(now)
-        if retries.stranded:
-            self._bury(now)
+        if retries.unreadable:
+            self._dead_letter_unreadable(now)
         self._slow(now)
         if self.restless:
-            self._clear_hoard(now)
+            self._move_waiting(now)
         elif stuffed and self._stands(now):
             self._thin_out(now)
-        retries.suspects.passed(retries.books.committable)
+        retries.suspects.passed(retries.finished_runs.committable)
         retries.main_suspects.passed(self._offsets.committable)
 
     @property
     def restless(self) -> bool:
         """Whether time alone may bring something to do, at no time that is known."""
-        return bool(self._retries.parking.backlogged) and self._waiting() > HOARD
+        return bool(self._retries.parking.backlogged) and self._waiting() > MOST_WAITING
 
     def _waiting(self) -> int:
-        """How many of main's messages are neither with a lease runner nor on their way."""
+        """Returns how many of main's messages are neither with a lease runner nor moving."""
         gone = self._leases.handed + self._retries.moves.count(main=True)
         return len(self._offsets.unfinished) - gone
 
@@ -97,8 +98,8 @@ class Maintenance:
         if room <= 0 or not retries.loose_may_go:
             return
         for entry in retries.parking.loose.due(now, room):
-            if retries.fates.is_spent(entry):
-                retries.burials.add(PendingDeadLetter(entry.offset, entry.origin, None))
+            if retries.schedules.is_spent(entry):
+                retries.dead_letters.add(PendingDeadLetter(entry.offset, entry.origin, None))
                 continue
             body = retries.bodies.take(entry.offset)
             if body is not None:
@@ -108,7 +109,7 @@ class Maintenance:
                 retries.bodies.want(entry.offset)
 
     def _slow(self, now: float) -> None:
-        """Keys whose callback takes long, with a backlog that has outgrown its bound."""
+        """Relieves keys whose callback takes long, with a backlog that has outgrown its bound."""
         queues = self._queues.queues
         for lease in list(self._leases.active):
             key = lease.key
@@ -119,7 +120,7 @@ class Maintenance:
         return lease.state is LeaseState.EXPIRED or self.is_slow(lease, now)
 
     def is_slow(self, lease: Lease, now: float) -> bool:
-        """Whether the current record has been with its callback, or with the user, for long."""
+        """Returns whether the current record has been with its callback, or with the user, for long."""
         if lease.deadline is None:
             return False
         allowed = max(self._rules.ack_deadline, self._rules.max_extension)
@@ -127,7 +128,7 @@ class Maintenance:
         return lease.extended is not None or now - (lease.deadline - patience) >= SLOW
 
     def _stands(self, now: float) -> bool:
-        """Whether nothing can begin, and nothing is about to end (rule 2)."""
+        """Returns whether nothing can begin, and nothing is about to end (rule 2)."""
         retries, queues = self._retries, self._queues
         if queues.ready or queues.loose or retries.loose or retries.parking.first() is not None:
             return False
@@ -136,7 +137,7 @@ class Maintenance:
         return len(self._stuck(now)) == len(retries.parking.backlogged)
 
     def _stuck(self, now: float) -> list[bytes]:
-        """Parked keys with a backlog here that don't go on soon: due later, or nothing was acked for that long."""
+        """Returns parked keys with a backlog that don't go on soon: due later, or without an ack for that long."""
         queues, parking = self._queues.queues, self._retries.parking
         for key in [key for key in parking.backlogged if not queues.get(key)]:
             del parking.backlogged[key]
@@ -148,7 +149,7 @@ class Maintenance:
         ]
 
     def _thin_out(self, now: float) -> None:
-        """Half of what waits leaves, of the longest queues first."""
+        """Moves half of what waits, of the longest queues first."""
         queues = self._queues.queues
         left = min(BATCH, 1 + len(self._offsets.unfinished) // 2)
         for key in sorted(queues, key=lambda each: len(queues[each]), reverse=True):
@@ -158,17 +159,17 @@ class Maintenance:
             self._retries.evacuate(key, count, now)
             left -= count
 
-    def _clear_hoard(self, now: float) -> None:
-        """What waits behind parked messages must not fill the window through which all others come."""
-        if now < self._hoard_at:
+    def _move_waiting(self, now: float) -> None:
+        """Moves what waits behind parked messages, if it fills too much of the window that all keys share."""
+        if now < self._waiting_look_at:
             return
-        self._hoard_at = now + max(LOOK, LOOK_EACH * len(self._retries.parking.backlogged))
+        self._waiting_look_at = now + max(LOOK, LOOK_EACH * len(self._retries.parking.backlogged))
         queues = self._queues.queues
         waiting = {key: len(queues[key]) for key in self._stuck(now)}
-        left = min(BATCH, sum(waiting.values()) - HOARD)
+        left = min(BATCH, sum(waiting.values()) - MOST_WAITING)
         if left <= 0:
             return
-        left = min(BATCH, left + HOARD // 4)
+        left = min(BATCH, left + MOST_WAITING // 4)
         for key in sorted(waiting, key=waiting.__getitem__, reverse=True):
             if left <= 0:
                 return
@@ -176,17 +177,17 @@ class Maintenance:
             self._retries.evacuate(key, count, now)
             left -= count
 
-    def _bury(self, now: float) -> None:
-        """Unreadable records go to the dead letters, where there are any."""
+    def _dead_letter_unreadable(self, now: float) -> None:
+        """Queues unreadable records for the dead letters, where there are any."""
         retries = self._retries
         if not self._rules.policy.max_attempts:
             return
-        for offset in sorted(retries.stranded)[:BURIED]:
-            record = retries.stranded[offset]
+        for offset in sorted(retries.unreadable)[:UNREADABLE_AT_ONCE]:
+            record = retries.unreadable[offset]
             if record is None:
                 retries.bodies.want(offset)
-            elif len(retries.burials.waiting) < BURIED:
-                retries.bury(offset, record, now)
+            elif len(retries.dead_letters.waiting) < UNREADABLE_AT_ONCE:
+                retries.dead_letter_unreadable(offset, record, now)
 
     def _release(self, now: float) -> None:
         for offset, request in list(self._retries.releasing.items()):
@@ -212,14 +213,14 @@ class Maintenance:
     def _finish_request(self, offset: int) -> None:
         self._granted.pop(offset, None)
         del self._retries.releasing[offset]
-        self._retries.books.finish(offset)
+        self._retries.finished_runs.finish(offset)
 
     def _understood(self, request: RetryRecord) -> bool:
-        """Whether what is asked for can be done: without a policy there is nowhere to drop a message."""
+        """Returns whether the request can be met: without a policy there is nowhere to drop a message."""
         return request.info.why is not Why.DROP or bool(self._rules.policy.max_attempts)
 
     def _asked_for(self, request: RetryRecord, key: bytes | None) -> Entry | None:
-        """The message that waits and is to be released; dropped are only those that wait for ever."""
+        """Returns the waiting message that is to be released; only one that waits for ever can be dropped."""
         parking, origin = self._retries.parking, request.offset()
         if key is None:
             entry = next((entry for entry in parking.loose if entry.origin == origin), None)

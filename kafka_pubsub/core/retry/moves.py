@@ -1,17 +1,17 @@
-"""Messages that leave their place for the tail of the retry partition.
+"""Messages that leave their place for the end of the retry partition.
 
 Theory. A move is a record to be written and a source to be finished, both in one Kafka transaction. Until that has
-committed the source stays unfinished in the books, so whatever goes wrong, nothing is lost and nothing is twice.
+committed the source stays unfinished, so whatever goes wrong, no message is lost and none exists twice.
 
 Rules
-1. One batch flies at a time, and while it does no other commit of the partition is sent: a plain commit between a
-   transaction's offsets and its end would overwrite the newer map.
+1. One batch is unanswered at a time, and while it is no other commit of the partition is sent: a plain commit between
+   a transaction's offsets and its end would overwrite the newer metadata.
 2. A batch that was aborted is loaded again after a pause that grows. A record that was refused by itself (too large,
    its topic is gone) pauses alone, so that the others don't wait for it for ever. When the abort names no record, half
    of the batch goes next, down to a single record; that one pauses alone, and others go before it.
-3. What was never answered isn't loaded again: its fate is for the log to tell, so the partition starts anew.
-4. A transaction costs the encoding of both maps, whatever is in it. So a move whose delivery isn't due soon gives
-   others time to share it (`ripe`); when one leaves, all leave that may.
+3. A batch that was never answered isn't loaded again: only the log knows its outcome, so the partition starts anew.
+4. A transaction costs the encoding of both metadata texts, whatever is in it. So a move whose delivery isn't due soon
+   waits for others to share it (`ripe`); when one leaves, all leave that may.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kafka_pubsub.core.retry.record import Broken, Death, RetryInfo
 
 __all__ = ["BATCH", "BATCH_BYTES", "PATIENCE", "SHARE", "Move", "Moves"]
 
-#: What flies together: a transaction of a few milliseconds, and less than a broker takes in one request.
+#: The most that goes in one batch: a transaction of a few milliseconds, and less than a broker takes in one request.
 BATCH = 1000
 BATCH_BYTES = 4 * 1024 * 1024
-#: Seconds that a move waits for others at most, and at most so much of the wait before its redelivery.
+#: Seconds that a move waits for others at most, and the part of the wait before its redelivery that this may take.
 PATIENCE, SHARE = 0.15, 0.25
 #: Seconds before an aborted batch, and a refused record, are tried again; both double each time.
 PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -35,15 +35,15 @@ REFUSED, LONGEST_REFUSED = 1.0, 60.0
 
 
 class Move:
-    """One message on its way."""
+    """One message that moves."""
 
     __slots__ = (
         "death",
         "info",
         "key",
-        "landed",
         "not_before",
         "origin",
+        "read_back",
         "record",
         "refusals",
         "ripe",
@@ -62,7 +62,8 @@ class Move:
         death: Death | None = None,
     ) -> None:
         self.record = record
-        #: What its header will say; and that header's value, once it flies: a record that comes back with it is ours.
+        #: The content of its header; and that header's value, once the move was sent: a record read back with it is
+        #: ours.
         self.info = info
         self.said = b""
         #: The ordering key that waits for it; None: no key waits.
@@ -73,16 +74,16 @@ class Move:
         #: For the dead letters (`dead_letter_queue`); None: for the retry partition.
         self.death = death
         #: Whether its new record was read before the transaction's answer came.
-        self.landed = False
+        self.read_back = False
         #: Whether the transaction has committed.
         self.stored = False
         self.refusals = 0
         self.not_before = 0.0
-        #: Until then it may wait for others (rule 4).
+        #: The time until which it may wait for others (rule 4).
         self.ripe = 0.0
 
     def let_go(self) -> None:
-        """It has left its place: until it comes back only numbers are asked for, and thousands may be on their way."""
+        """Frees the record: until the move is read back only numbers are needed, and thousands may be moving."""
         del self.record
 
     def __repr__(self) -> str:
@@ -95,11 +96,11 @@ class Moves:
 
     def __init__(self) -> None:
         self.waiting: list[Move] = []
-        #: In the transaction that hasn't been answered.
-        self.flying: Sequence[Move] = ()
+        #: The moves in the transaction that is unanswered.
+        self.unanswered: Sequence[Move] = ()
         self._pause = PAUSE
         self._not_before = 0.0
-        # How many may fly together.
+        # How many may go in one batch.
         self._limit = BATCH
         # When the first of those that wait has to go, or may go again; perhaps too early, never too late.
         self._due = NEVER
@@ -107,16 +108,16 @@ class Moves:
         self._main = 0
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.flying)
+        return len(self.waiting) + len(self.unanswered)
 
     def due_at(self) -> float | None:
-        """When the next batch may be loaded."""
-        if not self.waiting or self.flying:
+        """Returns when the next batch may be loaded."""
+        if not self.waiting or self.unanswered:
             return None
         return max(self._not_before, self._due)
 
     def add(self, move: Move) -> None:
-        """One more is to leave its place."""
+        """Adds a move."""
         self.waiting.append(move)
         self._main += move.source is None
         self._due = min(self._due, 0.0 if len(self.waiting) >= BATCH else move.ripe)
@@ -125,11 +126,11 @@ class Moves:
         self._due = min((max(move.ripe, move.not_before) for move in self.waiting), default=NEVER)
 
     def may_load(self, now: float, *, early: bool = False) -> bool:
-        """Whether something may go; `early`: a commit would be sent anyway."""
-        return not (self.flying or now < self._not_before or (now < self._due and not early))
+        """Returns whether something may go; `early`: a commit would be sent anyway."""
+        return not (self.unanswered or now < self._not_before or (now < self._due and not early))
 
     def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
-        """The next batch; it flies from now on. Empty: nothing may go."""
+        """Takes the next batch, which is unanswered from now on; an empty one if nothing may go."""
         if not self.may_load(now, early=early):
             return ()
         batch: list[Move] = []
@@ -143,20 +144,20 @@ class Moves:
             else:
                 size -= len(move.record)
                 rest.append(move)
-        self.waiting, self.flying = rest, batch
+        self.waiting, self.unanswered = rest, batch
         self._see_due()
         return batch
 
     def stored(self) -> Sequence[Move]:
-        """The transaction has committed; these have left their place."""
-        done, self.flying = self.flying, ()
+        """Ends the batch, whose transaction has committed; returns its moves."""
+        done, self.unanswered = self.unanswered, ()
         self._main -= sum(move.source is None for move in done)
         self._pause, self._limit = PAUSE, min(BATCH, 2 * self._limit)
         return done
 
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
-        """It has not; `refused` tells which records of the batch can't be written at all now."""
-        batch, self.flying = self.flying, ()
+        """Takes back the aborted batch; `refused`: the records in it that can't be written at all now, and why."""
+        batch, self.unanswered = self.unanswered, ()
         for at in refused:
             batch[at].refusals += 1
             batch[at].not_before = now + min(
@@ -174,5 +175,5 @@ class Moves:
         self._see_due()
 
     def count(self, *, main: bool) -> int:
-        """How many of those that move come from main, or from the retry partition: all may yet finish."""
+        """Returns how many moves come from main, or from the retry partition: all may yet finish."""
         return self._main if main else len(self) - self._main

@@ -1,15 +1,15 @@
-"""What becomes of a message that wasn't acked: which move, when it is due, or that its attempts are used up.
+"""The next move of a message that wasn't acked: why it moves, when it is due, or that its attempts are used up.
 
 Rules
-1. An attempt is a delivery that was nacked or ran out of time. A message that waited, or was moved within the retry
-   partition, keeps its number. Crashes that it was blamed for are counted by themselves and added in the end.
-2. Attempts that are used up end in the dead letters, or in a place in the retry partition that is never due. While
-   the partition probes (`outage`), only once in a while: else the message keeps its last attempt.
+1. An attempt is a delivery that was nacked or whose deadline passed. A message that waited, or was moved within the
+   retry partition, keeps its number. Crashes that it was blamed for are counted by themselves and added in the end.
+2. Messages whose attempts are used up become dead letters, or lie in the retry partition and are never due. While
+   the partition probes (`outage`), only one message in a while is used up: the others keep their last attempt.
    A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is dead-lettered from
    there: however long the dead-letter topic is away, no owner runs its callback again.
 3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8). When a record is read its
-   due time becomes one of the core's clock: a wall clock that is set afterwards moves nothing that is known here.
-4. No wait is longer than the policy allows, or a delay may be: a due time beyond that is of a clock that was wrong.
+   due time becomes one of the core's clock: a wall clock that is set afterwards changes no due time known here.
+4. No wait is longer than the policy allows, or a delay may be: a later due time is of a clock that was wrong.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["NextMoves", "headers_of"]
 #: Seconds. No wait but a delay is longer than this, or than the longest backoff of the policy where that is more.
 LATEST = 60.0
 
-#: What a person reads where no error is known.
+#: The text for the operator where no error is known.
 _NO_WORDS = {
     Why.NACKED: "it was nacked",
     Why.EXPIRED: "it was neither acked nor nacked when its deadline passed",
@@ -50,7 +50,7 @@ _NO_WORDS = {
 
 
 class NextMoves:
-    """Decides for one partition."""
+    """The decisions on the next moves of one partition's messages."""
 
     def __init__(
         self, number: int, start: RetryStart, rules: Rules, jitter: Callable[[], float], outage: Outage
@@ -60,20 +60,20 @@ class NextMoves:
         self._rules = rules
         self._jitter = jitter
         self._outage = outage
-        #: The wall clock less the core's clock, in seconds, as of the last look.
+        #: The wall clock less the core's clock, in seconds, as of the last tick.
         self.clock_offset = start.wall
 
     def wall(self, time: float) -> int:
-        """That time in milliseconds of the wall clock."""
+        """Returns that time in milliseconds of the wall clock."""
         return FOREVER if time == NEVER else max(0, ceil((time + self.clock_offset) * 1000))
 
     def entry(self, info: RetryInfo, offset: int, now: float) -> Entry:
-        """A record at `offset` that is read now, as the index of the retry partition has it."""
+        """Returns the index entry of a record at `offset` that is read now."""
         due = self.due(info.due, info.why, now)
         return Entry(info.origin, offset, due, info.attempt, info.crashes, info.why)
 
     def due(self, wall: int, why: int, now: float) -> float:
-        """When a record that is read now is due; `wall`: what it says of that (rules 3 and 4)."""
+        """Returns when a record that is read now is due; `wall`: the due time in its header (rules 3 and 4)."""
         if wall <= 0:
             return 0.0
         if wall >= FOREVER:
@@ -96,7 +96,7 @@ class NextMoves:
         delay: float | None = None,
         error: str = "",
     ) -> Move:
-        """A delivery came to nothing."""
+        """Returns the move of a message whose delivery failed."""
         origin, attempt, crashes, since = record.offset(), 1, 0, 0
         if isinstance(record, RetryRecord):
             attempt, crashes, since = record.info.attempt, record.info.crashes, record.info.failed
@@ -116,8 +116,8 @@ class NextMoves:
         return move
 
     def crashed(self, record: Record, key: bytes | None, now: float) -> Move:
-        """Its process died while it was the only suspect."""
-        info = self._said(record, now, "its process died while its handler was the only suspect")
+        """Returns the move of a message that was the only suspect when its process died."""
+        info = self._said(record, now, "its process died while it was the only suspect")
         info = info._replace(crashes=info.crashes + 1)
         if self._rules.policy.used_up(info.attempt - 1 + info.crashes):
             return self._used_up(record, key, info._replace(attempt=info.attempt - 1), now)
@@ -125,27 +125,27 @@ class NextMoves:
         return self._move(record, key, info._replace(due=due, why=Why.CRASHED))
 
     def waited(self, record: Record, key: bytes | None) -> Move:
-        """It waited in the main partition for too long behind another one."""
+        """Returns the move of a message that waited for too long in main behind another one."""
         return self._move(record, key, self._info(record)._replace(why=Why.BACKLOG))
 
     def released(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
-        """What was parked for ever was released: its attempts begin anew."""
+        """Returns the move of a waiting message that is released: its attempts begin anew."""
         info = record.info._replace(attempt=1, crashes=0, due=self.wall(now), why=Why.REPLAYED)
         return self._move(record, key, info)
 
     def dropped(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
-        """The dead letter of what was parked for ever, and is given up by a request."""
+        """Returns the dead letter of a message that was parked for ever, and that a request gives up."""
         move = self._move(record, key, record.info)
         move.death = self._death("dropped by a release, attempts used up", record.info.error, now)
         return move
 
     def is_spent(self, entry: Entry) -> bool:
-        """Whether it must be dead-lettered and not delivered; the policy may have changed since it was noted."""
+        """Returns whether it must be dead-lettered, not delivered; the policy may have changed since it was noted."""
         deliveries = entry.attempt - 1 + entry.crashes
         return entry.why is Why.UNBURIED and self._rules.policy.used_up(deliveries)
 
     def spent(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
-        """Its dead letter; a move to where it is parked until released, if the policy says so by now."""
+        """Returns its dead letter; if the policy now says so, a move to where it is parked until released."""
         info = record.info._replace(attempt=record.info.attempt - 1)
         if self._rules.policy.on_exhausted is Exhausted.PARK:
             return self._used_up(record, key, info, now)
@@ -154,15 +154,15 @@ class NextMoves:
         return move
 
     def unreadable(self, record: StoredRecord, broken: Broken, now: float) -> Move:
-        """A record of the retry partition that isn't a message: it goes to the dead letters as it is."""
+        """Returns the dead letter of a record that isn't a message: the record as it is."""
         death = self._death(broken.reason, "", now)
         return Move(cast("Record", record), broken, key=None, source=record.offset(), death=death)
 
     def _used_up(self, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
         if self._rules.policy.on_exhausted is Exhausted.PARK:
             return self._move(record, key, info._replace(due=FOREVER, why=Why.EXHAUSTED))
-        told = info._replace(attempt=info.attempt + 1, due=self.wall(now), why=Why.UNBURIED)
-        return self._move(record, key, told)
+        unwritten = info._replace(attempt=info.attempt + 1, due=self.wall(now), why=Why.UNBURIED)
+        return self._move(record, key, unwritten)
 
     def _death(self, reason: str, error: str, now: float) -> Death:
         name, _, text = error.partition(": ") if ": " in error else ("", "", error)
@@ -184,7 +184,7 @@ class NextMoves:
 
 
 def headers_of(move: Move) -> list[Header]:
-    """The headers of the record that the move writes."""
+    """Returns the headers of the record that the move writes."""
     headers = cast("StoredRecord", move.record).headers()
     if move.death is not None:
         return dead_headers(headers, move.info, move.death)

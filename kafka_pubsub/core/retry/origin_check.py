@@ -1,16 +1,16 @@
-"""Which records of a retry partition are messages of this partition: their header, and where they say they come from.
+"""Checks which records of a retry partition are messages of this partition, by their header and their origin.
 
 Theory. A retried message waits until main has been read past its origin, and the later messages of its key wait with
-it. So an origin that main doesn't have would hold its key up until main has grown that far: for ever, if it is
-forged. Every honest record was written when its origin had been read from main, by its owner or by one before;
-a letter that is replayed had been, too. So an honest origin lies below main's end at the assignment (asked for after
-the retry partition's, so that all that this one held was written before) or below what this owner has read since.
+it. So an origin that main doesn't have would block its key until main has grown that far: for ever, if it is
+forged. Every honest record was written when its origin had been read from main, by this owner or by an earlier one;
+the same holds for a replayed dead letter. So an honest origin lies below main's end at the assignment (asked for after
+the retry partition's end, so that all records up to that were written before) or below what this owner has read since.
 
 Rules
-1. A record whose origin lies at or beyond both isn't readable, however well it is made. What isn't a message holds
-   nothing up: requests are judged by what they name, a checkpoint has no origin.
-2. Both ends only grow. What was once a message stays one; what wasn't is told and kept apart, and stays what it was,
-   though main may have come to its origin meanwhile (`flaw`).
+1. A record whose origin lies at or beyond both isn't readable, however well it is made. Records that aren't messages
+   block nothing: requests are judged by the message that they name, a checkpoint has no origin.
+2. Both ends only grow. What was once a message stays one. What wasn't a message is reported and kept apart, and stays
+   so, though main may have reached its origin meanwhile (`flaw`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["OriginCheck"]
 
 
 class OriginCheck:
-    """Reads records of one retry partition."""
+    """A reader of one retry partition's records that checks their origins."""
 
     def __init__(self, number: int, start: RetryStart, offsets: Offsets) -> None:
         self._number = number
         self._start = start
         self._offsets = offsets
-        #: Reads what most records are, faster; whether their origin exists is the caller's question (`known`).
+        #: Reads the common kinds of records, faster; the caller checks whether their origin exists (`known`).
         self.scan = Scan(start.topic_id, number)
         #: Below this offset an origin is known to exist, whatever has been read.
         self.known = start.main_exists
 
     def read(self, record: StoredRecord) -> RetryRecord | Broken:
-        """The message, or the request, in a record."""
+        """Returns the message, or the request, in a record."""
         start = self._start
         found = retry_record.read(record, start.topic, start.topic_id, self._number)
         if isinstance(found, Broken) or found.info.why in NO_MESSAGES or self._exists(found.info.origin):
@@ -49,11 +49,11 @@ class OriginCheck:
         )
 
     def own(self, record: StoredRecord, info: RetryInfo) -> RetryRecord:
-        """The message in a record that this owner has written."""
+        """Returns the message in a record that this owner has written."""
         return RetryRecord(record, info, self._start.topic)
 
     def flaw(self, record: StoredRecord) -> Broken:
-        """What is wrong with a record that was found to be unreadable."""
+        """Returns the flaw of a record that was found to be unreadable."""
         found = self.read(record)
         if isinstance(found, Broken):
             return found

@@ -1,17 +1,17 @@
-"""Notices that most deliveries fail, and slows to a probe: what the callbacks need is down, not the messages bad.
+"""Notices that most deliveries fail, and slows to a probe: then the callbacks' backend is down, not the messages bad.
 
 Theory. Of the last seconds it counts what was acked and which messages failed (a message that fails ten times is
 one). When more have failed, it probes: one message at a time, one a second. Probes that succeed, without a fresh one
-that fails in between, end it.
+that fails in between, end the outage.
 
 Rules
 1. Few failures prove nothing: a topic with one bad message on it is no outage.
-2. While it probes, attempts aren't used up but for one message in a while: a topic full of bad messages gets through,
-   and an outage of an hour doesn't carry the topic over to the dead letters.
+2. While it probes, attempts are used up only for one message in a while: a topic full of bad messages gets through,
+   and an outage of an hour doesn't dead-letter the whole topic.
 3. It ends by itself, and begins counting anew.
 4. It is looked at soon after each ack or failure, and when `due_at` says so; nothing changes in between.
 5. Every other probe is a message that hasn't failed yet, if there is one (main's before a parked one), and only such
-   failures say that the outage goes on. A few dozen messages that always fail would else be probed before all others,
+   failures show that the outage goes on. Else a few dozen messages that always fail would be probed before all others,
    for ever.
 """
 
@@ -21,7 +21,7 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["DEAD_LETTERS_EVERY", "ENOUGH", "PROBE_EVERY", "RECOVERED", "WINDOW", "Outage"]
 
-#: Seconds of a window; the one that runs and the one before it count.
+#: Seconds of a window; the current one and the one before it count.
 WINDOW = 5.0
 #: Different messages that must have failed before it can be an outage.
 ENOUGH = 20
@@ -33,7 +33,7 @@ DEAD_LETTERS_EVERY = 10.0
 
 
 class Outage:
-    """Watches the deliveries of one partition."""
+    """A detector of outages in the deliveries of one partition."""
 
     def __init__(self) -> None:
         #: True while one message at a time is tried.
@@ -48,26 +48,26 @@ class Outage:
 
     @property
     def fresh(self) -> bool:
-        """Whether it probes and it's the turn of a message that hasn't failed yet."""
+        """Whether it probes and the next probe is a message that hasn't failed yet."""
         return self.probing and self._turn
 
     def due_at(self) -> float | None:
-        """When to look though nothing happens: what was counted last counts no longer then. None: nothing was."""
+        """Returns when to look though nothing happens: the last counts expire then. None: nothing was counted."""
         counted = any(self._acked) or any(self._failed)
         return self._window_ends if counted and not self.probing else None
 
     def acked(self, count: int) -> None:
-        """So many messages were acked."""
+        """Counts acked messages."""
         self._acked[0] += count
 
     def failed(self, origin: int, *, first: bool = True) -> None:
-        """That message failed: nacked, or its deadline passed; `first`: for the first time."""
+        """Counts a message that was nacked, or whose deadline passed; `first`: for the first time."""
         self._failed[0].add(origin)
         if first:
             self._in_a_row = 0
 
     def look(self, now: float) -> bool:
-        """Lets time pass; True if it began or ended just now."""
+        """Lets time pass; returns True if an outage began or ended just now."""
         if self.probing:
             return self._look_up()
         if now >= self._window_ends:
@@ -76,7 +76,7 @@ class Outage:
             self._window_ends = now + WINDOW
         most = len(self._failed[0]) + len(self._failed[1])
         if most < ENOUGH or most <= sum(self._acked):
-            return False  # without a look at which failed in both
+            return False  # without a look at which failed in both windows
         failed = len(self._failed[0] | self._failed[1])
         if failed < ENOUGH or failed <= sum(self._acked):
             return False
@@ -101,20 +101,20 @@ class Outage:
         self._in_a_row = 0
 
     def allows(self, in_flight: int, now: float) -> bool:
-        """Whether a delivery may begin."""
+        """Returns whether a delivery may begin."""
         return not self.probing or (in_flight == 0 and now >= self._next_probe)
 
     def began(self, now: float) -> None:
-        """A delivery began."""
+        """Takes note that a delivery began."""
         self._next_probe = now + PROBE_EVERY
         self._turn = not self._turn
 
     def next_probe(self) -> float | None:
-        """When the next probe may begin; None: nothing is held back."""
+        """Returns when the next probe may begin; None: deliveries aren't held back."""
         return self._next_probe if self.probing else None
 
     def may_use_up(self, now: float) -> bool:
-        """Whether a message may now lose its last attempt; says yes once in a while when it probes."""
+        """Returns whether a message may now lose its last attempt: only once in a while when it probes."""
         if not self.probing:
             return True
         if now < self._next_death:

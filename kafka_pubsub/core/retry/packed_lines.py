@@ -1,7 +1,7 @@
-"""What waits of each parked key: a few messages as one string of bytes, more of them as a `KeyLine`.
+"""The entries of each parked key: a few messages as one string of bytes, more of them as a `KeyLine`.
 
-Theory. An outage parks a key a message: a million keys with one message each. An object for each would take most of a
-kilobyte; a packed entry takes 28 bytes, and the string that holds it 36 more.
+Theory. An outage parks a key for each message: a million keys with one message each. An object for each would take most
+of a kilobyte; a packed entry takes 28 bytes, and the string that holds it 36 more.
 
 Rules
 1. A string holds up to `SHORT` entries, packed so that their order is that of (origin, offset). The empty string is a
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, KeyLine, entry_of, fate_of
+from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, KeyLine, entry_of, schedule_of
 
 __all__ = ["SHORT", "PackedLines"]
 
@@ -28,24 +28,24 @@ _pack, _unpack = _PACKED.pack, _PACKED.unpack_from
 
 
 class PackedLines(dict[bytes, "bytes | KeyLine"]):
-    """The parked keys, and what waits of each."""
+    """The parked keys, and the entries of each."""
 
     def add(self, key: bytes, entry: Entry) -> None:
-        """One more message of the key waits."""
-        self.put(key, entry.origin, entry.offset, fate_of(entry))
+        """Adds an entry of the key."""
+        self.put(key, entry.origin, entry.offset, schedule_of(entry))
 
-    def put(self, key: bytes, origin: int, offset: int, fate: DueAndFlags) -> bool:
-        """The same; returns whether it is the key's only one."""
+    def put(self, key: bytes, origin: int, offset: int, schedule: DueAndFlags) -> bool:
+        """Adds an entry of the key; returns whether it is the key's only one."""
         line = self.get(key)
         if isinstance(line, KeyLine):
-            line.add(entry_of(origin, offset, fate))
+            line.add(entry_of(origin, offset, schedule))
         else:
-            self.append(key, line, origin, offset, fate)
+            self.append(key, line, origin, offset, schedule)
         return not line
 
-    def append(self, key: bytes, line: bytes | None, origin: int, offset: int, fate: DueAndFlags) -> None:
-        """The same of a key whose string is `line`, or that isn't parked yet (None)."""
-        packed = _pack(origin, offset, *fate)
+    def append(self, key: bytes, line: bytes | None, origin: int, offset: int, schedule: DueAndFlags) -> None:
+        """Adds an entry of a key whose string is `line`, or that isn't parked yet (None)."""
+        packed = _pack(origin, offset, *schedule)
         if not line:
             self[key] = packed
         elif len(line) >= SHORT * _SIZE:
@@ -58,53 +58,53 @@ class PackedLines(dict[bytes, "bytes | KeyLine"]):
             self[key] = b"".join(sorted([packed, *_split(line)]))
 
     def count(self, key: bytes) -> int:
-        """How many messages of the key wait."""
+        """Returns how many messages of the key wait."""
         return _count(self.get(key, b""))
 
     def total(self) -> int:
-        """How many messages wait."""
+        """Returns how many messages wait."""
         return sum(map(_count, self.values()))
 
     def peek(self, key: bytes, at: int = 0) -> Entry | None:
-        """The key's entry number `at` from the front."""
+        """Returns the key's entry number `at` from the front."""
         line = self.get(key, b"")
         if isinstance(line, KeyLine):
             return line.peek(at)
         return _entry(line, at * _SIZE) if at * _SIZE < len(line) else None
 
     def front(self, key: bytes) -> tuple[int, int, int] | None:
-        """Origin, offset and due time, in ticks, of the key's first entry."""
+        """Returns origin, offset and due time, in ticks, of the key's first entry."""
         line = self.get(key, b"")
         if isinstance(line, KeyLine):
             return line.front()
         return _unpack(line)[:3] if line else None
 
     def drop_first(self, key: bytes) -> None:
-        """The key's first entry is gone."""
+        """Removes the key's first entry."""
         line = self[key]
         if not isinstance(line, KeyLine):
             self[key] = line[_SIZE:]
             return
         line.pop()
         if len(line) <= SHORT // 2:
-            self[key] = b"".join(_pack(each.origin, each.offset, *fate_of(each)) for each in line)
+            self[key] = b"".join(_pack(each.origin, each.offset, *schedule_of(each)) for each in line)
 
     def find(self, key: bytes, origin: int, offset: int) -> Entry | None:
-        """That entry, if it waits here."""
+        """Returns that entry, if it waits here."""
         line = self.get(key, b"")
         if isinstance(line, KeyLine):
             return line.get(origin, offset)
         return next((each for each in _entries(line) if each[:2] == (origin, offset)), None)
 
     def first_of(self, key: bytes, origin: int) -> Entry | None:
-        """The key's first entry of that origin."""
+        """Returns the key's first entry of that origin."""
         line = self.get(key, b"")
         if isinstance(line, KeyLine):
             return line.at(origin)
         return next((each for each in _entries(line) if each.origin == origin), None)
 
     def remove(self, key: bytes, entry: Entry) -> None:
-        """That entry is gone; the caller has seen it."""
+        """Removes that entry, which the caller has found."""
         line = self[key]
         if isinstance(line, KeyLine):
             line.remove(entry)
@@ -113,7 +113,7 @@ class PackedLines(dict[bytes, "bytes | KeyLine"]):
             self[key] = b"".join(kept)
 
     def entries(self, key: bytes) -> Iterator[Entry]:
-        """What waits of the key, in its order."""
+        """Returns the key's entries, in their order."""
         line = self.get(key, b"")
         return iter(line) if isinstance(line, KeyLine) else _entries(line)
 

@@ -1,21 +1,21 @@
 """Which messages wait in the retry partition, by key and in order of origin: an index, without their bodies.
 
 Theory. A key with messages in the retry topic is *parked*. Of it only the message of the smallest origin may go next,
-and a message that is on its way into the retry partition (*moving*) counts as well, though it lies nowhere yet. The
-index holds no bodies (`parked` tells how small it is).
+and a message that is on its way into the retry partition (*moving*) counts as well, though no record of it was read
+yet. The index holds no bodies (`packed_lines` explains how small it is).
 
-Where a parked key stands (`settle` says so, and wakes it by `due` or `passed`)
-  GONE    nothing of it waits or moves: the key is like any other again
+Where a parked key stands (`settle` returns it; `due` and `passed` name the keys to settle anew)
+  GONE    no message of it waits or moves: the key is like any other again
   MOVING  its next message is on its way into the retry partition
   MAIN    its next message waits in the main partition: it was published before what is parked
   BEHIND  main hasn't been read past the origin of its next message: an earlier one may still be there
-  DUE     its next message waits for its time, perhaps for ever
+  DUE     its next message waits for its due time, perhaps for ever
   NEXT    its next message may go
 
 Rules
-1. A key that a lease runner has isn't settled; it is settled anew when the lease runner is through.
-2. Settling a key once more than needed changes nothing. So `due` and `passed` may name a key that has moved on; what
-   may be handed out is only what `ready` says, with the origin that it was said of.
+1. A key that a lease runner has isn't settled; it is settled anew when the lease runner has ended.
+2. Settling a key once more than needed changes nothing. So `due` and `passed` may name a key that has moved on; only
+   a key that `ready` was called for may be handed out, with the origin of that call.
 3. Messages without a key wait by themselves (`unkeyed`), each until it is due, and never park each other.
 """
 
@@ -45,8 +45,7 @@ class Standing(IntEnum):
     NEXT = 5
 
 
-#: Keys whose time comes within so many microseconds are put in order together, by powers of two: four seconds. And so
-#: with offsets of main: 4,096.
+#: The spans of appointments, as powers of two: 2**22 microseconds (four seconds), and 4,096 offsets of main.
 _TIMES, _ORIGINS = 22, 12
 
 
@@ -54,18 +53,18 @@ class ParkedKeys:
     """The keys of one partition that are parked."""
 
     def __init__(self) -> None:
-        #: Empty: no key is parked.
+        #: The parked keys and their entries.
         self.lines = PackedLines()
-        #: By key: origins on their way into the retry partition, or to the dead letters, and how often each: it may
-        #: move on before its first transaction was answered.
+        #: By key: origins on their way into the retry partition, or to the dead letters, and how often each: a message
+        #: may move on before its first transaction was answered.
         self.moving: dict[bytes, dict[int, int]] = {}
-        #: Of the parked keys, those behind which messages of main wait: since when, or since when the last was acked. A
-        #: key may stay here for a while when its last one has gone.
+        #: The parked keys behind which messages of main wait: since when, or since when the last was acked. A key may
+        #: stay here for a while when its last message has gone.
         self.backlogged: dict[bytes, float] = {}
         self.loose = Unkeyed()
         self._due = Appointments(self.lines, self._due_of, _TIMES)
         self._behind = Appointments(self.lines, self._origin_of, _ORIGINS)
-        # Keys that may go, with the origin that is next; and these as a heap, among some that count no longer.
+        # Keys that may go, with the origin that is next; and these as a heap, with some void entries.
         self._ready: dict[bytes, int] = {}
         self._next: list[tuple[int, bytes]] = []
 
@@ -73,14 +72,14 @@ class ParkedKeys:
         return len(self.loose) + self.lines.total()
 
     def departs(self, key: bytes, origin: int) -> None:
-        """A message of the key is on its way into the retry partition, or to the dead letters; settle the key anew."""
+        """Takes note that a message of the key moves or is dead-lettered; the caller settles the key anew."""
         self.lines.setdefault(key, b"")
         self._ready.pop(key, None)
         moving = self.moving.setdefault(key, {})
         moving[origin] = moving.get(origin, 0) + 1
 
     def arrives(self, key: bytes, origin: int) -> None:
-        """It has come, or stays where it was, or is finished."""
+        """Takes note that it was read back, or stays where it was, or is finished."""
         moving = self.moving.get(key)
         if moving is not None:
             left = moving.pop(origin, 1) - 1
@@ -90,7 +89,7 @@ class ParkedKeys:
                 del self.moving[key]
 
     def acked(self, keys: Iterable[bytes | None], now: float) -> None:
-        """Leases of these keys, parked or not, were acked whole."""
+        """Takes note that leases of these keys, parked or not, were acked whole."""
         backlogged = self.backlogged
         if backlogged:
             for key in keys:
@@ -98,11 +97,11 @@ class ParkedKeys:
                     backlogged[key] = now
 
     def unsettle(self, key: bytes) -> None:
-        """A lease runner has the key: it stands nowhere until it is settled again."""
+        """Takes note that a lease runner has the key: it stands nowhere until it is settled again."""
         self._ready.pop(key, None)
 
     def settle(self, key: bytes, main: int | None, position: int, now: float) -> Standing:
-        """Where a key stands that no lease runner has. `main` is the first origin that waits in the main partition."""
+        """Returns where a key stands that no lease runner has; `main`: its first origin that waits in main."""
         self._ready.pop(key, None)
         front, moving = self.lines.front(key), self.moving.get(key)
         first = None if moving is None else min(moving)
@@ -126,7 +125,7 @@ class ParkedKeys:
         return Standing.NEXT
 
     def ready(self, key: bytes) -> None:
-        """Its next message is at hand and may be taken."""
+        """Takes note that the key's next message is in memory and may be taken."""
         if (front := self.lines.front(key)) is not None:
             self._may_go(key, front[0])
 
@@ -138,14 +137,14 @@ class ParkedKeys:
             heapq.heapify(self._next)
 
     def first(self) -> tuple[int, bytes] | None:
-        """The ready key with the smallest origin."""
+        """Returns the ready key with the smallest origin."""
         ready, heap = self._ready, self._next
         while heap and ready.get(heap[0][1]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0] if heap else None
 
     def first_fresh(self) -> tuple[int, bytes] | None:
-        """Of the ready keys whose next message hasn't failed yet, the one with the smallest origin."""
+        """Returns the ready key with the smallest origin among those whose next message hasn't failed yet."""
         found = [(origin, key) for key, origin in self._ready.items() if self._is_fresh(origin, key)]
         return min(found, default=None)
 
@@ -154,7 +153,7 @@ class ParkedKeys:
         return entry is None or origin < entry.origin or entry.never_failed
 
     def next_due(self, *, loose: bool = True) -> float | None:
-        """When something becomes due; perhaps too early, never too late. `loose`: without a key, too."""
+        """Returns when a message becomes due; perhaps too early, never too late. `loose`: without a key, too."""
         keyed = self._due.next()
         times = [] if keyed is None else [keyed / 1e6]
         if loose and (soonest := self.loose.next_due()) is not None:
@@ -162,7 +161,7 @@ class ParkedKeys:
         return min(times, default=None)
 
     def due(self, now: float) -> list[bytes]:
-        """Keys whose next message is due, to be settled."""
+        """Returns keys whose next message is due, to be settled."""
         return self._due.come(passed(now))
 
     @property
@@ -171,7 +170,7 @@ class ParkedKeys:
         return bool(self._behind)
 
     def passed(self, position: int) -> list[bytes]:
-        """Keys whose next message main has been read past, to be settled."""
+        """Returns keys past whose next message main has been read, to be settled."""
         return self._behind.come(position - 1)
 
     def _due_of(self, key: bytes) -> int | None:

@@ -1,7 +1,7 @@
-"""A record of the retry topic, and of the dead-letter topic: the user's record untouched, one header of ours more.
+"""A record of the retry topic and of the dead-letter topic: the user's record unchanged, and headers of ours.
 
-Theory. Relocating copies key, value, headers and timestamp as they are and appends `ps-retry`, which says where the
-message comes from, which delivery comes next, when it is due and why it was moved. What reads the retry partition
+Theory. A move copies key, value, headers and timestamp as they are and appends `ps-retry`, which holds the message's
+origin, the number of its next delivery, when it is due and why it was moved. A reader of the retry partition
 turns such a record back into the message that was published: `RetryRecord` has the origin's topic and offset.
 
 Layout of `ps-retry`, big endian: version, why, partition (4), origin (8), attempt (2), crashes (1), due and first
@@ -9,11 +9,11 @@ failure in milliseconds of the wall clock (8 each), length of the topic's id (1)
 texts in UTF-8, checksum (4).
 
 Rules
-1. A record whose header is missing, damaged or of another partition's origin is `Broken`, with a reason for a person.
-   It is never taken for a message, and never dropped: its raw bytes go to the dead letters.
-2. Numbers that outgrow their place stay at the largest that fits; texts are cut at whole characters.
+1. A record whose header is missing, damaged or of another partition's origin is `Broken`, with a reason for the
+   operator. It is never taken for a message, and never dropped: its raw bytes go to the dead letters.
+2. Numbers that outgrow their field stay at the largest that fits; texts are cut at whole characters.
 3. A header of ours replaces an older one of the same name, so that a message moved a hundred times carries one.
-4. Of every version the first byte is the version and the last four are the checksum. A header of a newer version is
+4. In every version the first byte is the version and the last four are the checksum. A header of a newer version is
    refused (`FailedPrecondition`): the message in it must neither be dead-lettered nor be taken for another one.
 """
 
@@ -55,15 +55,15 @@ DEAD_PREFIX = "ps-dead-"
 
 #: Bytes of an error's text that travel with a message: a screenful, small beside any record.
 ERROR_BYTES = 512
-#: Milliseconds; due never: parked until it is released.
+#: Milliseconds; the due time of a message that is parked until it is released.
 FOREVER = 2**62
 
 _VERSION = 1
 _FIXED = struct.Struct(">BBIQHBqqBH")
-#: Of these origin, attempt, crashes and due.
+#: The part of these fields with origin, attempt, crashes and due.
 _NUMBERS = struct.Struct(">QHBq")
 _CHECKSUM = struct.Struct(">I")
-#: Where the origin is, and the length of the topic's id.
+#: The place of the origin, and of the length of the topic's id.
 _ORIGIN, _ID_SIZE = slice(6, 14), 33
 
 
@@ -77,51 +77,51 @@ class Why(IntEnum):
     EXHAUSTED = 5  #: attempts used up, parked until released
     REPLAYED = 6  #: a command put it here
     RELEASE = 7  #: no message: a command asks to release the parked message of this key and origin
-    DROP = 8  #: no message: a command asks that such a parked message go to the dead letters
+    DROP = 8  #: no message: a command asks to dead-letter such a parked message
     UNBURIED = 9  #: attempts used up: to become a dead letter, not to be delivered
     CHECKPOINT = 10  #: no message: a record of a checkpoint (`checkpoint`)
-    DELAYED = 11  #: nacked, to wait for as long as the callback said
+    DELAYED = 11  #: nacked with a delay that the callback chose
 
 
 _CHECKPOINT = bytes([Why.CHECKPOINT])
 _REASONS = {why.value: why for why in Why}
-#: What isn't a message but a request.
+#: The reasons of records that are requests.
 REQUESTS = frozenset({Why.RELEASE, Why.DROP})
-#: What isn't a message.
+#: The reasons of records that aren't messages.
 NO_MESSAGES = REQUESTS | {Why.CHECKPOINT}
 
 
 class RetryInfo(NamedTuple):
-    """What `ps-retry` says. Times are milliseconds of the wall clock."""
+    """The content of `ps-retry`. Times are milliseconds of the wall clock."""
 
     topic_id: str
     partition: int
     #: The offset at which it was published.
     origin: int
-    #: Which delivery the next one will be.
+    #: The number of its next delivery.
     attempt: int = 1
     #: How often it was the only suspect when its process died.
     crashes: int = 0
-    #: Not to be delivered before.
+    #: The time before which it isn't delivered.
     due: int = 0
     why: Why = Why.NACKED
-    #: When it failed first, and what was said; 0 and "": it never did.
+    #: When it failed first, and its last error; 0 and "": it never failed.
     failed: int = 0
     error: str = ""
 
 
-#: Of a message that waits: origin, attempt, crashes, due (milliseconds of the wall clock) and why (`Why`).
+#: Origin, attempt, crashes, due (milliseconds of the wall clock) and why (`Why`) of a message that waits.
 Waits = tuple[int, int, int, int, int]
 
 
 class Broken(NamedTuple):
-    """Not a record that we can read; why not, for a person."""
+    """A record that can't be read, with the reason for the operator."""
 
     reason: str
 
 
 class Death(NamedTuple):
-    """What a dead letter says of its end."""
+    """The reason and the time of a dead-lettering, as the dead letter holds them."""
 
     topic: str
     subscription: str
@@ -133,7 +133,7 @@ class Death(NamedTuple):
 
 
 class RetryRecord:
-    """The message that was published, as it comes back from the retry topic: `offset` is its origin."""
+    """The message that was published, as the retry topic holds it: `offset` is its origin."""
 
     __slots__ = ("_topic", "info", "stored")
 
@@ -145,7 +145,7 @@ class RetryRecord:
 
     @property
     def retry_offset(self) -> int:
-        """Where it lies in the retry partition."""
+        """The offset at which it lies in the retry partition."""
         return self.stored.offset() or 0
 
     def topic(self) -> str:
@@ -177,13 +177,13 @@ class RetryRecord:
 
 
 def cut(text: str, size: int) -> bytes:
-    """The text in UTF-8, cut to `size` bytes at a whole character."""
+    """Returns the text in UTF-8, cut to `size` bytes at a whole character."""
     raw = text.encode("utf-8", "replace")
     return raw if len(raw) <= size else raw[:size].decode("utf-8", "ignore").encode()
 
 
 def encode(info: RetryInfo) -> bytes:
-    """The value of `ps-retry`."""
+    """Returns the value of `ps-retry`."""
     topic_id, error = cut(info.topic_id, 255), cut(info.error, ERROR_BYTES)
     body = (
         _FIXED.pack(
@@ -205,7 +205,7 @@ def encode(info: RetryInfo) -> bytes:
 
 
 def decode(value: bytes | None) -> RetryInfo | Broken:
-    """What a `ps-retry` header says; raises if it is of a newer version (rule 4)."""
+    """Returns the content of a `ps-retry` header; raises if it is of a newer version (rule 4)."""
     if not value:
         return Broken(f"its {RETRY_HEADER} header is empty")
     body = value[: -_CHECKSUM.size]
@@ -229,7 +229,7 @@ def decode(value: bytes | None) -> RetryInfo | Broken:
 
 
 def read(record: StoredRecord, topic: str, topic_id: str, partition: int) -> RetryRecord | Broken:
-    """The message in a record of the retry topic of partition `partition` of `topic`."""
+    """Returns the message in a record of the retry topic of partition `partition` of `topic`."""
     values = [value for name, value in record.headers() or () if name == RETRY_HEADER]
     if len(values) != 1:
         return Broken(f"it has {len(values)} {RETRY_HEADER} headers instead of one")
@@ -249,7 +249,7 @@ def read(record: StoredRecord, topic: str, topic_id: str, partition: int) -> Ret
 
 
 def is_checkpoint(headers: Sequence[Header]) -> bool:
-    """Whether a record with these headers is one of a checkpoint."""
+    """Returns whether a record with these headers belongs to a checkpoint."""
     name, value = headers[0] if headers else ("", None)
     if name != RETRY_HEADER or value is None or value[1:2] != _CHECKPOINT:
         return False
@@ -257,7 +257,7 @@ def is_checkpoint(headers: Sequence[Header]) -> bool:
 
 
 class Scan:
-    """Reads the headers of records that only wait: that they are this partition's is checked, texts are left alone."""
+    """A reader of the headers of waiting records: it checks that they are this partition's and leaves texts alone."""
 
     def __init__(self, topic_id: str, partition: int) -> None:
         self._raw_id = cut(topic_id, 255)
@@ -268,13 +268,13 @@ class Scan:
             if why not in NO_MESSAGES
         }
         like = encode(RetryInfo(topic_id, partition, 0, why=Why.BACKLOG))
-        # Of what most of them say all is the same but the origin and the checksum.
+        # In most headers everything is the same but the origin and the checksum.
         self._size, self._before, self._after = len(like), like[: _ORIGIN.start], like[_ORIGIN.stop : -4]
         self._before_checked = crc32(self._before)
         self._parts = struct.Struct(f">{len(self._before)}sQ{len(self._after)}sI")
 
     def follower(self, headers: Sequence[Header] | None) -> int:
-        """The origin of a message that only waits behind others and was never delivered; -1: look closer."""
+        """Returns the origin of a message that only waits behind others; -1: the record needs a closer look."""
         if not headers or len(headers) > 1 or headers[0][0] != RETRY_HEADER:
             return -1
         value = headers[0][1]
@@ -288,7 +288,7 @@ class Scan:
         return int(origin)
 
     def read(self, headers: Sequence[Header] | None) -> Waits | None:
-        """What the last header says, if it is ours and the only one; None: look closer."""
+        """Returns the content of the last header, if it is ours and the only one; None: it needs a closer look."""
         if not headers or headers[-1][0] != RETRY_HEADER:
             return None
         value = headers[-1][1]
@@ -308,15 +308,15 @@ class Scan:
 
 
 def retry_headers(headers: Sequence[Header] | None, info: RetryInfo, value: bytes = b"") -> list[Header]:
-    """The headers of the moved record; `value`: of `ps-retry`, if it is encoded already."""
+    """Returns the headers of the moved record; `value`: the value of `ps-retry`, if it is encoded already."""
     ours = (RETRY_HEADER, value or encode(info))
     return [*(header for header in headers if header[0] != RETRY_HEADER), ours] if headers else [ours]
 
 
 def dead_headers(headers: Sequence[Header] | None, info: RetryInfo | Broken, death: Death) -> list[Header]:
-    """The headers of the dead letter, readable for any client: texts only.
+    """Returns the headers of the dead letter, which any client can read: they are texts.
 
-    Of a broken record everything is kept, what it said of itself included.
+    A broken record keeps all of its own headers, its damaged `ps-retry` included.
     """
     said = [
         ("topic", death.topic),

@@ -1,20 +1,20 @@
-"""A partition's dealings with its retry partition, in one place: what begins, what is sent, what is answered.
+"""How a partition deals with its retry partition: what begins, what is sent, what is answered.
 
-Theory. `retry_state` holds what waits, `handout` hands it out, `maintenance` does what time brings. Here is what they
-and the main half agree upon: whether anything may begin yet, whether the next commit is plain or a move, and
-which leases wait for it.
+Theory. `retry_state` holds what waits, `handout` hands it out, `maintenance` does what time brings. This file has what
+they share with the partition's own queues and commits: whether anything may begin yet, whether the next commit is plain
+or a move, and which leases wait for it.
 
 Rules
 1. Nothing begins before the retry partition was read up to its high watermark (a move may hide behind the last
-   stable offset), nor before a commit was accepted that was made since the partition came, or came back: a commit
-   that was in flight then tells neither that the partition is still ours nor whose callbacks may start.
-2. That first commit is plain: it tells the log our writer's number, by which a successor can end what we left open.
-3. One commit in flight: a move waits for a plain commit's answer, and the other way round.
-   What lies behind the last checkpoint isn't deleted: the next owner reads it, also where the broker has forgotten the
+   stable offset), nor before a commit was accepted that was made since the partition came, or came back: an older
+   commit shows neither that the partition is still ours nor which callbacks may start.
+2. That first commit is plain: it notes our writer's number in the log, by which a successor can end what we left open.
+3. One commit is unanswered at a time: a move waits for a plain commit's answer, and the other way round.
+   Records behind the last checkpoint aren't deleted: the next owner reads them, also where the broker has forgotten the
    group's offsets.
-4. The last word is always sent, even if nothing was acked since the commit before: only the last word carries the clean
+4. The final commit is always sent, even if nothing was acked since the commit before: only it carries the clean
    flag, and without the flag the next owner takes what this one had started for suspects.
-5. When a stream ends, a checkpoint is written before the last word, so that the position that this commits is behind
+5. When a stream ends, a checkpoint is written before the final commit, so that the position that this stores is behind
    it: a checkpoint that lay behind the position would look like a message that waits.
 """
 
@@ -52,13 +52,13 @@ __all__ = ["RetryPartition"]
 
 #: Records of the retry partition that are deleted together, so that a request for it is rare.
 TRIM = 10_000
-#: Seconds of a grid: what becomes due between two of its lines goes together at the second. Each look costs the same,
-#: whether one message is due then or a hundred.
+#: Seconds of a grid: messages that become due between two of its lines go together at the second line. Each look costs
+#: the same, whether one message is due then or a hundred.
 TOGETHER = 0.02
 
 
 class RetryPartition:
-    """The retry half of one partition under one ownership."""
+    """The retry partition of one partition under one ownership."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class RetryPartition:
         self._queues = queues
         self.retries = RetryState(start.number, start.retry, rules, jitter, queues, offsets, turn)
         self._notes = StartedNotes(leases, self.retries)
-        self.commits = Commits(start, offsets, self.retries.books, self._notes)
+        self.commits = Commits(start, offsets, self.retries.finished_runs, self._notes)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries, queues, ordered=rules.ordered)
         self.lending = Handout(self.retries, queues, offsets)
-        self.burying = DeadLettering(self.retries)
-        self.chores = Maintenance(self.retries, queues, offsets, leases, rules)
+        self.dead_lettering = DeadLettering(self.retries)
+        self.maintenance = Maintenance(self.retries, queues, offsets, leases, rules)
         self._both = (self.retries.main_suspects, self.retries.suspects)
         self._tried = self.retries.main_suspects
         #: Whether a commit was accepted that was made since the partition came, or came back.
         self.announced = False
-        #: The commit that was in flight when the partition came back: its answer says nothing about the time since.
+        #: The commit that was unanswered when the partition came back: its answer says nothing about the time since.
         self._before: CommitBoth | None = None
         self._trimmed = start.retry.position
 
-    # What begins
+    # Starting
 
     @property
     def may_begin(self) -> bool:
@@ -107,14 +107,14 @@ class RetryPartition:
 
     @property
     def unhindered(self) -> bool:
-        """Whether main's records may be handed out just like that."""
+        """Whether main's records may be handed out without a note and without a probe."""
         retries = self.retries
         return self.may_begin and not retries.main_suspects.end and not retries.outage.probing
 
     @property
-    def benched(self) -> int:
-        """Leases that wait for their trial: no lease runner has them, and others may be handed out meanwhile."""
-        return sum(suspects.benched for suspects in self._both)
+    def waiting_suspects(self) -> int:
+        """The number of leases that wait for their trial, with no lease runner; others may be handed out."""
+        return sum(suspects.waiting_suspects for suspects in self._both)
 
     @property
     def wants_turn(self) -> bool:
@@ -127,19 +127,19 @@ class RetryPartition:
         return any(suspects.tries for suspects in self._both)
 
     def tick(self, event: Tick, now: float) -> None:
-        """Time has passed."""
+        """Does what time brings."""
         if event.wall is not None:
-            self.retries.fates.clock_offset = event.wall
-        self.chores.do(now, stuffed=event.stuffed)
+            self.retries.schedules.clock_offset = event.wall
+        self.maintenance.do(now, stuffed=event.stuffed)
         if not event.taken:
-            # Who had the last trial is asked last.
+            # The log that had the last trial is asked last.
             for suspects in sorted(self._both, key=lambda some: some is self._tried):
                 suspects.try_next()
                 if suspects.tries:
                     self._tried = suspects
 
     def limit(self, wanted: int, now: float) -> int:
-        """How many leases may be handed out now."""
+        """Returns how many leases may be handed out now."""
         if not self.may_begin:
             return 0
         outage = self.retries.outage
@@ -148,16 +148,16 @@ class RetryPartition:
         return min(wanted, 1) if outage.allows(len(self._leases.active), now) else 0
 
     def parked(self, limit: int) -> int:
-        """How many of these leases may be of the retry partition."""
+        """Returns how many of these leases may be of the retry partition."""
         fresh = self.retries.outage.fresh and (self._queues.ready or self._queues.loose)
         return 0 if fresh else limit
 
     def careful(self, oldest: int | None) -> bool:
-        """Whether main's oldest ready record must not start unnoted."""
+        """Returns whether main's oldest ready record must not start unnoted."""
         return oldest is not None and self.retries.main_suspects.concerns(oldest)
 
     def admit(self, lease: Lease) -> bool:
-        """Whether the lease may start now; else it waits for its note, or for its turn."""
+        """Returns whether the lease may start now; else it waits for its note, or for its trial."""
         main = lease.entries is None
         entry = None if lease.entries is None else lease.entries[0]
         if lease.entries is None:
@@ -172,7 +172,7 @@ class RetryPartition:
         return not noted
 
     def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
-        """Main's records without the one that killed the last owner's process, which is moved."""
+        """Returns main's records without the one that killed the last owner's process, which is moved."""
         suspects = self.retries.main_suspects
         if self.retries.older:
             records = self.retries.without_copies(records)
@@ -185,16 +185,16 @@ class RetryPartition:
         return records
 
     def over(self, leases: Sequence[Lease]) -> None:
-        """The callbacks of these have ended, or never begin."""
+        """Forgets leases whose callbacks have ended, or never begin."""
         for suspects in self._both:
             if suspects.busy:
                 for lease in leases:
                     suspects.over(lease)
                 if suspects.waiting:
-                    self.commits.hurry()  # a neighbour may wait for the end of a trial
+                    self.commits.hurry()  # another partition may wait for the end of a trial
 
     def freed(self, keys: Collection[bytes | None], now: float) -> None:
-        """No lease runner has these keys any more."""
+        """Settles keys that no lease runner has any more."""
         lines = self.retries.parking.lines
         if lines:
             for key in keys:
@@ -202,29 +202,29 @@ class RetryPartition:
                     self.retries.settle(key, now)
 
     def unstarted(self) -> list[Lease]:
-        """Leases that no callback will see: the partition is revoked."""
+        """Takes back the leases that no callback will see: the partition is revoked."""
         return [lease for suspects in self._both for lease in suspects.unstarted()]
 
-    # What is sent
+    # Sending
 
     def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
-        """What is due to be sent; `closing`: the partition is given up when all that runs has ended (rule 5)."""
+        """Yields what is due to be sent; `closing`: the partition is given up when no callback runs (rule 5)."""
         commits, retries = self.commits, self.retries
-        if commits.in_flight is None and self.announced and (letters := self.burying.finish()):
+        if commits.in_flight is None and self.announced and (letters := self.dead_lettering.finish()):
             yield commits.transaction(letters, now)
         if commits.in_flight is None:
             batch = retries.load(now, early=commits.open(now)) if self.announced else ()
             if not batch:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
-                commits.dirty = commits.dirty or self._notes.lacks_slow(self.chores.is_slow, now)
+                commits.dirty = commits.dirty or self._notes.lacks_slow(self.maintenance.is_slow, now)
             ended = closing and self.unsaved
             checkpoint = ended or (commits.open(now) and commits.checkpoints.due(now))
             if self.announced and (batch or checkpoint or commits.due(now)):
                 yield commits.transaction(batch, now, closing=ended)
             elif commits.due(now):
                 yield commits.make(now)
-        if self.may_begin and (letters := self.burying.write(now)):
+        if self.may_begin and (letters := self.dead_lettering.write(now)):
             yield WriteDeadLetters(records_of(letters))
         if offsets := retries.bodies.requests():
             yield ReadBodies(offsets)
@@ -236,16 +236,16 @@ class RetryPartition:
 
     @property
     def unsaved(self) -> bool:
-        """Whether nothing runs any more, and what has finished isn't in a checkpoint yet."""
+        """Whether no callback runs any more, and what has finished isn't in a checkpoint yet."""
         return not self._leases.active and (self.commits.dirty or self.commits.checkpoints.changed)
 
     def _needed(self) -> int:
-        """Below this offset of the retry partition everything may be deleted."""
+        """Returns the offset of the retry partition below which everything may be deleted."""
         low, named = self.commits.stored.retry.offset, self.commits.checkpoints.named
         return low if named is None else min(low, named.offset)
 
     def last_word(self, now: float, *, closing: bool) -> CommitBoth | StoreMoves | None:
-        """What is sent at a revoke: with the moves that wait, if there are any, and at a close with a checkpoint."""
+        """Makes the final commit of a revoke, with the moves that wait; at a close with a checkpoint."""
         if not self.announced or self.commits.in_flight is not None:
             return self.plain_last_word()
         self.commits.dirty = True  # rule 4
@@ -254,7 +254,7 @@ class RetryPartition:
         )
 
     def plain_last_word(self) -> CommitBoth | None:
-        """What is sent at a revoke where no transaction may be sent."""
+        """Makes the final commit of a revoke where no transaction may be sent."""
         self.commits.dirty = True  # rule 4
         return self.commits.last_word(clean=self._clean)
 
@@ -264,7 +264,7 @@ class RetryPartition:
         return not any(suspects.inherited for suspects in self._both)
 
     def wakeup_at(self) -> list[float | None]:
-        """When something becomes due by itself."""
+        """Returns when something becomes due because time has passed."""
         retries = self.retries
         room = len(retries.loose) + len(retries.loose_wanted) < LOOSE
         due = retries.parking.next_due(loose=room and retries.loose_may_go)
@@ -273,16 +273,16 @@ class RetryPartition:
             times.append(0.0)
         if self.commits.in_flight is None:
             times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
-            times.append(0.0 if self.announced and retries.burials.written else None)
+            times.append(0.0 if self.announced and retries.dead_letters.written else None)
             times.append(self.commits.checkpoints.due_at() if self.announced else None)
         if self.may_begin:
-            times.append(retries.burials.due_at())
+            times.append(retries.dead_letters.due_at())
         return times
 
-    # What is answered
+    # Answers
 
     def answered(self, *, accepted: bool, checkpoint: int | None = None) -> Sequence[Effect]:
-        """The plain commit, or the transaction, was answered: what waited for its note may start."""
+        """Takes the answer to the plain commit or the transaction: leases that waited for their notes may start."""
         fresh = accepted and self.commits.in_flight is not self._before
         self._before = None
         self.commits.answered(accepted=accepted, checkpoint=checkpoint)
@@ -290,11 +290,11 @@ class RetryPartition:
         leases = [lease for suspects in self._both for lease in suspects.answered(accepted=fresh)]
         return (Deliver(leases),) if leases else ()
 
-    def relocated(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
-        """The transaction has an outcome that is known."""
+    def take_moves_answered(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
+        """Takes the known outcome of the transaction."""
         stored = event.ending is Ending.STORED
-        if self.retries.burials.flying:
-            self.burying.stored(now) if stored else self.burying.aborted(event.refused, now)
+        if self.retries.dead_letters.unanswered:
+            self.dead_lettering.stored(now) if stored else self.dead_lettering.aborted(event.refused, now)
         elif stored:
             self.retries.stored(now)
         else:
@@ -302,45 +302,45 @@ class RetryPartition:
         return self.answered(accepted=event.ending is Ending.STORED, checkpoint=event.checkpoint)
 
     def fetched(self, event: RetryFetched, now: float) -> Sequence[Effect]:
-        """The retry partition was read on."""
-        books = self.retries.books
-        before = books.committable
+        """Takes in records of the retry partition."""
+        finished_runs = self.retries.finished_runs
+        before = finished_runs.committable
         self.intake.fetched(event.records, now)
-        books.reach(event.records, event.epoch)
-        if before != books.committable:
+        finished_runs.reach(event.records, event.epoch)
+        if before != finished_runs.committable:
             self.commits.dirty = True
         return ()
 
     def caught_up(self, event: RetryCaughtUp, now: float) -> Sequence[Effect]:
-        """It was read up to where it ended at the assignment."""
-        self.retries.books.advance(event.position, event.epoch)
+        """Takes note that the retry partition was read up to its end at the assignment."""
+        self.retries.finished_runs.advance(event.position, event.epoch)
         self.retries.settle_everybody(now)
         return ()
 
     def read_up_to(self, position: int, epoch: int | None) -> None:
-        """There is nothing to be read below `position` any more."""
-        books = self.retries.books
-        before = books.committable
+        """Takes note that nothing is left to be read below `position`."""
+        finished_runs = self.retries.finished_runs
+        before = finished_runs.committable
         if self.retries.caught_up:
-            books.advance(position, epoch)
-        self.commits.dirty = self.commits.dirty or books.committable != before
+            finished_runs.advance(position, epoch)
+        self.commits.dirty = self.commits.dirty or finished_runs.committable != before
 
     def bodies(self, event: Bodies, now: float) -> Sequence[Effect]:
-        """Bodies were read."""
+        """Takes in bodies that were read."""
         self.intake.bodies(event, now)
         return ()
 
     def returned(self) -> None:
-        """The partition came back: it is announced anew, and what was being read for it is asked for again."""
+        """Announces the partition, which came back, anew, and asks again for what was being read."""
         self.announced = False
         self._before = self.commits.in_flight
         for suspects in self._both:
             suspects.returned()
         self.retries.bodies.answered()
-        self.retries.burials.reading = False
+        self.retries.dead_letters.reading = False
         self.commits.hurry()
 
     def close(self) -> None:
-        """The partition isn't ours any more."""
+        """Gives the partition up: it is no longer this member's."""
         for suspects in self._both:
             suspects.close()

@@ -1,16 +1,16 @@
-"""The retry half of a partition: what waits in the retry partition, when it goes, and what moves there.
+"""What waits in the retry partition that belongs to a partition, when it goes, and what moves there.
 
 Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `bodies`
-what is at hand, `moves` what is on its way, `next_move` what becomes of a message, `crash_suspects` what must not
-start unnoted. This file connects them, as `partition` connects the main half; it shares `queues` and `offsets` with
-it.
+what is in memory, `moves` what moves, `next_move` which move comes next, `crash_suspects` what must not start unnoted.
+This file connects them, as `partition` connects what belongs to main; it shares `queues` and `offsets` with it.
 
 Rules
-1. The retry partition is read in order, from the log only: a record of our own counts as parked when it has come back.
-   Until then its origin *moves*, and holds its key.
-2. A key is parked as long as it has a line in `parked_keys`; `queues` looks there and hands nothing of it out.
+1. The retry partition is read in order, from the log only: a record of our own counts as parked when it was read back.
+   Until then its origin *moves*, and blocks its key.
+2. A key is parked as long as it has a line in `parked_keys`; `queues` looks there and hands out none of its records.
 3. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
-4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is told.
+4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is
+   reported.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from kafka_pubsub.model import Header, StoredRecord
 __all__ = ["RetryState"]
 
 _NO_HEADER: Sequence[Header] = (("", None),)
-#: Bodies of a key that are read ahead when its turn comes.
+#: Bodies of a key that are read ahead when its messages become due.
 AHEAD = 64
 
 
 class RetryState:
-    """The retry partition that goes with one partition."""
+    """The state of the retry partition that belongs to one partition."""
 
     def __init__(
         self,
@@ -59,46 +59,46 @@ class RetryState:
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
-        self.books = FinishedRuns(start.position, start.known, start.told, start.read)
+        self.finished_runs = FinishedRuns(start.position, start.known, start.in_checkpoint, start.read)
         self.origins = OriginCheck(number, start, offsets)
         self.parking = ParkedKeys()
         queues.parked = self.parking.lines
         self.bodies = Bodies()
         self.moves = Moves()
-        self.burials = DeadLetterQueue()
+        self.dead_letters = DeadLetterQueue()
         self.outage = Outage()
-        self.fates = NextMoves(number, start, rules, jitter, self.outage)
+        self.schedules = NextMoves(number, start, rules, jitter, self.outage)
         self.suspects = CrashSuspects(turn, start.notes, start.doubt)
         self.main_suspects = CrashSuspects(turn, start.main_notes, start.main_doubt)
-        #: Due, without a key: at hand, and being read.
+        #: Due messages without a key: those whose bodies are in memory, and those whose bodies are being read.
         self.loose: deque[tuple[Entry, RetryRecord]] = deque()
         self.loose_wanted: dict[int, Entry] = {}
-        #: Keyed moves by what their header says, encoded, until they have come back.
+        #: Moves with a key, by their encoded header, until their records were read back.
         self.transit: dict[bytes, Move] = {}
-        #: Unreadable records that haven't gone anywhere yet, the first of them at hand.
-        self.stranded: dict[int, StoredRecord | None] = {}
-        #: Requests to release what is parked for ever.
+        #: Unreadable records that aren't finished; the bodies of the first of them are in memory.
+        self.unreadable: dict[int, StoredRecord | None] = {}
+        #: Requests to release or drop a waiting message, by their offsets.
         self.releasing: dict[int, RetryRecord] = {}
-        #: Whether it was read up to where it ended at the assignment.
+        #: Whether the retry partition was read up to its end at the assignment.
         self.caught_up = False
-        #: Whether main's records may have newer copies here; then the origins of those without a key.
+        #: Whether main's records may have newer copies here; and the origins of the copies without a key.
         self.older = start.older
         self.copied: set[int] = set()
         self._main_exists = start.main_exists
-        #: What to tell the shell.
+        #: News for the client.
         self.news: list[Announce] = []
 
-    # What is read (`intake`)
+    # Reading (`intake`)
 
     def settle_everybody(self, now: float) -> None:
-        """All that waits has been read."""
+        """Settles all keys: everything that waits has been read."""
         self.caught_up = True
         if self.older:
             self._keep_newest()
         self.settle_all(list(self.parking.lines), now)
 
     def _keep_newest(self) -> None:
-        """Of several records of one origin the newest counts: a message that has moved since lies here twice."""
+        """Keeps the newest of several records of one origin: a message that has moved since lies here twice."""
         lines = self.parking.lines
         for key in lines:
             if lines.count(key) > 1:
@@ -112,15 +112,15 @@ class RetryState:
 
     def _drop(self, entry: Entry) -> None:
         self.bodies.forget(entry.offset)
-        self.books.finish(entry.offset)
+        self.finished_runs.finish(entry.offset)
 
     @property
     def loose_may_go(self) -> bool:
-        """Whether messages without a key may go on: what main still has of them must be known to be a copy before."""
+        """Whether messages without a key may go: those that main still has must be known as copies first."""
         return self.caught_up and not (self.older and self._offsets.position < self._main_exists)
 
     def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Main's records without those of which a newer copy waits here; these are finished."""
+        """Returns main's records without those of which a newer copy waits here; these are finished."""
         old = [record for record in records if record.offset() in self.copied or self._waits(record)]
         if self._offsets.position >= self._main_exists:
             self.older, self.copied = False, set()
@@ -135,30 +135,30 @@ class RetryState:
         return key is not None and self.parking.lines.first_of(key, record.offset()) is not None
 
     def key(self, record: Record | StoredRecord) -> bytes | None:
-        """What holds others up while the record waits."""
+        """Returns the key that is blocked while the record waits; None: no key is."""
         return record.key() if self._rules.ordered else None
 
-    def landed(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
-        """The message and its key, if it is one of our moves that has come back: its header needn't be read.
+    def read_back(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
+        """Returns the message and its key if the record is one of our moves, read back: its header needn't be decoded.
 
-        The key is the object that the index has already: another one of each record would stay beside it.
+        The key is the object that the index has already: each record would otherwise keep a copy.
         """
         name, value = (record.headers() or _NO_HEADER)[-1]
         move = self.transit.pop(value, None) if name == RETRY_HEADER and value is not None else None
         if move is None or move.key is None or not isinstance(move.info, RetryInfo):
             return None
-        move.landed = True
+        move.read_back = True
         if move.stored:
             self.parking.arrives(move.key, move.origin)
         return self.origins.own(record, move.info), move.key
 
     def park(self, key: bytes) -> None:
-        """A message of the key is on its way into the retry partition, or has come."""
+        """Parks the key: a message of it is moving into the retry partition, or has been read there."""
         if key not in self.parking.lines:
             self._queues.park(key)
             self.parking.lines[key] = b""
 
-    # Where keys stand
+    # Settling keys
 
     def settle(self, key: bytes, now: float) -> None:
         """Finds out where a parked key stands, unless a lease runner has it."""
@@ -175,10 +175,10 @@ class RetryState:
             self._queues.unpark(key)
         elif standing is Standing.NEXT:
             front = lines.peek(key)
-            if front is not None and self.fates.is_spent(front):
+            if front is not None and self.schedules.is_spent(front):
                 lines.drop_first(key)
                 self.parking.departs(key, front.origin)
-                self.burials.add(PendingDeadLetter(front.offset, front.origin, key))
+                self.dead_letters.add(PendingDeadLetter(front.offset, front.origin, key))
             elif front is not None and front.offset in self.bodies.kept:
                 self.parking.ready(key)
             else:
@@ -192,12 +192,12 @@ class RetryState:
             self.bodies.want(entry.offset, key)
 
     def settle_all(self, keys: Iterable[bytes], now: float) -> None:
-        """The same for several keys."""
+        """Settles several keys."""
         for key in keys:
             self.settle(key, now)
 
     def main_came(self, records: Sequence[Record], now: float) -> None:
-        """Main was read on, and these queue: parked keys may be past their origin, or their backlog too long."""
+        """Settles parked keys after main was read on: they may be past their origin, or their backlog too long."""
         lines = self.parking.lines
         self.settle_all(self.parking.passed(self._offsets.position), now)
         for key in {key: None for record in records if (key := record.key()) is not None and key in lines}:
@@ -205,7 +205,7 @@ class RetryState:
                 continue
             if self.parking.behind:
                 self.settle(key, now)
-            else:  # what came is later than all that waits or moves: the key stands where it stood
+            else:  # the new records are later than all that waits or moves: the key stands where it stood
                 self.parking.backlogged.setdefault(key, now)
 
     def relieve(self, key: bytes, now: float) -> bool:
@@ -220,7 +220,7 @@ class RetryState:
         """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
         self.park(key)
         for record in self._queues.take_from(key, limit, NEVER):
-            move = self.fates.waited(record, key)
+            move = self.schedules.waited(record, key)
             move.ripe = ripe
             self.depart(move)
         self.settle(key, now)
@@ -228,27 +228,27 @@ class RetryState:
     def release(
         self, record: RetryRecord, now: float, *, drop: bool = False
     ) -> Move | PendingDeadLetter | None:
-        """A message that waits may go at once; `drop`: to the dead letters. None: a callback holds it."""
+        """Moves a message that waits, so that it may go at once; `drop`: dead-letters it. None: a callback has it."""
         touched: dict[bytes, None] = {}
         if not self._leaves(record, touched, now):
             return None
         key = self.key(record)
         left: Move | PendingDeadLetter
         if drop:
-            move = self.fates.dropped(record, key, now)
+            move = self.schedules.dropped(record, key, now)
             left = PendingDeadLetter(record.retry_offset, record.offset(), key, move)
-            self.burials.add(left)
+            self.dead_letters.add(left)
             if key is not None:
                 self.parking.departs(key, left.origin)
         else:
-            left = self.fates.released(record, key, now)
+            left = self.schedules.released(record, key, now)
             self.depart(left)
         self.settle_all(touched, now)
         return left
 
     def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
-        """Takes a parked message out of the index; False if it isn't there: a lease runner has it."""
-        key, entry = self.key(record), self.fates.entry(record.info, record.retry_offset, now)
+        """Takes a parked message out of the index; returns False if it isn't there because a lease runner has it."""
+        key, entry = self.key(record), self.schedules.entry(record.info, record.retry_offset, now)
         self.bodies.forget(entry.offset)
         if key is None:
             return self._leaves_loose(entry)
@@ -268,14 +268,14 @@ class RetryState:
 
     # Moves
 
-    def bury(self, offset: int, record: StoredRecord, now: float) -> None:
-        """An unreadable record goes to the dead letters as it is."""
-        del self.stranded[offset]
-        move = self.fates.unreadable(record, self.origins.flaw(record), now)
-        self.burials.add(PendingDeadLetter(offset, offset, None, move))
+    def dead_letter_unreadable(self, offset: int, record: StoredRecord, now: float) -> None:
+        """Queues an unreadable record for the dead letters, as it is."""
+        del self.unreadable[offset]
+        move = self.schedules.unreadable(record, self.origins.flaw(record), now)
+        self.dead_letters.add(PendingDeadLetter(offset, offset, None, move))
 
     def depart(self, move: Move) -> None:
-        """A message leaves its place."""
+        """Adds a move: a message leaves its place."""
         self.moves.add(move)
         if move.key is not None:
             self.park(move.key)
@@ -284,20 +284,20 @@ class RetryState:
     def fail(
         self, record: Record, key: bytes | None, why: Why, delay: float | None, error: str, now: float
     ) -> None:
-        """A delivery came to nothing."""
-        self.depart(self.fates.failed(record, key, why, now, delay=delay, error=error))
+        """Moves a message whose delivery failed."""
+        self.depart(self.schedules.failed(record, key, why, now, delay=delay, error=error))
         if key is not None and self._queues.queues.get(key):
             self.relieve(key, now)  # what was read before it failed
 
     def crashed(self, record: Record, now: float) -> None:
-        """A message killed its process."""
+        """Moves a message that killed its process."""
         key = self.key(record)
-        self.depart(self.fates.crashed(record, key, now))
+        self.depart(self.schedules.crashed(record, key, now))
         if key is not None:
             self.settle(key, now)
 
     def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
-        """The next moves to fly; `early`: those that would wait for others, too."""
+        """Returns the next moves to send; `early`: also those that would wait for others."""
         if not self.moves.may_load(now, early=early):
             return ()
         batch = self.moves.load(now, early=early)
@@ -308,7 +308,7 @@ class RetryState:
         return batch
 
     def stored(self, now: float) -> None:
-        """The moves that flew have left their place."""
+        """Finishes the sources of the moves that were stored."""
         touched: dict[bytes, None] = {}
         moves = self.moves.stored()
         fresh = [move for move in moves if move.source is None]
@@ -317,11 +317,11 @@ class RetryState:
         for move in moves:
             move.stored = True
             if move.source is not None:
-                self.books.finish(move.source)
+                self.finished_runs.finish(move.source)
                 self.bodies.forget(move.source)
                 self.suspects.finished((move.source,))
             self._tell(move)
-            if move.key is not None and move.landed:
+            if move.key is not None and move.read_back:
                 self.parking.arrives(move.key, move.origin)
                 touched[move.key] = None
             elif move.key is not None:
@@ -334,12 +334,12 @@ class RetryState:
             self.news.append(Announce(News.PARKED, f"offset {move.origin}"))
 
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
-        """The moves that flew stay where they were."""
-        flying = self.moves.flying
-        # Behind them was the checkpoint.
-        refused = {at: reason for at, reason in refused.items() if at < len(flying)}
-        for move in flying:
+        """Takes back the moves of an aborted transaction."""
+        unanswered = self.moves.unanswered
+        # The records behind the moves were the checkpoint's.
+        refused = {at: reason for at, reason in refused.items() if at < len(unanswered)}
+        for move in unanswered:
             self.transit.pop(move.said, None)
         for at, reason in refused.items():
-            self.news.append(Announce(News.REFUSED, f"offset {flying[at].origin}: {reason}"))
+            self.news.append(Announce(News.REFUSED, f"offset {unanswered[at].origin}: {reason}"))
         self.moves.aborted(refused, now)

@@ -1,4 +1,4 @@
-"""Messages without a key that wait in the retry topic: each waits by itself, kept by the second in which it is due."""
+"""Messages without a key that wait in the retry topic: each waits by itself, by the second in which it is due."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["Unkeyed"]
 
 
 class Unkeyed:
-    """What waits without a key, as numbers."""
+    """The entries of messages that wait without a key."""
 
     def __init__(self) -> None:
         self._count = 0
         self._seconds: list[int] = []
         self._later: dict[int, KeyLine] = {}
-        #: Those of the seconds that have begun.
+        #: The entries of seconds that have begun.
         self._soon: list[tuple[int, Entry]] = []
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, entry: Entry) -> None:
-        """One more message waits."""
+        """Adds an entry."""
         second = ticks(entry.due) // 1_000_000
         line = self._later.get(second)
         if line is None:
@@ -34,14 +34,14 @@ class Unkeyed:
         self._count += 1
 
     def next_due(self) -> float | None:
-        """When the next one may be due; perhaps too early, never too late."""
+        """Returns when the next message may be due; perhaps too early, never too late."""
         times = [self._soon[0][0] / 1e6] if self._soon else []
         if self._seconds and self._seconds[0] < NEVER_TICKS // 1_000_000:
             times.append(float(self._seconds[0]))
         return min(times, default=None)
 
     def due(self, now: float, limit: int) -> list[Entry]:
-        """Up to `limit` of those whose time has come; they are the caller's now."""
+        """Takes up to `limit` entries whose time has come; they are the caller's from now on."""
         while self._seconds and self._seconds[0] <= now:
             for entry in self._later.pop(heapq.heappop(self._seconds)):
                 heapq.heappush(self._soon, (ticks(entry.due), entry))
@@ -52,7 +52,7 @@ class Unkeyed:
         return come
 
     def remove(self, entry: Entry) -> bool:
-        """The entry of that place is gone; False if it doesn't wait here. Its due time says where to look first."""
+        """Removes the entry, looked for first by its due time; returns False if it doesn't wait here."""
         likely = ticks(entry.due) // 1_000_000
         found = self._remove_later(likely, entry) or self._remove_soon(entry)
         found = found or any(self._remove_later(second, entry) for second in list(self._later))
@@ -65,7 +65,7 @@ class Unkeyed:
         if line is None or found is None:
             return False
         line.remove(found)
-        if not len(line):  # nothing is to be woken for it
+        if not len(line):  # no wakeup is needed for an empty second
             del self._later[second]
             self._seconds.remove(second)
             heapq.heapify(self._seconds)

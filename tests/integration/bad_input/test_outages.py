@@ -266,7 +266,7 @@ PUBLISHER = """
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_publisher_that_is_killed_has_stored_what_it_was_told_and_left_no_gap(
+def test_a_publisher_that_is_killed_has_stored_what_it_was_reported_and_left_no_gap(
     kafka: RunningKafka, room: Room, log: Deliveries, tmp_path: Path, how: signal.Signals
 ) -> None:
     topic, subscription = room.pair()

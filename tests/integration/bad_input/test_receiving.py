@@ -238,12 +238,12 @@ def test_a_callback_that_never_returns_holds_its_key_only_and_closing_says_so(
     all_stored(topic.publish(b"%d" % number, ordering_key=f"key-{number % 10}") for number in range(1000))
     log.wait_for(1001)
     (blocked,) = subscription.state().blocked
-    assert (blocked.key, blocked.reason, blocked.waiting) == (b"stuck", "with its handler", 5)
+    assert (blocked.key, blocked.reason, blocked.waiting) == (b"stuck", "with its callback", 5)
     started = time.monotonic()
     with caplog.at_level(logging.WARNING):
         stream.close(timeout=0.5)
     assert time.monotonic() - started < PATIENCE
-    assert "closed while handlers still run" in caplog.text
+    assert "closed while callbacks still run" in caplog.text
     assert "stuck" in caplog.text
     assert log.by_key["stuck"] == [b"hangs"]
     # Nothing is lost: whoever comes next gets the key from there on; the old handler's ack comes too late.

@@ -26,7 +26,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 @pytest.mark.parametrize("address", [NOWHERE, "no-such-host.invalid:9092"])
-def test_a_wrong_address_is_told_with_its_reason(address: str) -> None:
+def test_a_wrong_address_is_reported_with_its_reason(address: str) -> None:
     backend = KafkaBackend(address)
     admin = KafkaAdmin(backend.handles, deadline=2.0)
     begin = time.monotonic()
@@ -38,7 +38,7 @@ def test_a_wrong_address_is_told_with_its_reason(address: str) -> None:
     backend.close()
 
 
-def test_a_reader_at_a_wrong_address_tells_its_listener_and_closes(unique: Unique) -> None:
+def test_a_reader_at_a_wrong_address_reports_its_listener_and_closes(unique: Unique) -> None:
     backend = KafkaBackend(NOWHERE)
     member = Member(backend, unique("g"), unique("t"))
 
@@ -93,7 +93,7 @@ def test_closing_ends_every_thread(kafka: RunningKafka, unique: Unique) -> None:
     )
 
 
-def test_a_child_of_fork_is_told_clearly_and_ends(kafka: RunningKafka) -> None:
+def test_a_child_of_fork_is_reported_clearly_and_ends(kafka: RunningKafka) -> None:
     """Used before the fork: refused in the child, which still ends, and fine in the parent."""
     _run(
         f"""

@@ -143,7 +143,7 @@ def test_what_a_listener_raises_comes_out_of_read(
     member.reader.close()
 
 
-def test_an_unknown_topic_is_told(backend: KafkaBackend, unique: Unique) -> None:
+def test_an_unknown_topic_is_reported(backend: KafkaBackend, unique: Unique) -> None:
     topic = unique("absent")
     member = Member(backend, unique("g"), topic)
     _read_until(member, lambda: member.failures)
@@ -154,7 +154,7 @@ def test_an_unknown_topic_is_told(backend: KafkaBackend, unique: Unique) -> None
     member.reader.close()
 
 
-def test_reading_on_where_nothing_is_stored_is_told_and_never_guessed(
+def test_reading_on_where_nothing_is_stored_is_reported_and_never_guessed(
     kafka: RunningKafka, backend: KafkaBackend, unique: Unique
 ) -> None:
     member, at = _alone(kafka, backend, unique, 10)

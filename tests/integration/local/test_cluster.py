@@ -136,7 +136,7 @@ def test_without_a_majority_a_single_start_is_refused_and_all_at_once_works(whol
     whole.wait_in_sync()
 
 
-def test_the_detour_is_told_to_those_who_come_through_it(whole: LocalCluster) -> None:
+def test_the_detour_is_reported_to_those_who_come_through_it(whole: LocalCluster) -> None:
     direct = {each.partition(":")[2] for each in whole.bootstrap.split(",")}
     detour = {each.partition(":")[2] for each in whole.detour_bootstrap.split(",")}
     assert not direct & detour

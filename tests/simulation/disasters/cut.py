@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_pubsub.client.assignment import lost_tails
 from kafka_pubsub.client.assignment import paired_partitions as takeovers
 from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
 from kafka_pubsub.core.commit import ack_map
@@ -27,10 +26,10 @@ from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
-from tests.simulation import foci
+from tests.simulation import variants
 from tests.simulation.disaster import Disaster, end_all
 from tests.simulation.ledger import promise
-from tests.simulation.plan import Focus, Plan
+from tests.simulation.plan import Plan, PlanVariant
 from tests.simulation.process import SESSION
 from tests.simulation.retry_ledger import NOWHERE, RETRY
 from tests.simulation.trouble import GROUP, TOPIC
@@ -57,6 +56,7 @@ def befall(world: SimulatedWorld) -> None:
         return
     world.say(f"{place} loses its tail from {end} on")
     world.ledger.cut.add(place.partition)
+    world.ledger.ever_cut.add(place.partition)
     lost, must = (_lose_main if place.topic == TOPIC else _lose_retry)(world, place.partition, end)
     world.cluster.lose_tail(place.topic, place.partition, end)
     for _ in range(world.random.choice([0, 1, 5, 20])):
@@ -182,14 +182,7 @@ def _go_on(
 
 def cutting(plan: Plan) -> Plan:
     """Logs lose their tails often; much is relocated."""
-    return DISASTER.often(replace(foci.failing(plan), grows=0), 1.5)
-
-
-def poisoned(plan: Plan) -> Plan:
-    """The same now and then, while messages become dead letters."""
-    plan = replace(foci.poisoned(plan), processes=1, partitions=1, steps=500, slow=0.0, grows=0)
-    plan = replace(plan, actions={**plan.actions, "crash": 0.0, "evict": 0.0, "mover": 60.0})
-    return DISASTER.often(plan, 0.5)
+    return DISASTER.often(replace(variants.failing(plan), grows=0), 1.5)
 
 
 def losses_unrefused(patch: Patch) -> None:
@@ -224,25 +217,21 @@ def lost_stays_finished(patch: Patch) -> None:
     patch.setattr(Recovery, "_kept", lambda self, fetch, place, stored, at, since, older=False: stored)
 
 
-def earlier_checkpoint_unused(patch: Patch) -> None:
-    """Where the last checkpoint is lost, nothing takes its place."""
-    patch.setattr(lost_tails, "newest", lambda fetch, ranges, ids: {})
-
-
 def epoch_of_markers_unsaid(patch: Patch) -> None:
     """What lies behind the last record counts as read, and nothing says under which leader."""
-    for books in (Offsets, FinishedRuns):
-        real = books.advance
-        patch.setattr(books, "advance", lambda self, position, epoch=None, real=real: real(self, position))
+    for finished_runs in (Offsets, FinishedRuns):
+        real = finished_runs.advance
+        patch.setattr(
+            finished_runs, "advance", lambda self, position, epoch=None, real=real: real(self, position)
+        )
 
 
-MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
+MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
     losses_unrefused: cutting,
     epoch_unsaid: cutting,
     read_unsaid: cutting,
     end_forgets_all: cutting,
     lost_stays_finished: cutting,
-    earlier_checkpoint_unused: poisoned,
     epoch_of_markers_unsaid: cutting,
 }
 

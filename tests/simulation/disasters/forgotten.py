@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafka_pubsub.client.assignment.lost_tails import Recovery
 from kafka_pubsub.client.retry.checkpoint_reader import stored_by
 from kafka_pubsub.core.commit import checkpoint_schedule, commits
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
@@ -21,10 +22,10 @@ from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
 from kafka_pubsub.core.commit.started_notes import StartedNotes
 from kafka_pubsub.core.retry.retry_state import RetryState
 from kafka_pubsub.model import Committed, TopicPartition
-from tests.simulation import foci
+from tests.simulation import variants
 from tests.simulation.disaster import Disaster, end_all
 from tests.simulation.ledger import promise
-from tests.simulation.plan import Focus, Plan
+from tests.simulation.plan import Plan, PlanVariant
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.trouble import GROUP
 
@@ -50,6 +51,10 @@ def befall(world: SimulatedWorld) -> None:
     ledger, record = world.ledger, world.record()
     assert record.retry_topic is not None
     copies = record.positions, record.retry_topic.positions
+    # A loss that came after the newest checkpoint is found once more, so an operator says again where to go on.
+    Recovery(world.backend, record).run("oldest")
+    with world.cluster.changed:
+        recovered = dict(world.cluster.group(GROUP).offsets)
     for number, (log, beside) in enumerate(zip(ledger.logs, ledger.beside, strict=True)):
         known, finished = set(log.durable), dict(log.finished_at)
         main, retry = (copy.get(number, 0) for copy in copies)
@@ -60,7 +65,16 @@ def befall(world: SimulatedWorld) -> None:
                 stored_by(named, told.main, max(told.main.position, main)),
                 stored_by(named, told.retry, max(told.retry.position, retry)),
             )
+        main_at, retry_at = (
+            recovered.get(place, each) for place, each in zip(beside.places, stored, strict=True)
+        )
+        stored = main_at, retry_at
+        rubbish = beside.rubbish(beside.stored[1], ())
         ledger.goes_on_from(number, *stored)
+        if (
+            number in ledger.ever_cut
+        ):  # what said that a record is with the dead letters may be lost: it goes there again
+            world.rubbish_written += beside.rubbish(beside.stored[1], ()) - rubbish
         again = known - log.durable
         world.say(f"{number} goes on from {[each.offset for each in stored]}; {sorted(again)} come again")
         limit = died - checkpoint_schedule.EVERY - SLACK
@@ -80,17 +94,17 @@ def _troubled(world: SimulatedWorld) -> float:
 
 def forgetting(plan: Plan) -> Plan:
     """Offsets are forgotten often; the retry topic is written to all the time."""
-    return DISASTER.often(foci.failing(plan), 1.5)
+    return DISASTER.often(variants.failing(plan), 1.5)
 
 
 def crowded(plan: Plan) -> Plan:
     """The same with maps of a few runs, so that there are many checkpoints."""
-    return DISASTER.often(foci.crowded(plan), 1.5)
+    return DISASTER.often(variants.crowded(plan), 1.5)
 
 
 def unburied(plan: Plan) -> Plan:
     """The same now and then, so that messages become dead letters before."""
-    plan = replace(foci.poisoned(plan), processes=1, partitions=1, steps=500, slow=0.0)
+    plan = replace(variants.poisoned(plan), processes=1, partitions=1, steps=500, slow=0.0)
     plan = replace(plan, actions={**plan.actions, "crash": 0.0, "evict": 0.0, "mover": 60.0})
     return DISASTER.often(plan, 0.5)
 
@@ -98,7 +112,13 @@ def unburied(plan: Plan) -> Plan:
 def lasting(plan: Plan) -> Plan:
     """One owner lives for long without any trouble before its offsets are forgotten."""
     plan = replace(
-        foci.failing(plan), processes=1, partitions=1, capacity=650, steps=400, refused=0.0, answer_lost=0.0
+        variants.failing(plan),
+        processes=1,
+        partitions=1,
+        capacity=650,
+        steps=400,
+        refused=0.0,
+        answer_lost=0.0,
     )
     retry = replace(
         plan.retry, dies=0.0, broken_steps=0.0, unknown=0.0, refused=0.0, late_markers=0.0, late_commits=0.0
@@ -150,25 +170,25 @@ def copies_go_on(patch: Patch) -> None:
     patch.setattr(RetryState, "loose_may_go", property(lambda self: self.caught_up))
 
 
-def copies_untold(patch: Patch) -> None:
+def copies_unreported(patch: Patch) -> None:
     """The next owner isn't told that main's messages may have copies."""
     patch.setattr(StartedNotes, "older", property(lambda self: False))
 
 
-def burial_without_checkpoint(patch: Patch) -> None:
+def dead_letter_without_checkpoint(patch: Patch) -> None:
     """A dead letter is stored with an ordinary commit, which the broker may forget."""
     patch.setattr(commits, "_buries", lambda records: False)
 
 
-MUTATIONS: Mapping[Callable[[Patch], None], Focus] = {
+MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
     checkpoints_undated: lasting,
     newest_unsought: crowded,
     older_one_taken: crowded,
     copies_delivered: forgetting,
     outdated_counts: forgetting,
     copies_go_on: forgetting,
-    copies_untold: forgetting,
-    burial_without_checkpoint: unburied,
+    copies_unreported: forgetting,
+    dead_letter_without_checkpoint: unburied,
 }
 
 DISASTER = Disaster("forget", 0.3, 0.2, befall, MUTATIONS)

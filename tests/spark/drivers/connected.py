@@ -122,8 +122,6 @@ def jobs(context: Context, source: str, target: str, directory: str) -> dict[str
     alerts = ("--alert", "temp_max > 0", "--alerts-to", target, "--late", "1 second")
     once("telemetry", "windows", *readings, *late, *alerts, *expected)
     seen["windows"] = spark.read.format("delta").load(windows).count()
-    told = ("--topic", rows, "--to", target, "--checkpoint", f"{directory}/sessions")
-    seen["sessions"] = refused(lambda: run(context, "sessions", list(told)))
     other = ("--topic", source, "--to", kept)
     seen["another's"] = refused(lambda: run(context, "archive", list(other)))
     # A row that the server's process can't add, in the words of this one.

@@ -14,7 +14,7 @@ from kafka_pubsub import SchemaError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LINE = {"type": "record", "name": "KeyLine", "fields": [{"name": "sku", "type": "string"}]}
+LINE = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}
 ORDER = {
     "type": "record",
     "name": "Order",

@@ -119,7 +119,7 @@ def descriptors() -> tuple[bytes, Any]:
         name="next", number=1, type=kinds.TYPE_MESSAGE, label=1, type_name=".shop.Other"
     )
     order = file.message_type.add(name="Order")
-    order.nested_type.add(name="KeyLine").field.add(name="sku", number=1, type=kinds.TYPE_STRING, label=1)
+    order.nested_type.add(name="Line").field.add(name="sku", number=1, type=kinds.TYPE_STRING, label=1)
     entry = order.nested_type.add(name="TagsEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=1)
@@ -169,14 +169,14 @@ def test_protobuf_by_its_descriptors(spark: SparkSession) -> None:
     assert rows[2].problem.startswith(f"isn't a body of the schema ({len(good) - 1} bytes)")
     # In Confluent's frame: message 1 of the file, and 0 in it, by count and numbers, which are signed.
     frame = b"\0\0\0\0\x05"
-    line = order.KeyLine(sku="y").SerializeToString()
+    line = order.Line(sku="y").SerializeToString()
     bodies: list[bytes | None] = [
         frame + b"\x04\x02\0" + line,
         frame + b"\0" + line,
         frame + b"\x04",
         frame[:3],
     ]
-    rows = read(spark, bodies, Protobuf(told, "shop.Order.KeyLine"), framing="confluent")
+    rows = read(spark, bodies, Protobuf(told, "shop.Order.Line"), framing="confluent")
     assert rows[0].record.sku == "y"
     assert "it is message [0] of its file, and shop.Order.Line is [1, 0]" in rows[1].problem
     assert "what its frame says of the message is broken" in rows[2].problem
@@ -189,24 +189,24 @@ def test_protobuf_in_apicurio_s_frame_is_named(spark: SparkSession, framing: Any
 
     told, order = descriptors()
     frame = b"\0" + (5).to_bytes(size, "big")
-    line = order.KeyLine(sku="y").SerializeToString()
+    line = order.Line(sku="y").SerializeToString()
 
     def named(name: bytes) -> bytes:
         ref = b"\x0a" + bytes([len(name)]) + name
         return frame + bytes([len(ref)]) + ref
 
     # The bytes that Apicurio's own classes write (serdes 2.6.5: DefaultIdHandler or Legacy4ByteIdHandler, then Ref).
-    assert named(b"KeyLine").hex() == "00" + "0" * (2 * size - 1) + "5060a044c696e65"
+    assert named(b"Line").hex() == "00" + "0" * (2 * size - 1) + "5060a044c696e65"
 
     bodies: list[bytes | None] = [
-        named(b"KeyLine") + line,
+        named(b"Line") + line,
         named(b"Order") + line,
         # Without the name (apicurio.registry.serdes.protobuf.send-type-ref=false), cut off, and with no frame at all.
         frame + line,
-        named(b"KeyLine")[:-1],
+        named(b"Line")[:-1],
         line,
     ]
-    rows = read(spark, bodies, Protobuf(told, "shop.Order.KeyLine"), framing=framing)
+    rows = read(spark, bodies, Protobuf(told, "shop.Order.Line"), framing=framing)
     assert (rows[0].record.sku, rows[0].schema_id) == ("y", 5)
     assert "it is message 'Order', and not 'Line'" in rows[1].problem
     for row in rows[2:4]:

@@ -50,7 +50,7 @@ LEFT_OUT = {"executor"}
 
 
 @pytest.mark.parametrize("name", ["PubSub", "Topic", "Subscription", "Stream"])
-def test_each_class_has_a_twin_with_the_same_methods_and_arguments(name: str) -> None:
+def test_each_class_has_an_asyncio_version_with_the_same_methods(name: str) -> None:
     sync, twin = getattr(kafka_pubsub, name), getattr(aio, name)
     only_sync = {"pull_async", "would_block", "add_done_callback", "remove_done_callback"}
     for member, method in vars(sync).items():
@@ -96,33 +96,6 @@ def test_management_is_the_same() -> None:
     run(work)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda ps: ps.create_schema("s", "{}"),
-        lambda ps: ps.schema("s"),
-        lambda ps: ps.list_schemas(),
-        lambda ps: ps.delete_schema("s"),
-        lambda ps: ps.create_snapshot("s", "billing"),
-        lambda ps: ps.list_snapshots(),
-        lambda ps: ps.delete_snapshot("s"),
-        lambda ps: ps.create_topic("t", causal=True),
-        lambda ps: ps.subscription("s").seek("earliest"),
-        lambda ps: ps.subscription("s").detach(),
-    ],
-)
-def test_what_is_not_built_yet_says_so(call: Callable[[aio.PubSub], Awaitable[object]]) -> None:
-    async def work(ps: aio.PubSub) -> None:
-        with pytest.raises(FailedPrecondition, match="not supported yet"):
-            await call(ps)
-        with pytest.raises(FailedPrecondition, match="not supported yet"):
-            ps.publish_multi(["a"], b"x")
-        with pytest.raises(FailedPrecondition, match="not supported yet"):
-            ps.topic("t").publish_record({})
-
-    run(work)
-
-
 def test_a_closed_one_says_so() -> None:
     async def main() -> None:
         async with aio.PubSub.in_memory() as ps:
@@ -164,8 +137,6 @@ def test_wrong_arguments_and_missing_topics_are_errors_of_the_awaited_publish() 
             topic.publish_json({1, 2})
         with pytest.raises(NotFound, match="topic 'nowhere' not found"):
             await ps.topic("nowhere").publish(b"x")
-        with pytest.raises(FailedPrecondition, match="priority is not supported yet"):
-            await topic.publish(b"x", priority=1)
         with pytest.raises(InvalidArgument, match="delay: must not be negative"):
             await topic.publish(b"x", delay=-1)
 
@@ -467,7 +438,7 @@ def test_an_async_with_block_gives_up_what_receive_holds() -> None:
     run(work)
 
 
-def test_a_topic_is_given_partitions_and_progress_is_told_on_the_loop() -> None:
+def test_a_topic_is_given_partitions_and_progress_is_reported_on_the_loop() -> None:
     async def work(ps: aio.PubSub) -> None:
         topic, _ = await ordered(ps)
         ps._sync._cluster.repartitioner._fence_seconds = 0

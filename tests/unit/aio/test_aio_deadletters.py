@@ -43,9 +43,9 @@ def test_dead_letters_are_listed_and_replayed_on_the_loop() -> None:
 
         async with sub.pull(fail):
             await topic.publish(b"1", ordering_key="k")
-            while not (letters := [each async for each in sub.dead_letters()]):
+            while not (dead_letters := [each async for each in sub.dead_letters()]):
                 await asyncio.sleep(0.01)
-        assert [each.data for each in letters] == [b"1"]
+        assert [each.data for each in dead_letters] == [b"1"]
         assert (await sub.replay_dead_letters(dry_run=True)).count == 1
         told: list[DeadLetterProgress] = []
         assert (await sub.replay_dead_letters(keys=["k"], on_progress=told.append)).count == 1

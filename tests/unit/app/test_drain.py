@@ -95,7 +95,7 @@ def waiting(record: SubscriptionRecord, origin: int) -> list[Header]:
     return retry_headers(None, RetryInfo(record.topic_id, 0, origin))
 
 
-def test_what_is_no_message_is_told_apart(
+def test_what_is_no_message_is_reported_apart(
     drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
 ) -> None:
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_thousands_that_nobody_can_read_are_seen_through(
     assert not drain.look(record, {0: 0}).stuck
 
 
-def test_what_a_checkpoint_tells_is_finished_and_it_is_no_message(
+def test_what_a_checkpoint_reports_is_finished_and_it_is_no_message(
     drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
 ) -> None:
     for origin in range(6):
@@ -154,7 +154,7 @@ def test_what_a_checkpoint_tells_is_finished_and_it_is_no_message(
     assert drain.look(record, {0: 6}).total == 0
 
 
-def test_a_checkpoint_that_has_been_trimmed_meanwhile_tells_nothing_that_is_still_there(
+def test_a_checkpoint_that_has_been_trimmed_meanwhile_reports_nothing_that_is_still_there(
     drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
 ) -> None:
     cluster.append("orders", 0, b"x", b"k")
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_has_been_trimmed_meanwhile_tells_nothing_that_is_stil
     assert drain.look(record, {0: 1}).total == 1
 
 
-def test_what_a_checkpoint_tells_of_the_home_topic_is_finished(
+def test_what_a_checkpoint_reports_of_the_home_topic_is_finished(
     drain: Drain, record: SubscriptionRecord, cluster: MemoryCluster
 ) -> None:
     for _ in range(4):

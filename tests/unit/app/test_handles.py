@@ -75,7 +75,7 @@ def test_all_handles_on_a_topic_keep_one_order(ps: PubSub) -> None:
     assert offsets == sorted(offsets)
 
 
-def test_the_state_tells_lag_and_what_blocks_a_key(ps: PubSub) -> None:
+def test_the_state_reports_lag_and_what_blocks_a_key(ps: PubSub) -> None:
     topic = ps.create_topic("orders")
     sub = ps.create_subscription("billing", "orders", message_ordering=True)
     for number in range(3):
@@ -181,7 +181,7 @@ def test_the_watch_asks_nothing_while_nobody_receives() -> None:
     Watch(never, lambda: {"idle": Subscriber(False)}).look()
 
 
-def test_the_watch_survives_a_cluster_that_does_not_answer_and_stops_when_told() -> None:
+def test_the_watch_survives_a_cluster_that_does_not_answer_and_stops_when_reported() -> None:
     asked = threading.Semaphore(0)
 
     def unreachable() -> dict[str, SubscriptionRecord]:

@@ -135,7 +135,7 @@ def test_each_subscription_is_judged_by_itself(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_publish_came_to_is_told(tmp_path: Path) -> None:
+def test_what_a_publish_came_to_is_reported(tmp_path: Path) -> None:
     with PubSub.in_memory(history=tmp_path) as ps:
         topic = ps.create_topic("orders", partitions=1, message_ordering=False)
         with pytest.raises(InvalidArgument):
@@ -148,7 +148,7 @@ def test_what_a_publish_came_to_is_told(tmp_path: Path) -> None:
     assert events == [b"open", b"send", b"failed", b"send", b"stored", b"close"]
 
 
-def test_many_messages_of_one_call_are_told_one_by_one(tmp_path: Path) -> None:
+def test_many_messages_of_one_call_are_reported_one_by_one(tmp_path: Path) -> None:
     with PubSub.in_memory(history=tmp_path) as ps:
         topic = ps.create_topic("orders", partitions=1)
         with pytest.raises(InvalidArgument):

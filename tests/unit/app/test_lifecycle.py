@@ -181,31 +181,6 @@ def test_an_error_while_closing_does_not_leave_the_rest_open(
     assert closed == ["backend"]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda ps: ps.publish_multi(["a", "b"], b"x"),
-        lambda ps: ps.create_schema("s", "{}"),
-        lambda ps: ps.schema("s"),
-        lambda ps: ps.list_schemas(),
-        lambda ps: ps.delete_schema("s"),
-        lambda ps: ps.create_snapshot("s", "billing"),
-        lambda ps: ps.list_snapshots(),
-        lambda ps: ps.delete_snapshot("s"),
-        lambda ps: ps.topic("t").publish_record({}),
-        lambda ps: ps.topic("t").publish(b"x", priority=5),
-        lambda ps: ps.topic("t").publish(b"x", durable=False),
-        lambda ps: ps.topic("t").publish_json({}, priority=5),
-        lambda ps: ps.subscription("s").seek("earliest"),
-        lambda ps: ps.subscription("s").detach(),
-    ],
-)
-def test_what_is_not_built_yet_says_so(ps: PubSub, call: Callable[[PubSub], object]) -> None:
-    with pytest.raises(FailedPrecondition, match="not supported yet") as caught:
-        call(ps)
-    assert caught.value.code == 9
-
-
 # -- forking ---------------------------------------------------------------------------------------------------
 
 

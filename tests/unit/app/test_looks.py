@@ -104,7 +104,7 @@ def test_a_message_that_failed_once_keeps_its_second_attempt(cluster: MemoryClus
 
 @every_look
 def test_a_suspect_of_a_crash_is_not_blamed_for_looks(cluster: MemoryCluster, look: Look) -> None:
-    """Two owners died while the message was with its handler, so it is delivered alone from then on."""
+    """Two owners died while the message was with its callback, so it is delivered alone from then on."""
     died = ack_map.encode(AckMap(7, (), notes=Notes(((0, 1),)), doubt=Doubt(1)), 0)
     with cluster.change():
         cluster.group("billing").store(TopicPartition("orders", 0), Committed(0, died))

@@ -115,7 +115,7 @@ def test_a_key_with_its_callback_is_leased(ps: PubSub, sub: Subscription, cluste
             (state,) = watched.keys()
         go.set()
         until(lambda: sub.keys() == [])
-    assert (state.ordering_key, state.reason) == ("k", "with its handler")
+    assert (state.ordering_key, state.reason) == ("k", "with its callback")
     assert message_id == f"orders:{state.partition}:{state.offset}"
 
 
@@ -185,9 +185,9 @@ def test_a_dropped_message_becomes_a_dead_letter_and_its_key_goes_on(ps: PubSub,
     park(sub, b"1")
     assert sub.release(keys=["bad"], drop=True).count == 1
     assert [each.data for each in deliver(sub, 1)] == [b"2"]
-    (letter,) = sub.dead_letters()
-    assert (letter.data, letter.attempts, letter.error) == (b"1", 5, "no 1")
-    assert letter.reason.startswith("dropped by a release")
+    (dead_letter,) = sub.dead_letters()
+    assert (dead_letter.data, dead_letter.attempts, dead_letter.error) == (b"1", 5, "no 1")
+    assert dead_letter.reason.startswith("dropped by a release")
     assert sub.replay_dead_letters().count == 1
     assert [each.data for each in deliver(sub, 1)] == [b"1"]
 
@@ -246,7 +246,7 @@ class Reads(FaultPlan):
         self.fetches += operation == "fetch"
 
 
-def test_what_a_checkpoint_tells_is_not_held_up_whatever_it_tells(
+def test_what_a_checkpoint_reports_is_not_held_up_whatever_it_reports(
     sub: Subscription, cluster: MemoryCluster, backend: MemoryBackend
 ) -> None:
     record, count = backend.catalog.subscriptions()["billing"], 3000
@@ -262,7 +262,7 @@ def test_what_a_checkpoint_tells_is_not_held_up_whatever_it_tells(
     assert reads.fetches < 10, "one read for many gaps"
 
 
-def test_what_a_checkpoint_tells_is_not_released_nor_is_the_checkpoint(
+def test_what_a_checkpoint_reports_is_not_released_nor_is_the_checkpoint(
     sub: Subscription, cluster: MemoryCluster, backend: MemoryBackend
 ) -> None:
     record = backend.catalog.subscriptions()["billing"]

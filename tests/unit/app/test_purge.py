@@ -29,11 +29,11 @@ def test_what_is_purged_is_gone_from_sight_and_from_the_front(
     ps: PubSub, sub: Subscription, backend: MemoryBackend
 ) -> None:
     publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(12)))
-    letters = kill(sub, 12)
+    dead_letters = kill(sub, 12)
     assert sub.purge_dead_letters(dry_run=True).count == 12
     assert len(list(sub.dead_letters())) == 12
-    last = letters[-1]
-    result = sub.purge_dead_letters(ids=[each.id for each in letters[:-1]])
+    last = dead_letters[-1]
+    result = sub.purge_dead_letters(ids=[each.id for each in dead_letters[:-1]])
     assert (result.count, result.keys) == (11, 3)
     assert list(sub.dead_letters()) == [last]
     ends = backend.admin.last_stable_offsets("dead")

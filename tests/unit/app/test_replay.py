@@ -17,7 +17,7 @@ from kafka_pubsub import (
     Subscription,
 )
 from kafka_pubsub.client.dead_letters import exclusive_session, replay
-from kafka_pubsub.client.dead_letters.exclusive_session import seat_group
+from kafka_pubsub.client.dead_letters.exclusive_session import session_group
 from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC
 from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.memory.backend import MemoryBackend
@@ -42,21 +42,30 @@ def sub(ps: PubSub) -> Subscription:
     )
 
 
-def test_a_letter_tells_what_died_and_why(ps: PubSub, sub: Subscription) -> None:
+def test_a_dead_letter_reports_what_died_and_why(ps: PubSub, sub: Subscription) -> None:
     (message_id,) = publish(ps, ("k", b"1"))
     before = datetime.now(UTC) - timedelta(seconds=1)
-    (letter,) = kill(sub, 1)
-    assert (letter.subscription, letter.topic, letter.message_id) == ("billing", "orders", message_id)
-    assert (letter.ordering_key, letter.data, letter.attributes) == ("k", b"1", {"n": "1"})
-    assert (letter.attempts, letter.crashes, letter.replays, letter.problem) == (5, 0, 0, None)
-    assert letter.reason == "attempts used up"
-    assert before < letter.died < datetime.now(UTC) + timedelta(seconds=1)
-    assert letter.id == f"{letter.id.split(':')[0]}:0"
+    (dead_letter,) = kill(sub, 1)
+    assert (dead_letter.subscription, dead_letter.topic, dead_letter.message_id) == (
+        "billing",
+        "orders",
+        message_id,
+    )
+    assert (dead_letter.ordering_key, dead_letter.data, dead_letter.attributes) == ("k", b"1", {"n": "1"})
+    assert (dead_letter.attempts, dead_letter.crashes, dead_letter.replays, dead_letter.problem) == (
+        5,
+        0,
+        0,
+        None,
+    )
+    assert dead_letter.reason == "attempts used up"
+    assert before < dead_letter.died < datetime.now(UTC) + timedelta(seconds=1)
+    assert dead_letter.id == f"{dead_letter.id.split(':')[0]}:0"
 
 
 def test_a_replayed_message_is_the_one_that_was_published(ps: PubSub, sub: Subscription) -> None:
     (message_id,) = publish(ps, ("k", b"1"))
-    (letter,) = kill(sub, 1)
+    (dead_letter,) = kill(sub, 1)
     result = sub.replay_dead_letters()
     assert (result.count, result.keys, result.skipped) == (1, 1, {})
     assert list(sub.dead_letters()) == []
@@ -64,7 +73,7 @@ def test_a_replayed_message_is_the_one_that_was_published(ps: PubSub, sub: Subsc
     assert (message.message_id, message.ordering_key, message.data) == (message_id, "k", b"1")
     assert (message.attributes, message.delivery_attempt) == ({"n": "1"}, 1)
     assert message.headers == [("n", b"1"), ("ps-replayed", b"1")]
-    assert message.publish_time == letter.publish_time
+    assert message.publish_time == dead_letter.publish_time
 
 
 def test_what_fails_again_dies_again_and_says_how_often_it_was_replayed(
@@ -82,10 +91,10 @@ def test_what_fails_again_dies_again_and_says_how_often_it_was_replayed(
 
 def test_a_key_comes_back_in_the_order_in_which_it_was_published(ps: PubSub, sub: Subscription) -> None:
     publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(9)))
-    letters = kill(sub, 9)
+    dead_letters = kill(sub, 9)
     # the first of each key dies once more, so that it lies behind its successors
     sub.replay_dead_letters(
-        ids=[next(each.id for each in letters if each.key == b"k%d" % k) for k in range(3)]
+        ids=[next(each.id for each in dead_letters if each.key == b"k%d" % k) for k in range(3)]
     )
     kill(sub, 9)
     sub.replay_dead_letters()
@@ -168,20 +177,20 @@ def test_a_selection_that_cannot_be_right_is_refused(
 class FailOnce(FaultPlan):
     """Fails one step of the n-th transaction of the replay; then all is well."""
 
-    def __init__(self, number: int, step: Step, fate: RequestOutcome) -> None:
-        self._left, self._step, self._fate = number, step, fate
+    def __init__(self, number: int, step: Step, outcome: RequestOutcome) -> None:
+        self._left, self._step, self._outcome = number, step, outcome
 
     def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         if step is self._step and transactional_id.startswith("_kafka_pubsub.deadletter"):
             self._left -= 1
             if self._left == 0:
-                return self._fate
+                return self._outcome
         return RequestOutcome.DONE
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize(
-    ("step", "fate"),
+    ("step", "outcome"),
     [
         (Step.WRITE, RequestOutcome.REFUSED),
         (Step.OFFSETS, RequestOutcome.ANSWER_LOST),
@@ -190,19 +199,19 @@ class FailOnce(FaultPlan):
         (Step.COMMIT, RequestOutcome.LATE),
     ],
 )
-def test_whatever_becomes_of_a_transaction_each_letter_comes_back_once(
+def test_whatever_becomes_of_a_transaction_each_dead_letter_comes_back_once(
     ps: PubSub,
     sub: Subscription,
     cluster: MemoryCluster,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     step: Step,
-    fate: RequestOutcome,
+    outcome: RequestOutcome,
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 4)
     publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(10)))
     kill(sub, 10)
-    with another(cluster, FailOnce(number, step, fate)) as other:
+    with another(cluster, FailOnce(number, step, outcome)) as other:
         assert other.subscription("billing").replay_dead_letters().count == 10
     assert list(sub.dead_letters()) == []
     messages = deliver(sub, 10)
@@ -254,7 +263,7 @@ def test_who_was_shut_out_stores_nothing_more(
 
     def stalled(progress: Any) -> None:
         if progress.phase == "replaying" and progress.done == 2 and not counts:
-            cluster.evict(seat_group("billing"))
+            cluster.evict(session_group("billing"))
             with another(cluster) as other:
                 counts.append(other.subscription("billing").replay_dead_letters().count)
 
@@ -313,8 +322,8 @@ def test_a_subscription_or_topic_that_is_gone_is_named(ps: PubSub, sub: Subscrip
     ps.delete_subscription("billing")
     with pytest.raises(NotFound, match="'billing' not found"):
         sub.replay_dead_letters(topic="dead")
-    (letter,) = sub.dead_letters(topic="dead")
-    assert letter.problem == "subscription 'billing' is gone"
+    (dead_letter,) = sub.dead_letters(topic="dead")
+    assert dead_letter.problem == "subscription 'billing' is gone"
     assert sub.purge_dead_letters(topic="dead").count == 1
 
 
@@ -366,19 +375,19 @@ def test_while_the_topic_is_repartitioned_nothing_goes_back(
     assert len(list(sub.dead_letters())) == 1
 
 
-def test_damaged_marks_show_a_letter_again_and_nothing_worse(
+def test_damaged_marks_show_a_dead_letter_again_and_nothing_worse(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster
 ) -> None:
     publish(ps, ("k", b"1"), ("k", b"2"))
-    letters = kill(sub, 2)
-    sub.replay_dead_letters(ids=[letters[0].id])
+    dead_letters = kill(sub, 2)
+    sub.replay_dead_letters(ids=[dead_letters[0].id])
     for key in (None, b"", b"1/billing/x", b"1/billing/x/y/z", b"2/billing/t/0/0"):
         cluster.append(MARKS_TOPIC, 0, b"rubbish", key)
-    assert [each.id for each in sub.dead_letters()] == [letters[1].id]
+    assert [each.id for each in sub.dead_letters()] == [dead_letters[1].id]
     good = cluster.log(MARKS).at(0)
     assert good is not None
     cluster.append(MARKS_TOPIC, 0, (good.value() or b"")[:-1] + b"?", good.key())
-    assert [each.id for each in sub.dead_letters()] == [letters[1].id]
+    assert [each.id for each in sub.dead_letters()] == [dead_letters[1].id]
     deliver(sub, 1)
 
 

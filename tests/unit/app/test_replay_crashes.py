@@ -9,14 +9,14 @@ import pytest
 
 from kafka_pubsub import DeadLetterProgress, PubSub, PubSubError, Subscription
 from kafka_pubsub.client.dead_letters import exclusive_session, replay
-from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession, seat_group
+from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession, session_group
 from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
 from tests.unit.app.dying import POLICY, QUICK, deliver, kill, publish, until
 from tests.unit.app.support import Crash, another
 
-LETTERS = 6
+DEAD_LETTERS = 6
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +33,14 @@ def sub(ps: PubSub) -> Subscription:
     made = ps.create_subscription(
         "billing", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY, ack_deadline=60
     )
-    publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(LETTERS)))
-    kill(made, LETTERS)
+    publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(DEAD_LETTERS)))
+    kill(made, DEAD_LETTERS)
     return made
 
 
 def came_back_once(sub: Subscription) -> None:
     assert list(sub.dead_letters()) == []
-    counts = Counter(message.data for message in deliver(sub, LETTERS))
+    counts = Counter(message.data for message in deliver(sub, DEAD_LETTERS))
     assert set(counts.values()) == {1}
 
 
@@ -77,7 +77,7 @@ def test_a_process_may_die_before_any_of_its_steps(
         try:
             dying.subscription("billing").replay_dead_letters()
         except Crash:
-            cluster.evict(seat_group("billing"))  # its session is over
+            cluster.evict(session_group("billing"))  # its session is over
         if not plan.dead:
             break
         at += 5 if at < 30 else 3  # each time from where the last one died, with what it left behind
@@ -100,7 +100,7 @@ def replayed_behind_an_open_transaction(cluster: MemoryCluster, sub: Subscriptio
         if progress == DeadLetterProgress("replaying", 2, 4):
             cluster.append(MARKS_TOPIC, 0, b"value", b"key", transaction="another's")
 
-    ids = [letter.id for letter in sub.dead_letters()][:4]
+    ids = [dead_letter.id for dead_letter in sub.dead_letters()][:4]
     assert sub.replay_dead_letters(ids=ids, on_progress=another_begins).count == 4
     stable, end = ends(cluster)
     assert stable < end
@@ -136,7 +136,7 @@ def test_a_commit_that_comes_late_brings_nothing_back_twice(
     cluster: MemoryCluster, sub: Subscription
 ) -> None:
     with another(cluster, LateCommit()) as other:
-        assert other.subscription("billing").replay_dead_letters().count == LETTERS
+        assert other.subscription("billing").replay_dead_letters().count == DEAD_LETTERS
     came_back_once(sub)
 
 

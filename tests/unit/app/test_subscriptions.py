@@ -105,20 +105,6 @@ def test_a_wrong_setting_is_named_and_nothing_is_made(
     assert dict(backend.catalog.subscriptions()) == {}
 
 
-@pytest.mark.parametrize(
-    "feature",
-    [
-        {"filter": "attributes:a"},
-        {"expiration": 86_400},
-    ],
-)
-def test_what_is_not_built_yet_is_refused_by_name(ps: PubSub, feature: dict[str, Any]) -> None:
-    ps.create_topic("orders")
-    with pytest.raises(FailedPrecondition, match=f"{next(iter(feature))} is not supported yet"):
-        ps.create_subscription("billing", "orders", **feature)
-    assert ps.list_subscriptions() == []
-
-
 def test_its_topic_must_exist(ps: PubSub, backend: MemoryBackend) -> None:
     with pytest.raises(NotFound, match=r"topic 'orders' not found: create_topic"):
         ps.create_subscription("billing", "orders")

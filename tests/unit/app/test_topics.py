@@ -76,17 +76,6 @@ def test_a_wrong_setting_is_named_and_nothing_is_made(
     assert kafka_topics(backend) == []
 
 
-@pytest.mark.parametrize(
-    "feature", [{"schema": "s"}, {"priorities": 3}, {"transient": True}, {"causal": True}]
-)
-def test_what_is_not_built_yet_is_refused_by_name(
-    ps: PubSub, backend: MemoryBackend, feature: dict[str, Any]
-) -> None:
-    with pytest.raises(FailedPrecondition, match=f"{next(iter(feature))} is not supported yet"):
-        ps.create_topic("orders", **feature)
-    assert kafka_topics(backend) == []
-
-
 def test_an_existing_topic_is_an_error_unless_that_is_ok(ps: PubSub) -> None:
     ps.create_topic("orders", partitions=3, message_ordering=True)
     with pytest.raises(AlreadyExists, match="topic 'orders' already exists"):

@@ -57,7 +57,7 @@ def test_what_nobody_can_read_is_named_and_refused_until_it_has_somewhere_to_go(
     assert counts(backend) == (5, 5, 5, 5)
 
 
-def test_what_a_newer_version_has_parked_ends_the_stream_and_is_never_buried(
+def test_what_a_newer_version_has_parked_ends_the_stream_and_is_never_dead_lettered(
     ps: PubSub, backend: MemoryBackend, cluster: MemoryCluster
 ) -> None:
     topic = ps.create_topic("orders", partitions=1, message_ordering=True)

@@ -19,7 +19,7 @@ def rows(run: CommandLine, *arguments: str) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("command", ["publish", "pull"])
-def test_it_tells_messages_and_megabytes_a_second(run: CommandLine, command: str) -> None:
+def test_it_reports_messages_and_megabytes_a_second(run: CommandLine, command: str) -> None:
     (row,) = rows(run, command, *SMALL)
     assert row["messages"] == 300
     assert row["megabytes_per_second"] == pytest.approx(row["messages_per_second"] * 100 / 1e6, abs=0.1)
@@ -43,7 +43,7 @@ def test_latency_counts_the_messages_after_the_warm_up(
     assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
 
 
-def test_a_client_that_may_not_make_topics_is_told_so() -> None:
+def test_a_client_that_may_not_make_topics_is_reported_so() -> None:
     with PubSub.in_memory(create=False) as pubsub:
         error = CommandLine(pubsub).error("bench", "publish", *SMALL)
     assert error["type"] == "FailedPrecondition"

@@ -49,14 +49,14 @@ def fail(message: Message) -> None:
     raise ValueError(f"bad {message.offset}")
 
 
-def test_letters_are_listed_for_programs_and_for_people(billing: CommandLine) -> None:
-    letters: Any = billing.json("deadletter", "list", "billing")
-    assert sorted((each["key"], each["message"], each["error"]) for each in letters) == [
+def test_dead_letters_are_listed_for_programs_and_for_people(billing: CommandLine) -> None:
+    dead_letters: Any = billing.json("deadletter", "list", "billing")
+    assert sorted((each["key"], each["message"], each["error"]) for each in dead_letters) == [
         ("a", "orders:0:0", "bad 0"),
         ("a", "orders:0:2", "bad 2"),
         ("b", "orders:0:1", "bad 1"),
     ]
-    one = letters[0]
+    one = dead_letters[0]
     assert (one["error_class"], one["attempts"], one["replays"], one["problem"]) == ("ValueError", 5, 0, None)
     assert datetime.fromisoformat(one["died"]) > datetime.now(UTC) - timedelta(minutes=1)
     text = billing("deadletter", "list", "billing").stdout
@@ -69,15 +69,15 @@ def test_a_long_list_says_that_there_is_more(billing: CommandLine) -> None:
     result = billing("deadletter", "list", "billing", "--limit", "2")
     assert len(result.stdout.splitlines()) == 3
     assert "There are more" in result.stderr
-    letters: Any = billing.json("deadletter", "list", "billing", "--limit", "1")
-    assert len(letters) == 1
+    dead_letters: Any = billing.json("deadletter", "list", "billing", "--limit", "1")
+    assert len(dead_letters) == 1
 
 
-def test_one_letter_is_shown_with_its_data(billing: CommandLine) -> None:
-    letters: Any = billing.json("deadletter", "list", "billing", "--key", "b")
-    shown: Any = billing.json("deadletter", "show", "billing", letters[0]["id"])
+def test_one_dead_letter_is_shown_with_its_data(billing: CommandLine) -> None:
+    dead_letters: Any = billing.json("deadletter", "list", "billing", "--key", "b")
+    shown: Any = billing.json("deadletter", "show", "billing", dead_letters[0]["id"])
     assert (shown["data"], shown["data_encoding"], shown["attributes"]) == ("Mv8=", "base64", {"x": "y"})
-    text = billing("deadletter", "show", "billing", letters[0]["id"]).stdout
+    text = billing("deadletter", "show", "billing", dead_letters[0]["id"]).stdout
     assert "bad 1" in text
     assert "x=y" in text
     error = billing.error("deadletter", "show", "billing", "0:99")
@@ -98,13 +98,13 @@ def test_replay_says_what_it_would_do_and_what_it_did(billing: CommandLine) -> N
     assert [each.ordering_key for each in deliver(billing.pubsub.subscription("billing"), 3)].count("a") == 2
 
 
-def test_a_replay_of_messages_without_a_key_tells_no_keys(billing: CommandLine) -> None:
+def test_a_replay_of_messages_without_a_key_reports_no_keys(billing: CommandLine) -> None:
     sub = billing.pubsub.subscription("billing")
     with sub.pull(fail):
         billing.pubsub.topic("orders").publish(b"4").result(PATIENCE)
         until(lambda: len(list(sub.dead_letters())) == 4)
-    (letter,) = [each.id for each in sub.dead_letters() if each.ordering_key is None]
-    result = billing("deadletter", "replay", "billing", "--id", letter)
+    (dead_letter,) = [each.id for each in sub.dead_letters() if each.ordering_key is None]
+    result = billing("deadletter", "replay", "billing", "--id", dead_letter)
     assert result.stdout == "Replayed 1 dead letter (billing)\n"
 
 
@@ -126,7 +126,7 @@ def _list(run: CommandLine, *arguments: str) -> list[dict[str, Any]]:
         (("--topic", "dead"), 3),
     ],
 )
-def test_letters_are_picked(billing: CommandLine, arguments: tuple[str, ...], count: int) -> None:
+def test_dead_letters_are_picked(billing: CommandLine, arguments: tuple[str, ...], count: int) -> None:
     assert len(_list(billing, *arguments)) == count
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cli.conftest import CommandLine
 
-KeyLine = dict[str, object]
+Line = dict[str, object]
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def orders(run: CommandLine) -> CommandLine:
     return run
 
 
-def pulled(run: CommandLine, *arguments: str) -> list[KeyLine]:
+def pulled(run: CommandLine, *arguments: str) -> list[Line]:
     result = run("pull", "billing", "--json", "--timeout", "1s", *arguments)
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]

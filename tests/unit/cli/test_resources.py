@@ -257,7 +257,7 @@ def test_a_policy_that_cannot_be_is_refused(
     assert run.json("sub", "list") == []
 
 
-def test_a_topic_is_given_partitions_and_tells_what_it_waits_for(
+def test_a_topic_is_given_partitions_and_reports_what_it_waits_for(
     run: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run.pubsub._cluster.repartitioner, "_fence_seconds", 0)
@@ -298,7 +298,7 @@ def test_a_lost_retry_topic_is_remade_when_somebody_says_so(run: CommandLine) ->
     assert run("sub", "describe", "billing").exit_code == 0
 
 
-def test_a_subscription_tells_its_lag_and_what_is_wrong_with_it(run: CommandLine) -> None:
+def test_a_subscription_reports_its_lag_and_what_is_wrong_with_it(run: CommandLine) -> None:
     run.json("topic", "create", "orders")
     run.json("sub", "create", "billing", "--topic", "orders")
     run("publish", "orders", stdin="one\ntwo\n")

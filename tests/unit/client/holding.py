@@ -73,6 +73,6 @@ def lease_of(first: int = 0, length: int = 1, key: bytes | None = b"k", attempt:
     return Lease(0, 1, key, [FakeBody(offset=first + at, key=key) for at in range(length)], attempt)
 
 
-def withdraw(holder: LeaseRunner) -> None:
+def withdraw(lease_runner: LeaseRunner) -> None:
     """What the runner does when a lease is over."""
-    holder.withdrawn = holder.stopped = True
+    lease_runner.withdrawn = lease_runner.stopped = True

@@ -45,11 +45,11 @@ class Watched:
         coordinator = self.world.coordinator
         coordinator.tick(self.now, wall)
         coordinator.deliver(self.now)
-        coordinator.room()
-        coordinator.flow(waited=False)
+        coordinator.partitions.room()
+        coordinator.partitions.flow(waited=False)
         coordinator.wakeup_at()
-        assert not coordinator.attention.hurried
-        assert not coordinator.attention.careful
+        assert not coordinator.partitions.attention.hurried
+        assert not coordinator.partitions.attention.careful
         commits = coordinator.take_commits()
         coordinator.answered(commits, dict.fromkeys(commits, True), self.now)
 
@@ -86,10 +86,10 @@ def test_a_partition_that_is_due_gets_its_tick(watched: Watched) -> None:
     watched.world.end(watched.world.worker_pool.leases[0], now=watched.now)
     assert watched.world.coordinator.wakeup_at() is not None
     watched.sweep()
-    assert watched.world.coordinator.owned[7].commits.stored.offset == 1
+    assert watched.world.coordinator.partitions.owned[7].commits.stored.offset == 1
 
 
-def test_a_wall_clock_that_was_set_is_told_to_all(watched: Watched) -> None:
+def test_a_wall_clock_that_was_set_is_reported_to_all(watched: Watched) -> None:
     watched.sweep(wall=100.0)
     watched.sweep(wall=100.0)
     assert not +watched.ticked
@@ -103,7 +103,7 @@ def test_a_partition_that_is_about_to_go_gets_no_tick_and_wakes_none(watched: Wa
     watched.sweep()
     world.end(world.worker_pool.leases[0], now=watched.now)
     assert world.coordinator.wakeup_at() is not None
-    world.coordinator.hold_still([7])
+    world.coordinator.partitions.hold_still([7])
     assert world.coordinator.wakeup_at() is None
     watched.sweep()
     assert not +watched.ticked
@@ -114,5 +114,5 @@ def test_a_partition_that_went_is_forgotten(watched: Watched) -> None:
     world.fetch(7, b"a")
     world.coordinator.lose([7], watched.now)
     watched.sweep()
-    assert world.coordinator.attention.deliverable() == []
-    assert not world.coordinator.attention.held
+    assert world.coordinator.partitions.attention.deliverable() == []
+    assert not world.coordinator.partitions.attention.held

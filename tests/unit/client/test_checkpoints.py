@@ -55,7 +55,7 @@ def test_the_map_and_the_checkpoint_are_united(backend: MemoryBackend) -> None:
     assert list(finished_at_home(backend, None, said((3, 4)))) == [(3, 4)]
 
 
-def test_a_checkpoint_that_tells_nothing_more_is_not_read(backend: MemoryBackend) -> None:
+def test_a_checkpoint_that_reports_nothing_more_is_not_read(backend: MemoryBackend) -> None:
     backend.admin.delete_topic("retry")
     assert finished(backend, said((3, 4))) == [(3, 4)]
     assert finished(backend, said((3, 4), named=Named(9, 5), more=False)) == [(3, 4)]
@@ -65,7 +65,7 @@ def test_a_checkpoint_that_tells_nothing_more_is_not_read(backend: MemoryBackend
     assert finished(backend, Committed(3, "not a map")) == []
 
 
-def test_one_that_is_gone_or_another_tells_nothing(backend: MemoryBackend) -> None:
+def test_one_that_is_gone_or_another_reports_nothing(backend: MemoryBackend) -> None:
     assert finished(backend, said((3, 4), named=Named(9, 5))) == [(3, 4)], "that is a message"
     named = write(backend.cluster, "retry", (1, 2))
     assert finished(backend, said((3, 4), named=named._replace(nonce=6))) == [(3, 4)], "another's"

@@ -43,12 +43,12 @@ class Hands:
 
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
-            lease.holder = holder = LeaseRunner(lease, self.reports)
-            holder.begin()
+            lease.lease_runner = lease_runner = LeaseRunner(lease, self.reports)
+            lease_runner.begin()
             self.leases.append(lease)
 
-    def walking(self) -> Iterable[LeaseRunner]:
-        return [lease.holder for lease in self.leases if isinstance(lease.holder, LeaseRunner)]
+    def running(self) -> Iterable[LeaseRunner]:
+        return [lease.lease_runner for lease in self.leases if isinstance(lease.lease_runner, LeaseRunner)]
 
     def close(self, timeout: float | None) -> bool:
         return True
@@ -64,10 +64,10 @@ class Moving:
     def __init__(self) -> None:
         self.relocations: list[tuple[int, int, StoreMoves]] = []
 
-    def relocate(self, number: int, epoch: int, effect: StoreMoves) -> None:
+    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
         self.relocations.append((number, epoch, effect))
 
-    def bury(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
+    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
     def trim(self, number: int, offset: int) -> None: ...
     def restart(self, number: int) -> None: ...
@@ -98,10 +98,10 @@ class World:
         positions = self.coordinator.assign(main, begin, now, beside)
         for number in numbers:
             self.coordinator.caught_up(number, UNREAD, now)
-        first = self.coordinator.first_words(numbers, now)
+        first = self.coordinator.first_commits(numbers, now)
         self.stored.update(first)
         self.coordinator.answered(first, dict.fromkeys(first, True), now)
-        self.coordinator.check()
+        self.coordinator.partitions.check()
         return positions
 
     def move(self, now: float) -> None:
@@ -117,7 +117,7 @@ class World:
                 for at, each in enumerate(effect.records)
             ]
             log += news
-            self.coordinator.landed(number, epoch, MovesAnswered(Ending.STORED), len(news), now)
+            self.coordinator.move_answered(number, epoch, MovesAnswered(Ending.STORED), len(news), now)
             self.coordinator.retry_fetched({number: news}, now)
 
     def fetch(self, number: int, *keys: bytes | None, first: int = 0) -> None:
@@ -127,13 +127,13 @@ class World:
     def deliver(self, now: float = 0.0) -> list[Lease]:
         before = len(self.worker_pool.leases)
         self.coordinator.deliver(now)
-        self.coordinator.check()
+        self.coordinator.partitions.check()
         return self.worker_pool.leases[before:]
 
-    def end(self, lease: Lease, verdict: LeaseOutcome = LeaseOutcome.FINISHED, now: float = 0.0) -> None:
-        done = len(lease.records) if verdict is LeaseOutcome.FINISHED else 0
-        self.coordinator.released([LeaseReport(lease, done, verdict)], now)
-        self.coordinator.check()
+    def end(self, lease: Lease, outcome: LeaseOutcome = LeaseOutcome.FINISHED, now: float = 0.0) -> None:
+        done = len(lease.records) if outcome is LeaseOutcome.FINISHED else 0
+        self.coordinator.released([LeaseReport(lease, done, outcome)], now)
+        self.coordinator.partitions.check()
 
     def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, CommitBoth]:
         last = self.coordinator.revoke(numbers, 0.0)
@@ -157,13 +157,13 @@ def test_a_partition_that_returns_goes_on_where_it_was(world: World) -> None:
     world.fetch(0, b"a", b"b")
     lease, other = world.deliver()
     world.end(lease)
-    epoch = world.coordinator.owned[0].epoch
+    epoch = world.coordinator.partitions.owned[0].epoch
     world.revoke(0)
-    assert not world.coordinator.owned
+    assert not world.coordinator.partitions.owned
     world.end(other)  # acked while it rests
     assert world.assign(0) == {0: 2}
-    assert world.coordinator.owned[0].epoch == epoch
-    assert world.coordinator.finished() == 2
+    assert world.coordinator.partitions.owned[0].epoch == epoch
+    assert world.coordinator.partitions.finished() == 2
     assert world.coordinator.counts.stale == 0
     assert world.stored[0].offset == 2, "the ack that came while it rested is committed"
 
@@ -171,15 +171,15 @@ def test_a_partition_that_returns_goes_on_where_it_was(world: World) -> None:
 def test_a_partition_to_which_somebody_wrote_starts_anew(world: World) -> None:
     world.fetch(0, b"a", b"b")
     (lease, _) = world.deliver()
-    epoch = world.coordinator.owned[0].epoch
+    epoch = world.coordinator.partitions.owned[0].epoch
     world.revoke(0)
     world.stored[0] = CommitBoth(1, ack_map.encode(ack_map.AckMap(99, ()), 1), Commit(0, ""))
     assert world.assign(0) == {0: 1}
-    assert world.coordinator.owned[0].epoch > epoch
+    assert world.coordinator.partitions.owned[0].epoch > epoch
     assert lease.state is LeaseState.OVER
     world.end(lease)
     assert world.coordinator.counts.stale == 1
-    assert world.coordinator.finished() == 0
+    assert world.coordinator.partitions.finished() == 0
 
 
 def test_the_same_offset_with_another_map_is_not_ours(world: World) -> None:
@@ -188,9 +188,9 @@ def test_the_same_offset_with_another_map_is_not_ours(world: World) -> None:
     world.end(lease)
     world.revoke(0)
     world.stored[0] = CommitBoth(1, ack_map.encode(ack_map.AckMap(99, ()), 1), Commit(0, ""))
-    epoch = world.coordinator.resting[0].epoch
+    epoch = world.coordinator.partitions.resting[0].epoch
     world.assign(0)
-    assert world.coordinator.owned[0].epoch > epoch
+    assert world.coordinator.partitions.owned[0].epoch > epoch
 
 
 def test_a_last_word_that_was_refused_starts_anew_from_what_the_log_has(world: World) -> None:
@@ -212,22 +212,22 @@ def test_what_rests_and_did_not_return_is_over(world: World) -> None:
     world.revoke(0, 1)
     world.assign(1)
     assert lease.state is LeaseState.OVER
-    assert not world.coordinator.resting
+    assert not world.coordinator.partitions.resting
     assert world.coordinator.in_flight() == 0
 
 
 def test_a_resting_partition_begins_nothing_but_takes_verdicts(world: World) -> None:
     world.fetch(0, b"a", b"a", b"b")
     first, _ = world.deliver()
-    holder = first.holder
-    assert isinstance(holder, LeaseRunner)
+    lease_runner = first.lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
     world.revoke(0)
-    assert holder.stopped
-    assert not holder.withdrawn
+    assert lease_runner.stopped
+    assert not lease_runner.withdrawn
     world.fetch(0, b"c", first=3)
     assert world.deliver() == []
     world.end(first)
-    assert world.coordinator.finished() == 2
+    assert world.coordinator.partitions.finished() == 2
 
 
 def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: World) -> None:
@@ -258,9 +258,9 @@ def test_the_answer_to_a_commit_is_none_to_the_last_word_that_took_its_place(wor
     world.end(second)
     last = world.coordinator.revoke([0], 1.0)
     world.coordinator.answered(sent, {0: True}, 1.0)
-    assert world.coordinator.resting[0].commits.in_flight is last[0]
+    assert world.coordinator.partitions.resting[0].commits.in_flight is last[0]
     world.coordinator.answered(last, {0: True}, 1.0)
-    assert world.coordinator.resting[0].commits.stored is last[0]
+    assert world.coordinator.partitions.resting[0].commits.stored is last[0]
 
 
 def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_order(world: World) -> None:
@@ -278,17 +278,17 @@ def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_orde
 def test_what_was_lost_says_nothing_and_counts_nothing(world: World) -> None:
     world.fetch(0, b"a", b"b")
     leases = world.deliver()
-    holder = leases[1].holder
-    assert isinstance(holder, LeaseRunner)
+    lease_runner = leases[1].lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
     world.end(leases[0])
     world.coordinator.tick(1.0)
     world.coordinator.lose([0], 1.0)
     assert world.coordinator.take_commits() == {}
-    assert holder.withdrawn
+    assert lease_runner.withdrawn
     assert world.coordinator.in_flight() == 0
     world.end(leases[1])
-    assert world.coordinator.finished() == 1
-    assert world.coordinator.committed_positions() == {0: 0}
+    assert world.coordinator.partitions.finished() == 1
+    assert world.coordinator.partitions.committed_positions() == {0: 0}
 
 
 def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
@@ -302,8 +302,8 @@ def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
 # Handlers of old ownerships
 
 
-@pytest.mark.parametrize("verdict", [LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.UNTOUCHED])
-def test_a_key_waits_for_its_old_callback_and_no_other_key_does(world: World, verdict: LeaseOutcome) -> None:
+@pytest.mark.parametrize("outcome", [LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.UNTOUCHED])
+def test_a_key_waits_for_its_old_callback_and_no_other_key_does(world: World, outcome: LeaseOutcome) -> None:
     world.fetch(0, b"a", b"b")
     old = world.deliver()[0]
     world.coordinator.lose([0], 0.0)
@@ -311,10 +311,10 @@ def test_a_key_waits_for_its_old_callback_and_no_other_key_does(world: World, ve
     world.fetch(0, b"a", b"b", b"c")
     world.end(world.worker_pool.on(b"b"), LeaseOutcome.NACKED)
     assert [lease.key for lease in world.deliver()] == [b"b", b"c"]
-    assert world.coordinator.lingering() == {0: 1}
-    world.end(old, verdict)
+    assert world.coordinator.partitions.lingering == {old}
+    world.end(old, outcome)
     assert [lease.key for lease in world.deliver()] == [b"a"]
-    assert not world.coordinator.lingering()
+    assert not world.coordinator.partitions.lingering
 
 
 def test_an_old_callback_holds_its_key_back_over_several_ownerships(world: World) -> None:
@@ -350,7 +350,7 @@ def test_a_message_that_its_user_keeps_has_no_callback_and_holds_nothing_back(wo
     (lease,) = world.deliver()
     world.coordinator.settled([Settlement(old, 0, acked=True)], 0.0)
     assert world.coordinator.counts.stale == 1
-    assert lease.state is LeaseState.WALKING
+    assert lease.state is LeaseState.RUNNING
 
 
 def test_an_old_callback_whose_lease_had_expired_holds_its_key_back_too(world: World) -> None:

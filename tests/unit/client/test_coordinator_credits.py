@@ -87,14 +87,14 @@ def test_a_worker_pool_that_wants_less_gets_less(world: World) -> None:
 def test_a_closing_stream_begins_nothing_and_stops_its_lease_runners(world: World) -> None:
     world.fetch(0, b"a", b"b")
     (lease, _) = world.deliver()
-    holder = lease.holder
+    lease_runner = lease.lease_runner
     world.coordinator.stop()
-    assert isinstance(holder, LeaseRunner)
-    assert holder.stopped
+    assert isinstance(lease_runner, LeaseRunner)
+    assert lease_runner.stopped
     world.fetch(0, b"c", first=2)
     assert world.deliver() == []
     world.end(lease)
-    assert world.coordinator.finished() == 1
+    assert world.coordinator.partitions.finished() == 1
 
 
 # Time
@@ -112,8 +112,8 @@ def test_a_running_callback_has_its_deadline_from_when_it_was_seen_to_run(world:
     for now in (14.9, 15.0):
         world.coordinator.tick(now)
         states.append(lease.state)
-    assert states == [LeaseState.WALKING, LeaseState.EXPIRED]
-    assert world.deliver(15.0) == [], "its handler still runs"
+    assert states == [LeaseState.RUNNING, LeaseState.EXPIRED]
+    assert world.deliver(15.0) == [], "its callback still runs"
     world.end(lease, LeaseOutcome.NACKED, now=15.0)
     world.move(15.5)
     world.coordinator.tick(16.0)
@@ -126,7 +126,7 @@ def test_an_extension_moves_the_deadline_and_a_late_one_is_counted(world: World)
     (lease,) = world.deliver()
     world.coordinator.extended(lease, 0, 100.0, 0.0)
     world.coordinator.tick(50.0)
-    assert lease.state is LeaseState.WALKING
+    assert lease.state is LeaseState.RUNNING
     world.end(lease, now=50.0)
     world.coordinator.extended(lease, 0, 100.0, 50.0)
     assert world.coordinator.counts.stale == 1
@@ -147,20 +147,20 @@ def test_a_resting_partition_expires_too(world: World) -> None:
 def test_what_is_held_is_what_is_not_finished(world: World) -> None:
     world.fetch(0, b"a", b"b")
     lease, other = world.deliver()
-    before = world.coordinator.held()[0]
+    before = world.coordinator.partitions.held()[0]
     assert before.records == 2
     world.end(lease)
-    after = world.coordinator.held()[0]
+    after = world.coordinator.partitions.held()[0]
     assert (after.records, after.bytes * 2) == (1, before.bytes)
     world.end(other)
-    assert world.coordinator.held()[0] == (0, 0)
+    assert world.coordinator.partitions.held()[0] == (0, 0)
 
 
 def test_a_partition_that_comes_anew_flows_whatever_it_was_before(world: World) -> None:
     """The log's client fetches from all that it is assigned: to think otherwise would let it fill for ever."""
     world.fetch(0, *(b"k%d" % at for at in range(2 * WINDOW)))
     coordinator = world.coordinator
-    assert coordinator.flow(waited=True).pause == [0]
+    assert coordinator.partitions.flow(waited=True).pause == [0]
     world.revoke(0)
     world.assign(0)
-    assert not coordinator.gate.paused
+    assert not coordinator.partitions.gate.paused

@@ -42,7 +42,7 @@ class AfterCrash:
         self.coordinator.tick(self.now)
         sent = self.coordinator.take_commits()
         self.coordinator.answered(sent, dict.fromkeys(sent, True), self.now)
-        self.coordinator.check()
+        self.coordinator.partitions.check()
 
     def fetch(self, *keys: bytes, partition: int = 0) -> None:
         records = [FakeBody(offset=at, key=key) for at, key in enumerate(keys)]
@@ -117,7 +117,7 @@ def test_partitions_take_turns_with_their_suspects(many: int, monkeypatch: pytes
     assert b"other" in stream.started[:3], "the partition with many suspects has every turn"
 
 
-def test_the_end_of_a_trial_is_told_at_once_when_a_neighbour_waits() -> None:
+def test_the_end_of_a_trial_is_reported_at_once_when_a_neighbour_waits() -> None:
     stream = AfterCrash(10, TrialLock(), partitions=2)
     stream.fetch(b"first", partition=0)
     stream.fetch(b"second", partition=1)

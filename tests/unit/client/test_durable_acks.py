@@ -135,7 +135,7 @@ def with_batches(sub: Subscription, durable: Durable) -> Stream:
 
 
 @pytest.mark.parametrize("pull", [with_threads, with_one_thread, with_batches])
-def test_a_callback_that_waits_is_told_once_the_log_knows(
+def test_a_callback_that_waits_is_reported_once_the_log_knows(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, pull: Callable[[Subscription, Durable], Stream]
 ) -> None:
     durable = Durable(cluster)
@@ -196,7 +196,7 @@ def test_acks_that_nobody_waits_for_at_once_keep_their_pace(
             assert stored(cluster, message)
 
 
-def test_a_callback_that_the_fetcher_walks_makes_way_before_it_waits(
+def test_a_callback_that_the_fetcher_runs_makes_way_before_it_waits(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds up the thread that commits; here nobody else would notice."""

@@ -127,7 +127,7 @@ def engine(log: Valves) -> Iterator[StreamRunner]:
         on_handed_out=lambda ack_id, message: None,
         retry_side=retry_side,
     )
-    worker_pool = PullQueue(engine.inbox, engine.ring)
+    worker_pool = PullQueue(engine.inbox, engine.wake)
     engine.coordinator = Coordinator(
         Rules(ordered=True), FlowControl(), worker_pool, 7, random.random, retry_side
     )
@@ -173,15 +173,15 @@ def test_what_waits_to_be_committed_shares_a_request(engine: StreamRunner, log: 
 def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again(
     engine: StreamRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attention = type(engine.coordinator.attention)
+    attention = type(engine.coordinator.partitions.attention)
     monkeypatch.setattr(attention, "careful", True)
     engine.step(0.0)
-    engine.walks.pace.slow(0.0)
+    engine.inline.pace.slow(0.0)
     engine.step(0.0)
-    assert engine.walks.pace.limit(0.0) == 0
+    assert engine.inline.pace.limit(0.0) == 0
     monkeypatch.setattr(attention, "careful", False)
     engine.step(0.0)
-    assert engine.walks.pace.limit(0.0) > 0
+    assert engine.inline.pace.limit(0.0) > 0
 
 
 def test_a_refused_commit_is_no_accepted_one(
@@ -239,16 +239,16 @@ def test_each_tick_looks_at_the_wall_clock(engine: StreamRunner, monkeypatch: py
     assert told == [4900.0, 3900.0]
 
 
-def test_an_idle_runner_is_woken_when_the_fetcher_has_walked(engine: StreamRunner) -> None:
+def test_an_idle_runner_is_woken_when_the_fetcher_has_run(engine: StreamRunner) -> None:
     """What was acked inline is committed within the interval, though the runner meant to sleep for longer."""
     now = engine.clock()
     engine._dozing = True
     assert engine._idling.sleep(now, TICK) == TICK_WAIT
     engine.stand_in_ends()
-    assert engine._bell.empty()
+    assert engine._wake_up.empty()
     engine._idling.swept(now, busy=True, wake_at=None)
     engine.stand_in_ends()
-    assert engine._bell.qsize() == 1
+    assert engine._wake_up.qsize() == 1
 
 
 class Rebuilding:
@@ -266,7 +266,7 @@ def test_retry_partitions_are_rebuilt_in_large_reads_however_slow_callbacks_are(
 ) -> None:
     """What waits there costs a few numbers a record; at two records a read a million of them took minutes."""
     monkeypatch.setattr(engine.rebalances, "pairs", pairs := Rebuilding())
-    monkeypatch.setattr(engine.walks, "limit", lambda now: 2)
+    monkeypatch.setattr(engine.inline, "limit", lambda now: 2)
     engine.fetch(0.0)
     pairs.rebuilding = False
     engine.fetch(0.0)

@@ -34,7 +34,7 @@ def test_nacked_messages_come_again_however_often_the_epoch_rises() -> None:
             assert not stream.done()
 
 
-def test_a_used_up_message_is_buried_after_the_epoch_rose() -> None:
+def test_a_used_up_message_is_dead_lettered_after_the_epoch_rose() -> None:
     cluster = MemoryCluster()
     with PubSub.in_memory(MemoryBackend(cluster=cluster)) as ps:
         ps.create_topic("orders", partitions=1)

@@ -47,13 +47,13 @@ class Stream:
         records = [FakeBody(offset=10 + at, key=b"k") for at in range(length)]
         return Lease(0, 1, b"k", records, attempt)
 
-    def holder(self, length: int = 1, attempt: int = 1) -> LeaseRunner:
+    def lease_runner(self, length: int = 1, attempt: int = 1) -> LeaseRunner:
         lease = self.lease(length, attempt)
-        lease.holder = holder = LeaseRunner(lease, self.reports)
-        return holder
+        lease.lease_runner = lease_runner = LeaseRunner(lease, self.reports)
+        return lease_runner
 
-    def walk(self, holder: LeaseRunner, callback: Callable[[Message], object]) -> LeaseReport:
-        return holder.walk(self.evidence.around(callback))
+    def walk(self, lease_runner: LeaseRunner, callback: Callable[[Message], object]) -> LeaseReport:
+        return lease_runner.run(self.evidence.around(callback))
 
     def expire(self, lease: Lease, state: LeaseState = LeaseState.EXPIRED) -> None:
         """What the core and the runner do when its deadline has passed."""
@@ -73,8 +73,8 @@ def stream(tmp_path: Path) -> Iterator[Stream]:
     stream.file.close()
 
 
-def test_a_walk_tells_each_message_from_its_beginning_to_its_end(stream: Stream) -> None:
-    stream.walk(stream.holder(2, attempt=3), lambda message: message.ack())
+def test_a_run_reports_each_message_from_its_beginning_to_its_end(stream: Stream) -> None:
+    stream.walk(stream.lease_runner(2, attempt=3), lambda message: message.ack())
     verbs = ["deliver", "ack", "handler_end"]
     assert stream.told() == [(verb, offset) for offset in (10, 11) for verb in verbs]
     attempts = [event["attempt"] for event in _events(stream) if event["event"] == "ack"]
@@ -90,7 +90,7 @@ def test_a_callback_that_raises_has_ended_and_nacked(stream: Stream) -> None:
     def handle(message: Message) -> None:
         raise ValueError("broken")
 
-    assert stream.walk(stream.holder(), handle).verdict is LeaseOutcome.NACKED
+    assert stream.walk(stream.lease_runner(), handle).outcome is LeaseOutcome.NACKED
     assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end", "nack"]
     assert _events(stream)[1]["error"] == "ValueError: broken"
 
@@ -100,7 +100,7 @@ def test_an_ack_before_raising_is_an_ack(stream: Stream) -> None:
         message.ack()
         raise ValueError("broken")
 
-    assert stream.walk(stream.holder(), handle).verdict is LeaseOutcome.FINISHED
+    assert stream.walk(stream.lease_runner(), handle).outcome is LeaseOutcome.FINISHED
     assert [verb for verb, _ in stream.told()] == ["deliver", "ack", "handler_end"]
 
 
@@ -115,63 +115,63 @@ def test_a_second_verdict_is_stale_and_one_that_is_refused_is_none(stream: Strea
         message.ack()
         message.extend(5)
 
-    stream.walk(stream.holder(), handle)
+    stream.walk(stream.lease_runner(), handle)
     verbs = ["deliver", "extend", "nack", "stale", "stale", "handler_end"]
     assert [verb for verb, _ in stream.told()] == verbs
     assert _events(stream)[2]["delay"] == 2
 
 
 def test_extending_to_nothing_is_a_nack(stream: Stream) -> None:
-    stream.walk(stream.holder(), lambda message: message.extend(0))
+    stream.walk(stream.lease_runner(), lambda message: message.extend(0))
     assert [verb for verb, _ in stream.told()] == ["deliver", "nack", "handler_end"]
 
 
-def test_an_expiry_is_told_of_the_message_with_the_callback(stream: Stream) -> None:
-    holder = stream.holder(3)
+def test_an_expiry_is_reported_of_the_message_with_the_callback(stream: Stream) -> None:
+    lease_runner = stream.lease_runner(3)
 
     def handle(message: Message) -> None:
         if message.offset == 11:
-            stream.expire(holder.lease)  # the runner last saw the holder at its first message
+            stream.expire(lease_runner.lease)  # the runner last saw the holder at its first message
         message.ack()
 
-    release = stream.walk(holder, handle)
-    assert (release.done, release.verdict) == (1, LeaseOutcome.NACKED)
+    release = stream.walk(lease_runner, handle)
+    assert (release.done, release.outcome) == (1, LeaseOutcome.NACKED)
     assert stream.told()[3:] == [("deliver", 11), ("expire", 11), ("stale", 11), ("handler_end", 11)]
 
 
-def test_an_ack_that_was_told_before_a_deadline_counts(stream: Stream) -> None:
-    holder = stream.holder(2)
+def test_an_ack_that_was_reported_before_a_deadline_counts(stream: Stream) -> None:
+    lease_runner = stream.lease_runner(2)
 
     def handle(message: Message) -> None:
         message.ack()
-        stream.expire(holder.lease)
+        stream.expire(lease_runner.lease)
 
-    assert stream.walk(holder, handle).done == 1
+    assert stream.walk(lease_runner, handle).done == 1
     assert stream.told() == [("deliver", 10), ("ack", 10), ("handler_end", 10)]
 
 
 def test_a_message_that_begins_when_its_lease_is_over_has_expired(stream: Stream) -> None:
-    holder = stream.holder()
-    message = holder.begin()
+    lease_runner = stream.lease_runner()
+    message = lease_runner.begin()
     assert message is not None
-    stream.expire(holder.lease)
+    stream.expire(lease_runner.lease)
     stream.evidence.begins(message)
     assert stream.told() == [("deliver", 10), ("expire", 10)]
 
 
 def test_of_a_kept_message_the_deadline_wins(stream: Stream) -> None:
-    holder = stream.holder()
+    lease_runner = stream.lease_runner()
     kept: list[Message] = []
-    assert stream.walk(holder, kept.append).verdict is LeaseOutcome.KEPT
+    assert stream.walk(lease_runner, kept.append).outcome is LeaseOutcome.KEPT
     kept[0].ack()
-    stream.expire(holder.lease, LeaseState.OVER)
+    stream.expire(lease_runner.lease, LeaseState.OVER)
     assert [verb for verb, _ in stream.told()] == ["deliver", "handler_end", "ack", "expire"]
 
 
 def test_a_lease_runner_that_is_through_doesnt_expire(stream: Stream) -> None:
-    holder = stream.holder()
-    stream.walk(holder, lambda message: message.ack())
-    stream.expire(holder.lease)
+    lease_runner = stream.lease_runner()
+    stream.walk(lease_runner, lambda message: message.ack())
+    stream.expire(lease_runner.lease)
     assert "expire" not in [verb for verb, _ in stream.told()]
 
 
@@ -184,7 +184,7 @@ def batch(stream: Stream, length: int, callback: Callable[[list[Message]], objec
     return stream.reports.releases[0]
 
 
-def test_a_runs_verdicts_are_told_when_they_are_final(stream: Stream) -> None:
+def test_a_runs_verdicts_are_reported_when_they_are_final(stream: Stream) -> None:
     def handle(messages: list[Message]) -> None:
         messages[3].ack()
         messages[2].nack(7)
@@ -208,17 +208,17 @@ def test_of_a_run_that_raised_the_first_unfinished_message_failed(stream: Stream
 
 def test_of_a_run_that_expired_what_was_acked_in_time_counts(stream: Stream) -> None:
     lease = stream.lease(3)
-    lease.holder = holder = BatchLeaseRunner(lease, stream.reports)
-    messages = holder.begin_run()
+    lease.lease_runner = lease_runner = BatchLeaseRunner(lease, stream.reports)
+    messages = lease_runner.begin_run()
     messages[0].ack()
     stream.expire(lease)
     messages[1].ack()
-    assert holder.end_run().done == 1
-    verdicts = [event for event in stream.told()[3:] if event[0] != "handler_end"]
-    assert verdicts == [("expire", 10), ("stale", 11), ("ack", 10), ("expire", 11)]
+    assert lease_runner.end_run().done == 1
+    outcomes = [event for event in stream.told()[3:] if event[0] != "handler_end"]
+    assert outcomes == [("expire", 10), ("stale", 11), ("ack", 10), ("expire", 11)]
 
 
-def test_a_box_tells_the_end_at_once(stream: Stream) -> None:
+def test_a_box_reports_the_end_at_once(stream: Stream) -> None:
     box = PullQueue(stream.reports, lambda: None)
     box.take([stream.lease()])
     (message,) = box.receive(1, 0, lambda: False)
@@ -256,10 +256,12 @@ def land(stream: Stream, moves: Sequence[MovedRecord], *offsets: int, epoch: int
     forecast = both(0, named=Named(0, nonce))
     stream.evidence.retry_side(0, epoch, StoreMoves(moves, forecast, parts, (), lambda offset: forecast))
     move_request = MoveRequest(0, epoch, [], {}, Membership("", None), len(moves))
-    stream.evidence.landed(MoveResult(move_request, Ending.STORED if offsets else Ending.ABORTED, offsets))
+    stream.evidence.move_answered(
+        MoveResult(move_request, Ending.STORED if offsets else Ending.ABORTED, offsets)
+    )
 
 
-def test_what_a_checkpoint_tells_is_told_with_each_commit_that_names_it(stream: Stream) -> None:
+def test_what_a_checkpoint_reports_is_reported_with_each_commit_that_names_it(stream: Stream) -> None:
     land(stream, [], 9)
     for commit in (both(0, (7, 8), named=NINE), both(5, (6, 8), named=NINE), both(6)):
         stream.evidence.committing({0: commit})
@@ -270,7 +272,7 @@ def test_what_a_checkpoint_tells_is_told_with_each_commit_that_names_it(stream: 
     assert kinds == {"commit", "answer"}, "a checkpoint is no move"
 
 
-def test_what_moves_beside_a_checkpoint_is_told_where_it_landed(stream: Stream) -> None:
+def test_what_moves_beside_a_checkpoint_is_reported_where_it_answered(stream: Stream) -> None:
     info = RetryInfo("id", 0, 10, attempt=2)
     moved = MovedRecord(FakeBody(offset=10, key=b"k"), retry_headers((), info))
     land(stream, [moved], 8, 9)
@@ -279,9 +281,9 @@ def test_what_moves_beside_a_checkpoint_is_told_where_it_landed(stream: Stream) 
     assert _events(stream)[-1]["placed"] == [[10, 8]]
 
 
-def test_the_checkpoint_of_the_last_owner_is_told_at_the_beginning(stream: Stream) -> None:
+def test_the_checkpoint_of_the_last_owner_is_reported_at_the_beginning(stream: Stream) -> None:
     stored = Committed(*both(0, (7, 8), named=NINE).retry)
-    start = RetryStart(BESIDE, "id", 0, ((7, 8),), checkpoint=NINE, told=[(1, 2), (4, 6)])
+    start = RetryStart(BESIDE, "id", 0, ((7, 8),), checkpoint=NINE, in_checkpoint=[(1, 2), (4, 6)])
     stream.evidence.assigned(0, 1, Committed(0, ""), stored, StartPosition(0, (), start))
     stream.evidence.assigned(0, 1, Committed(0, ""), stored, None)
     stream.evidence.committing({0: both(0, (7, 9), named=NINE)})
@@ -291,4 +293,4 @@ def test_the_checkpoint_of_the_last_owner_is_told_at_the_beginning(stream: Strea
 def test_old_checkpoints_are_forgotten(stream: Stream) -> None:
     for nonce in range(100):
         land(stream, [], 9, nonce=nonce)
-    assert max(map(len, stream.evidence._told.values())) < 20
+    assert max(map(len, stream.evidence._recorded.values())) < 20

@@ -132,7 +132,7 @@ def test_nothing_is_said_of_what_was_acked_on_another_thread_or_only_looked_at(
     assert warnings(log) == []
 
 
-def test_an_ack_after_the_end_of_the_block_is_told_once(
+def test_an_ack_after_the_end_of_the_block_is_reported_once(
     ps: PubSub, sub: Subscription, log: pytest.LogCaptureFixture
 ) -> None:
     publish(ps, "k1")

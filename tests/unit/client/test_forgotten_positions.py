@@ -63,7 +63,7 @@ def test_the_newest_whole_checkpoint_of_these_topics_counts(
     assert found(log, low=1) is None
 
 
-def test_what_a_checkpoint_says_is_told_like_a_commit() -> None:
+def test_what_a_checkpoint_says_is_reported_like_a_commit() -> None:
     told = Log("id", 5, ((8, 9),))
     commit = stored_by(Named(3, 7 << 20 | 2), told, 6)
     said = map_of(commit)
@@ -100,7 +100,7 @@ def sub(ps: PubSub) -> Subscription:
 
 
 class Handler:
-    """Key `bad` fails always, `slow` stays with its handler until it is let go."""
+    """Key `bad` fails always, `slow` stays with its callback until it is let go."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -124,11 +124,11 @@ def publish(ps: PubSub) -> None:
         topic.publish(b"x", ordering_key=f"k{number % 7}").result(PATIENCE)
 
 
-def letters(backend: MemoryBackend) -> int:
+def dead_letters(backend: MemoryBackend) -> int:
     return len(backend.cluster.log(TopicPartition("graves", 0))._records)
 
 
-def checkpoint_tells(backend: MemoryBackend, count: int) -> bool:
+def checkpoint_reports(backend: MemoryBackend, count: int) -> bool:
     """Whether the commits count from a checkpoint that tells of so many acks above the position."""
     with backend.cluster.changed:
         stored = backend.cluster.group("billing").offsets.get(
@@ -158,7 +158,7 @@ def test_nothing_that_a_checkpoint_holds_is_delivered_again_and_no_dead_letter_i
     first = Handler()
     with sub.pull(first):
         publish(ps)
-        until(lambda: letters(backend) == 1 and checkpoint_tells(backend, MESSAGES))
+        until(lambda: dead_letters(backend) == 1 and checkpoint_reports(backend, MESSAGES))
         for message in first.kept if closed else ():
             message.ack()
     backend.cluster.forget_offsets("billing")
@@ -170,7 +170,7 @@ def test_nothing_that_a_checkpoint_holds_is_delivered_again_and_no_dead_letter_i
             message.ack()
         until(lambda: sub.state().lag == 0)
     assert second.seen == [MESSAGES + 2] if closed else sorted(second.seen) == [0, MESSAGES + 2]
-    assert letters(backend) == 1
+    assert dead_letters(backend) == 1
     assert any("going on from the checkpoint of 20" in each.getMessage() for each in caplog.records)
 
 
@@ -181,7 +181,7 @@ def test_an_operators_reset_counts_as_it_stands(
     first = Handler()
     with sub.pull(first):
         publish(ps)
-        until(lambda: letters(backend) == 1 and len(set(first.seen)) == MESSAGES + 2)
+        until(lambda: dead_letters(backend) == 1 and len(set(first.seen)) == MESSAGES + 2)
         for message in first.kept:
             message.ack()
         until(lambda: sub.state().lag == 0)

@@ -9,7 +9,7 @@ from kafka_pubsub.client.workers.inline_runner import (
     LONGEST,
     LONGEST_DOUBT,
     LONGEST_PENALTY,
-    LONGEST_WALK,
+    LONGEST_RUN,
     PENALTY,
     QUICK,
     SHORTEST,
@@ -24,17 +24,19 @@ from tests.unit.client.walking import (
 # The pace
 
 
-def walked(pace: Pace, times: int = 1, *, left: int = 0, each: float = QUICK / 2, now: float = 0.0) -> None:
+def record_inline(
+    pace: Pace, times: int = 1, *, left: int = 0, each: float = QUICK / 2, now: float = 0.0
+) -> None:
     for _ in range(times):
         count = max(pace.limit(now), SHORTEST)
-        pace.walked(count, left, count * each, now)
+        pace.record_inline(count, left, count * each, now)
 
 
 def test_reads_grow_while_callbacks_are_quick_and_no_longer_than_allowed() -> None:
     pace, limits = Pace(), []
     for _ in range(12):
         limits.append(pace.limit(0.0))
-        walked(pace)
+        record_inline(pace)
     assert limits[:4] == [SHORTEST, 2 * SHORTEST, 4 * SHORTEST, 8 * SHORTEST]
     assert limits[-1] == LONGEST == max(limits)
 
@@ -42,24 +44,24 @@ def test_reads_grow_while_callbacks_are_quick_and_no_longer_than_allowed() -> No
 def slow(pace: Pace, now: float, *, alone: bool = True) -> None:
     """Walks that take long, until none is asked for any more."""
     while limit := pace.limit(now):
-        pace.walked(limit, 0, 1.0, now, alone=alone)
+        pace.record_inline(limit, 0, 1.0, now, alone=alone)
 
 
-def test_a_slow_callback_ends_inline_walking_for_a_while() -> None:
+def test_a_slow_callback_ends_inline_running_for_a_while() -> None:
     pace = Pace()
-    pace.walked(SHORTEST, 0, 2 * SLACK, 5.0)
+    pace.record_inline(SHORTEST, 0, 2 * SLACK, 5.0)
     assert pace.limit(5.0 + PENALTY - 0.01) == 0
     assert pace.limit(5.0 + PENALTY) == SHORTEST
 
 
-def test_one_slow_walk_after_many_quick_ones_only_makes_the_next_ones_shorter() -> None:
+def test_one_slow_run_after_many_quick_ones_only_makes_the_next_ones_shorter() -> None:
     pace = Pace()
-    walked(pace, 12)
+    record_inline(pace, 12)
     assert pace.limit(5.0) == LONGEST
-    pace.walked(LONGEST, 0, 1.0, 5.0)
+    pace.record_inline(LONGEST, 0, 1.0, 5.0)
     assert SHORTEST < pace.limit(5.0) < LONGEST
     for _ in range(3):
-        pace.walked(pace.limit(5.0), 0, 1.0, 5.0)
+        pace.record_inline(pace.limit(5.0), 0, 1.0, 5.0)
     assert not pace.limit(5.0)
 
 
@@ -74,12 +76,12 @@ def test_the_while_doubles_to_a_limit_and_is_short_again_when_callbacks_have_pro
     assert pace.limit(now + LONGEST_PENALTY - 1) == 0
     assert pace.limit(now + LONGEST_PENALTY) == SHORTEST
     now += 1000.0
-    walked(pace, 12, now=now)
+    record_inline(pace, 12, now=now)
     slow(pace, now)
     assert pace.limit(now + PENALTY) == SHORTEST
 
 
-def test_what_proves_nothing_does_not_end_inline_walking_for_long() -> None:
+def test_what_proves_nothing_does_not_end_inline_running_for_long() -> None:
     """Beside the crew's threads all that computes is slow; where the crew has no room, nothing was seen at all."""
     pace, now = Pace(), 0.0
     for at in range(20):
@@ -97,16 +99,16 @@ def test_what_proves_nothing_does_not_end_inline_walking_for_long() -> None:
 
 def test_one_of_few_records_may_take_the_time_of_two() -> None:
     pace = Pace()
-    pace.walked(1, 0, 1.9 * QUICK, 0.0)
+    pace.record_inline(1, 0, 1.9 * QUICK, 0.0)
     assert pace.limit(0.0) == 2 * SHORTEST
 
 
 def test_callbacks_that_keep_many_messages_are_not_called_inline() -> None:
     pace = Pace()
-    walked(pace, 12)
-    walked(pace, left=int(LEFT * LONGEST))
+    record_inline(pace, 12)
+    record_inline(pace, left=int(LEFT * LONGEST))
     assert pace.limit(0.0)
-    walked(pace, left=int(LEFT * LONGEST) + 1)
+    record_inline(pace, left=int(LEFT * LONGEST) + 1)
     assert not pace.limit(0.0)
 
 
@@ -114,23 +116,23 @@ def test_callbacks_that_keep_many_messages_are_not_called_inline() -> None:
 
 
 def test_a_callback_that_stands_is_found_by_how_long_nothing_has_moved() -> None:
-    holder, _ = lease_runner_of([b"a", b"b"])
-    walk = InlineRun([holder])
+    lease_runner, _ = lease_runner_of([b"a", b"b"])
+    walk = InlineRun([lease_runner])
     assert walk.stands(5.0) == 0
     assert walk.stands(5.06) == pytest.approx(0.06)
-    next(holder._records)
+    next(lease_runner._records)
     assert walk.stands(5.09) == 0
     assert walk.stands(5.11) == pytest.approx(0.02)
 
 
-def test_a_walk_whose_callbacks_never_stand_is_found_when_all_of_it_takes_long() -> None:
-    holder, _ = lease_runner_of([b"%d" % at for at in range(1000)])
-    walk, now = InlineRun([holder]), 5.0
+def test_a_run_whose_callbacks_never_stand_is_found_when_all_of_it_takes_long() -> None:
+    lease_runner, _ = lease_runner_of([b"%d" % at for at in range(1000)])
+    walk, now = InlineRun([lease_runner]), 5.0
     while walk.stands(now) < 0.05:
-        next(holder._records)
+        next(lease_runner._records)
         now += 0.01
-    assert LONGEST_WALK <= now - 5.0 < 2 * LONGEST_WALK
+    assert LONGEST_RUN <= now - 5.0 < 2 * LONGEST_RUN
 
 
-def test_a_walk_without_lease_runners_can_be_looked_at() -> None:
+def test_a_run_without_lease_runners_can_be_looked_at() -> None:
     assert InlineRun([]).stands(1.0) == 0

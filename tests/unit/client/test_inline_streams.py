@@ -17,7 +17,7 @@ import pytest
 from kafka_pubsub import FlowControl, Message, PubSub
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.client.subscribe.subscription import Subscription
-from kafka_pubsub.client.workers.inline_runner import LONGEST_WALK, QUICK
+from kafka_pubsub.client.workers.inline_runner import LONGEST_RUN, QUICK
 from kafka_pubsub.client.workers.lease_runner import HeldMessage, LeaseRunner
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.memory.backend import MemoryBackend
@@ -155,7 +155,7 @@ def test_callbacks_that_become_slower_spread_over_the_workers(ps: PubSub, sub: S
 
     def act(message: Message) -> None:
         if slow.is_set():
-            time.sleep(LONGEST_WALK / 20)
+            time.sleep(LONGEST_RUN / 20)
         message.ack()
 
     seen = Seen(act)
@@ -170,7 +170,7 @@ def test_callbacks_that_become_slower_spread_over_the_workers(ps: PubSub, sub: S
     assert (stream.stats.acked, stream.stats.redelivered) == (2400, 0)
 
 
-def test_one_worker_is_one_callback_whoever_runs_it(ps: PubSub, sub: Subscription) -> None:
+def test_one_worker_is_one_callback_on_any_thread(ps: PubSub, sub: Subscription) -> None:
     """Also across take-overs, redeliveries and retries."""
     failed: set[bytes] = set()
 
@@ -290,7 +290,7 @@ def test_an_ack_id_from_an_inline_callback_acks_later(ps: PubSub, sub: Subscript
 # Closing
 
 
-def test_a_callback_may_close_its_own_stream_while_it_is_walked_inline(ps: PubSub, sub: Subscription) -> None:
+def test_a_callback_may_close_its_own_stream_while_it_is_run_inline(ps: PubSub, sub: Subscription) -> None:
     streams: list[Stream] = []
     there = threading.Event()
 

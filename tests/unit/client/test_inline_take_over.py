@@ -36,18 +36,18 @@ from tests.unit.client.walking import (
 
 
 def test_before_it_began_all_goes_back() -> None:
-    holder, _ = lease_runner_of()
-    passed = holder.take_over()
-    assert passed == Passed(holder.lease, 0, [], [], False, [])
-    assert holder.pass_through(lambda message: pytest.fail("it was called")) is None, (
+    lease_runner, _ = lease_runner_of()
+    passed = lease_runner.take_over()
+    assert passed == Passed(lease_runner.lease, 0, [], [], False, [])
+    assert lease_runner.pass_through(lambda message: pytest.fail("it was called")) is None, (
         "the walking thread has nothing to do or to say any more"
     )
-    assert holder.take_over() is None
+    assert lease_runner.take_over() is None
 
 
 @pytest.mark.parametrize("offset", range(len(KEYS)))
 @pytest.mark.parametrize(
-    ("verb", "verdict"),
+    ("verb", "outcome"),
     [
         ("ack", LeaseOutcome.FINISHED),
         ("nack", LeaseOutcome.NACKED),
@@ -56,12 +56,12 @@ def test_before_it_began_all_goes_back() -> None:
         ("keep", LeaseOutcome.KEPT),
     ],
 )
-@pytest.mark.parametrize("first", ["take over", "verdict"])
+@pytest.mark.parametrize("first", ["take over", "outcome"])
 def test_inside_a_callback_its_record_goes_on_alone(
-    offset: int, verb: str, verdict: LeaseOutcome, first: str
+    offset: int, verb: str, outcome: LeaseOutcome, first: str
 ) -> None:
-    holder, _ = lease_runner_of()
-    lease, taken, seen = holder.lease, [], []
+    lease_runner, _ = lease_runner_of()
+    lease, taken, seen = lease_runner.lease, [], []
 
     def handle(message: Message) -> None:
         seen.append(message.offset)
@@ -69,7 +69,7 @@ def test_inside_a_callback_its_record_goes_on_alone(
             message.ack()
             return
         verbs: list[Callable[[], object]] = [
-            lambda: taken.append(narrow(lease, is_passed(holder.take_over())))
+            lambda: taken.append(narrow(lease, is_passed(lease_runner.take_over())))
         ]
         verbs.insert(first == "take over", lambda: {**VERBS, "ack": acked}[verb](message))
         try:
@@ -77,49 +77,49 @@ def test_inside_a_callback_its_record_goes_on_alone(
         finally:
             verbs[1]()
 
-    told = holder.pass_through(handle)
+    told = lease_runner.pass_through(handle)
     assert seen == list(range(offset + 1)), "nothing begins after a take-over"
     assert [(each.reached, each.current, each.left, each.skipped) for each in taken] == [
         (offset, True, [], [])
     ]
     assert isinstance(told, LeaseReport)
     assert told.lease is lease
-    assert (told.verdict, told.done) == (verdict, 1 if verb == "ack" else 0)
+    assert (told.outcome, told.done) == (outcome, 1 if verb == "ack" else 0)
     assert told.delay == (2.5 if verb == "nack later" else None)
-    assert holder.take_over() is None
+    assert lease_runner.take_over() is None
 
 
 @pytest.mark.parametrize("late", ["ack", "nack"])
 def test_a_message_that_its_callback_kept_after_a_take_over_is_settled_later(late: str) -> None:
-    holder, reports = lease_runner_of()
+    lease_runner, reports = lease_runner_of()
     messages: list[Message] = []
 
     def handle(message: Message) -> None:
-        narrow(holder.lease, is_passed(holder.take_over()))
+        narrow(lease_runner.lease, is_passed(lease_runner.take_over()))
         messages.append(message)
 
-    told = holder.pass_through(handle)
-    assert told == LeaseReport(holder.lease, 0, LeaseOutcome.KEPT)
+    told = lease_runner.pass_through(handle)
+    assert told == LeaseReport(lease_runner.lease, 0, LeaseOutcome.KEPT)
     getattr(messages[0], late)()
-    assert reports.settlements == [Settlement(holder.lease, 0, acked=late == "ack")]
+    assert reports.settlements == [Settlement(lease_runner.lease, 0, acked=late == "ack")]
 
 
-def test_what_was_left_and_passed_over_before_a_take_over_is_told_by_it() -> None:
-    holder, _ = lease_runner_of([b"a", b"b", b"a", b"b", b"a"])
+def test_what_was_left_and_passed_over_before_a_take_over_is_reported_by_it() -> None:
+    lease_runner, _ = lease_runner_of([b"a", b"b", b"a", b"b", b"a"])
     taken: list[Passed] = []
 
     def handle(message: Message) -> None:
         if message.offset == 3:
-            taken.append(narrow(holder.lease, is_passed(holder.take_over())))
+            taken.append(narrow(lease_runner.lease, is_passed(lease_runner.take_over())))
         if message.offset:
             message.ack()
 
-    told = holder.pass_through(handle)
+    told = lease_runner.pass_through(handle)
     (passed,) = taken
     assert (passed.reached, passed.current) == (3, True)
     assert left(passed) == {0: LeaseOutcome.KEPT}
     assert offsets(passed.skipped) == [2]
-    assert told == LeaseReport(holder.lease, 1, LeaseOutcome.FINISHED)
+    assert told == LeaseReport(lease_runner.lease, 1, LeaseOutcome.FINISHED)
 
 
 # Every moment, whatever the callbacks do
@@ -129,17 +129,17 @@ class Story:
     """One walk with a take-over at a chosen moment; `holds` says whether all records are accounted for."""
 
     def __init__(self, keys: Sequence[bytes | None], verbs: Sequence[str], chosen: int) -> None:
-        self.holder, self.reports = lease_runner_of(keys)
-        self.lease, self.verbs = self.holder.lease, verbs
+        self.lease_runner, self.reports = lease_runner_of(keys)
+        self.lease, self.verbs = self.lease_runner.lease, verbs
         self.records = list(self.lease.records)
         self.called: list[int] = []
         self.taken: list[Passed] = []
         self.moments = Moments(chosen, self.take_over)
-        self.holder._lock = self.moments  # type: ignore[assignment]
-        self.told = self.holder.pass_through(self.handle)
+        self.lease_runner._lock = self.moments  # type: ignore[assignment]
+        self.told = self.lease_runner.pass_through(self.handle)
 
     def take_over(self) -> None:
-        passed = self.holder.take_over()
+        passed = self.lease_runner.take_over()
         if passed is not None:
             self.taken.append(passed)
             self.finished = offsets(inline_lease.finished(passed))
@@ -175,7 +175,7 @@ class Story:
         wanted = {"ack": LeaseOutcome.FINISHED, "nack": LeaseOutcome.NACKED, "keep": LeaseOutcome.KEPT}[
             self.verbs[current[0]]
         ]
-        assert (self.told.lease, self.told.verdict) == (self.lease, wanted)
+        assert (self.told.lease, self.told.outcome) == (self.lease, wanted)
         assert offsets(self.lease.records) == current
 
     def order(self, passed: Passed) -> None:
@@ -198,15 +198,15 @@ def test_a_take_over_at_any_moment_leaves_each_record_in_one_place(verbs: Sequen
     for chosen in range(undisturbed.moments.passed):
         story = Story(keys, verbs, chosen)
         story.holds()
-        assert story.holder.take_over() is None or story.told is story.taken[0]
+        assert story.lease_runner.take_over() is None or story.told is story.taken[0]
 
 
 def test_who_is_through_says_so_by_the_take_over_too() -> None:
     """Or else the next fetcher would read on before anybody has heard which keys are blocked."""
-    holder, _ = lease_runner_of([b"a", b"a"])
-    passed = holder.pass_through(lambda message: None)
+    lease_runner, _ = lease_runner_of([b"a", b"a"])
+    passed = lease_runner.pass_through(lambda message: None)
     assert passed is not None
-    assert holder.take_over() is passed
+    assert lease_runner.take_over() is passed
 
 
 # Extensions
@@ -217,25 +217,25 @@ class Engine(Reported):
 
     def __init__(self) -> None:
         super().__init__()
-        self.holder: InlineLeaseRunner | None = None
+        self.lease_runner: InlineLeaseRunner | None = None
         self.taken: list[Passed] = []
 
     def take_over(self) -> None:
-        assert self.holder is not None
-        if (passed := self.holder.take_over()) is not None:
-            self.taken.append(narrow(self.holder.lease, passed))
+        assert self.lease_runner is not None
+        if (passed := self.lease_runner.take_over()) is not None:
+            self.taken.append(narrow(self.lease_runner.lease, passed))
 
 
 def engine_of(keys: Sequence[bytes | None]) -> tuple[InlineLeaseRunner, Engine]:
     reports = Engine()
-    holder, _ = lease_runner_of(keys)
-    holder.reports = reports
-    reports.holder = holder
-    return holder, reports
+    lease_runner, _ = lease_runner_of(keys)
+    lease_runner.reports = reports
+    reports.lease_runner = lease_runner
+    return lease_runner, reports
 
 
 def test_an_extension_inside_the_callback_gives_the_message_its_own_lease_first() -> None:
-    holder, reports = engine_of([b"a", b"b", b"c"])
+    lease_runner, reports = engine_of([b"a", b"b", b"c"])
     seen: list[int] = []
 
     def handle(message: Message) -> None:
@@ -245,28 +245,28 @@ def test_an_extension_inside_the_callback_gives_the_message_its_own_lease_first(
             message.extend(90)
         message.ack()
 
-    told = holder.pass_through(handle)
+    told = lease_runner.pass_through(handle)
     assert [(passed.reached, passed.current) for passed in reports.taken] == [(1, True)]
-    assert reports.extensions == [(holder.lease, 0, 60), (holder.lease, 0, 90)]
-    assert told == LeaseReport(holder.lease, 1, LeaseOutcome.FINISHED)
+    assert reports.extensions == [(lease_runner.lease, 0, 60), (lease_runner.lease, 0, 90)]
+    assert told == LeaseReport(lease_runner.lease, 1, LeaseOutcome.FINISHED)
     assert seen == [0, 1]
 
 
 def test_an_extension_that_finds_the_message_left_meanwhile_is_about_its_own_lease() -> None:
     """Another thread's, which read the holder before the message was left."""
-    holder, reports = engine_of([b"a", b"b"])
+    lease_runner, reports = engine_of([b"a", b"b"])
     messages: list[Message] = []
-    passed = is_passed(holder.pass_through(at(0, messages.append)))
-    holder.extend(messages[0], 60)
+    passed = is_passed(lease_runner.pass_through(at(0, messages.append)))
+    lease_runner.extend(messages[0], 60)
     assert reports.extensions == [(passed.left[0].lease, 0, 60)]
 
 
 def test_a_late_extension_takes_nothing_over() -> None:
-    holder, reports = engine_of([b"a"])
+    lease_runner, reports = engine_of([b"a"])
 
     def handle(message: Message) -> None:
         message.ack()
         message.extend(60)
 
-    assert is_passed(holder.pass_through(handle)).reached == 1
+    assert is_passed(lease_runner.pass_through(handle)).reached == 1
     assert (reports.taken, reports.extensions, reports.late) == ([], [], 1)

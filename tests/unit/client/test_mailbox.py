@@ -20,12 +20,12 @@ class Post:
     def __init__(self, stock: int = 1_000) -> None:
         self.reports = Reported()
         self.now = 0.0
-        self.box = PullQueue(self.reports, self.ring, clock=lambda: self.now)
+        self.box = PullQueue(self.reports, self.wake, clock=lambda: self.now)
         self.stock = stock
         self.brought = 0
         self.rung = threading.Semaphore(0)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self.rung.release()
 
     def bring(self, most: int = 1_000) -> int:
@@ -58,7 +58,7 @@ def post() -> Post:
 
 def test_nothing_is_wanted_while_nobody_asks(post: Post) -> None:
     assert post.box.wants(100) == 0
-    assert list(post.box.walking()) == []
+    assert list(post.box.running()) == []
     assert post.box.close(None)
 
 
@@ -79,7 +79,7 @@ def test_the_lease_of_a_message_begins_when_it_is_returned(post: Post) -> None:
     (message,) = post.box.receive(1, 0.0, lambda: False)
     assert message.offset == 7
     (release,) = post.reports.releases
-    assert (release.done, release.verdict) == (0, LeaseOutcome.KEPT)
+    assert (release.done, release.outcome) == (0, LeaseOutcome.KEPT)
 
 
 def test_what_is_there_is_enough_and_the_rest_is_not_wanted_any_more(post: Post) -> None:
@@ -113,12 +113,12 @@ def test_a_message_that_came_too_late_is_for_the_next_one(post: Post) -> None:
 def test_a_message_whose_lease_ended_in_the_box_is_not_handed_out(post: Post) -> None:
     lease = lease_of(first=7, key=None)
     post.box.take([lease])
-    holder = lease.holder
-    assert isinstance(holder, LeaseRunner)
-    withdraw(holder)
+    lease_runner = lease.lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
+    withdraw(lease_runner)
     assert post.box.receive(1, 0.01, lambda: False) == []
     (release,) = post.reports.releases
-    assert (release.done, release.verdict) == (0, LeaseOutcome.UNTOUCHED), (
+    assert (release.done, release.outcome) == (0, LeaseOutcome.UNTOUCHED), (
         "its key would be held back for ever"
     )
 
@@ -126,12 +126,12 @@ def test_a_message_whose_lease_ended_in_the_box_is_not_handed_out(post: Post) ->
 def test_a_message_whose_partition_was_revoked_in_the_box_is_given_back_unseen(post: Post) -> None:
     lease = lease_of(first=7, key=None)
     post.box.take([lease])
-    holder = lease.holder
-    assert isinstance(holder, LeaseRunner)
-    holder.stopped = True
+    lease_runner = lease.lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
+    lease_runner.stopped = True
     assert post.box.receive(1, 0.01, lambda: False) == []
     (release,) = post.reports.releases
-    assert (release.done, release.verdict) == (0, LeaseOutcome.UNTOUCHED)
+    assert (release.done, release.outcome) == (0, LeaseOutcome.UNTOUCHED)
 
 
 def test_several_threads_get_what_each_asked_for(post: Post) -> None:
@@ -196,8 +196,8 @@ def test_what_came_too_late_does_not_keep_it_from_being_idle(post: Post) -> None
 def test_what_is_over_in_the_box_is_not_taken_for_a_message_that_was_returned(post: Post) -> None:
     lease = lease_of(first=7, key=None)
     post.box.take([lease])
-    holder = lease.holder
-    assert isinstance(holder, LeaseRunner)
-    withdraw(holder)
+    lease_runner = lease.lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
+    withdraw(lease_runner)
     post.now = 5.0
     assert post.box.idle(1) == 0.0, "the open lease is of a message that was returned"

@@ -83,7 +83,7 @@ class Scene:
     def land(self, count: int) -> dict[int, MoveResult]:
         """The next landings, by partition."""
         some = [self.landings.get(timeout=PATIENCE) for _ in range(count)]
-        return {landing.move_request.partition: landing for landing in some}
+        return {move_result.move_request.partition: move_result for move_result in some}
 
     def together(self, *move_requests: MoveRequest) -> None:
         """Sent while the mover is busy, so that they are there when it looks."""
@@ -113,12 +113,14 @@ def test_move_requests_that_come_together_share_a_transaction_and_each_learns_it
 ) -> None:
     scene.together(move_request(0, b"a", b"b"), move_request(1, b"c"))
     landings = scene.land(3)
-    assert {number: list(landing.offsets) for number, landing in landings.items() if number != 99} in (
+    assert {
+        number: list(move_result.offsets) for number, move_result in landings.items() if number != 99
+    } in (
         {0: [100, 101], 1: [102]},
         {0: [101, 102], 1: [103]},
     )
     assert len(scene.log.asked) <= 2
-    assert all(landing.ending is Ending.STORED for landing in landings.values())
+    assert all(move_result.ending is Ending.STORED for move_result in landings.values())
 
 
 def test_positions_of_all_move_requests_are_in_the_transaction(scene: Scene) -> None:
@@ -161,7 +163,7 @@ class Records(list[NewRecord]):
     """May be watched while others hold it."""
 
 
-def test_what_has_landed_isnt_held_while_there_is_nothing_to_do(scene: Scene) -> None:
+def test_what_has_answered_isnt_held_while_there_is_nothing_to_do(scene: Scene) -> None:
     records = Records(move_request(0).records)
     watched = weakref.ref(records)
     scene.mover.send(move_request(0)._replace(records=records))
@@ -204,22 +206,22 @@ def test_an_aborted_transaction_lands_all_of_it_with_the_reason(scene: Scene) ->
     why = FailedPrecondition("the group has moved on")
     scene.log.answers = [lambda records: Outcome(Ending.ABORTED, (), why)]
     scene.mover.send(move_request(0))
-    landing = scene.land(1)[0]
-    assert (landing.ending, landing.reason, dict(landing.refused)) == (Ending.ABORTED, why, {})
+    move_result = scene.land(1)[0]
+    assert (move_result.ending, move_result.reason, dict(move_result.refused)) == (Ending.ABORTED, why, {})
 
 
-def test_after_an_unknown_ending_our_own_id_is_fenced_before_anybody_is_told(scene: Scene) -> None:
+def test_after_an_unknown_ending_our_own_id_is_fenced_before_anybody_is_reported(scene: Scene) -> None:
     scene.log.answers = [lambda records: Outcome(Ending.UNKNOWN, (), BrokerUnavailable("gone"))]
-    fenced_when_told: list[list[str]] = []
+    fenced_when_reported: list[list[str]] = []
 
-    def landed(landing: MoveResult) -> None:
-        fenced_when_told.append(list(scene.log.fenced))
-        scene.landings.put(landing)
+    def move_answered(move_result: MoveResult) -> None:
+        fenced_when_reported.append(list(scene.log.fenced))
+        scene.landings.put(move_result)
 
-    scene.mover._landed = landed
+    scene.mover._move_answered = move_answered
     scene.mover.send(move_request(0))
     assert scene.land(1)[0].ending is Ending.UNKNOWN
-    assert fenced_when_told == [["me"]]
+    assert fenced_when_reported == [["me"]]
 
 
 def test_what_no_log_could_take_is_aborted(scene: Scene) -> None:
@@ -257,5 +259,5 @@ def test_move_requests_that_fail_together_without_a_name_go_alone_afterwards(sce
     for _ in range(2):
         scene.together(*(move_request(number, b"bad" if number == 2 else b"good") for number in sorted(left)))
         landings = scene.land(1 + len(left))
-        left -= {number for number, landing in landings.items() if landing.ending is Ending.STORED}
+        left -= {number for number, move_result in landings.items() if move_result.ending is Ending.STORED}
     assert left == {2}

@@ -97,7 +97,7 @@ def test_offset_0_is_an_id_too(owner: Owner) -> None:
     assert future.result(0) == "orders:3:0"
 
 
-def test_a_place_that_nobody_told_is_no_other_messages(owner: Owner) -> None:
+def test_a_place_that_nobody_reported_is_no_other_messages(owner: Owner) -> None:
     """The broker knew the batch, which was sent again, and answers "duplicate" without an offset."""
     future = owner.future()
     future(None, Stored(None))

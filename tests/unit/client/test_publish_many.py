@@ -147,12 +147,6 @@ def test_a_wrong_item_is_named_and_nothing_is_sent(world: World, item: Any, text
     assert bodies(world) == [b"before"]
 
 
-def test_what_is_not_built_yet_is_refused_by_name(world: World) -> None:
-    with pytest.raises(FailedPrecondition, match=r"items\[1\]: delay is not supported yet"):
-        world.publisher.publish_many([b"a", {"data": b"b", "delay": 3}])  # type: ignore[list-item]
-    assert not world.writers
-
-
 @pytest.mark.parametrize("items", [b"one body", "text", {"data": b"one item"}, 7])
 def test_one_message_is_not_many(world: World, items: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"items must be an iterable of messages, not \w+: "):

@@ -344,7 +344,7 @@ def test_a_flush_waits_for_what_was_published_before_it_only(world: World) -> No
         world.publisher.flush(0)
 
 
-def test_a_close_tells_what_it_waits_for_and_what_becomes_of_it(
+def test_a_close_reports_what_it_waits_for_and_what_becomes_of_it(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     for body in (b"1", b"2"):

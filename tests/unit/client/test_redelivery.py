@@ -228,7 +228,7 @@ def test_attempts_that_are_used_up_end_in_the_dead_letters(ps: PubSub, cluster: 
         retry=QUICK,
         dead_letter=DeadLetterPolicy(topic="graves", max_attempts=5),
     )
-    graves = ps.create_subscription("graves", "graves")
+    dead_letter_topics = ps.create_subscription("graves", "graves")
     buried: list[Message] = []
     came = threading.Event()
 
@@ -238,7 +238,7 @@ def test_attempts_that_are_used_up_end_in_the_dead_letters(ps: PubSub, cluster: 
         came.set()
 
     seen = Seen(lambda message: int(message.data) == 4)
-    with graves.pull(bury), sub.pull(seen) as stream:
+    with dead_letter_topics.pull(bury), sub.pull(seen) as stream:
         publish(ps, 30)
         seen.wait_for(29)
         assert came.wait(PATIENCE)
@@ -246,10 +246,10 @@ def test_attempts_that_are_used_up_end_in_the_dead_letters(ps: PubSub, cluster: 
         settled(sub, cluster)
     assert [attempt for number, attempt in seen.by_key["k1"] if number == 4] == [1, 2, 3, 4, 5]
     seen.in_order()
-    (letter,) = buried
-    headers = dict(letter.headers)
-    assert letter.data == b"4"
-    assert letter.ordering_key == "k1"
+    (dead_letter,) = buried
+    headers = dict(dead_letter.headers)
+    assert dead_letter.data == b"4"
+    assert dead_letter.ordering_key == "k1"
     assert headers["ps-dead-subscription"] == b"billing"
     assert headers["ps-dead-attempts"] == b"5"
     assert "ps-retry" not in headers
@@ -275,11 +275,11 @@ def raises_all(messages: list[Message]) -> None:
 
 
 @pytest.mark.parametrize("fail", [raises, nacks_what_it_caught, nacks_later, raises_all])
-def test_an_exception_is_told_in_the_dead_letter(ps: PubSub, fail: Callable[[Any], None]) -> None:
+def test_an_exception_is_reported_in_the_dead_letter(ps: PubSub, fail: Callable[[Any], None]) -> None:
     ps.create_topic("graves", partitions=1)
     policy = DeadLetterPolicy(topic="graves", max_attempts=5)
     sub = ps.create_subscription("billing", "orders", retry=QUICK, dead_letter=policy)
-    graves = ps.create_subscription("graves", "graves")
+    dead_letter_topics = ps.create_subscription("graves", "graves")
     ps.topic("orders").publish(b"x").result(PATIENCE)
     pull = sub.pull_batch if fail is raises_all else sub.pull
     with pull(fail):
@@ -287,7 +287,7 @@ def test_an_exception_is_told_in_the_dead_letter(ps: PubSub, fail: Callable[[Any
         until = time.monotonic() + PATIENCE
         while not found:
             assert time.monotonic() < until
-            found = graves.receive(1, timeout=1)
+            found = dead_letter_topics.receive(1, timeout=1)
     headers = dict(found[0].headers)
     assert headers["ps-dead-error-class"] == b"ValueError"
     assert headers["ps-dead-error"] == b"no such customer"

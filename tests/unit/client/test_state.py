@@ -27,6 +27,8 @@ def test_a_state_asks_for_no_more_parked_keys_than_it_lists(monkeypatch: pytest.
 
     scene = Scene([parked(at, at, b"%d" % at, due=IN_AN_HOUR) for at in range(2 * LISTED)])
     monkeypatch.setattr(PackedLines, "peek", noting)
-    owner = SimpleNamespace(coordinator=SimpleNamespace(owned={0: scene.partition}))
+    owner = SimpleNamespace(
+        coordinator=SimpleNamespace(partitions=SimpleNamespace(owned={0: scene.partition}))
+    )
     assert len(status._blocked_in(cast("StreamRunner", owner))) == LISTED
     assert len(asked) <= LISTED

@@ -79,14 +79,14 @@ def test_cancelling_returns_at_once_and_the_end_follows(room: Room) -> None:
     room.publish("a")
     assert begun.wait(PATIENCE)
     assert stream.cancel()
-    assert not stream.done(), "its handler still runs"
+    assert not stream.done(), "its callback still runs"
     go.set()
     stream.result(timeout=PATIENCE)
     assert not stream.cancel()
     assert room.sub.state().lag == 0, "the ack of the running handler was committed"
 
 
-def test_who_listens_is_told_once_who_left_is_not_and_late_ones_are_told_at_once(room: Room) -> None:
+def test_who_listens_is_reported_once_who_left_is_not_and_late_ones_are_reported_at_once(room: Room) -> None:
     stream = room.sub.pull(acked)
     told: list[str] = []
 
@@ -121,7 +121,7 @@ def test_a_callback_that_does_not_end_is_named_and_its_message_comes_again(
     assert begun.wait(PATIENCE)
     stream.close(timeout=0.01)
     assert stream.done()
-    assert "handlers still run" in caplog.text
+    assert "callbacks still run" in caplog.text
     go.set()
     (message,) = room.sub.receive(1, timeout=PATIENCE)
     assert message.data == b"a"

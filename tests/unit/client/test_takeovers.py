@@ -106,8 +106,8 @@ def test_an_origin_that_the_log_does_not_have_is_a_dead_letter(monkeypatch: pyte
         backend.cluster.append(BOTH[1].topic, 0, b"forged", b"k", forged)
         with sub.pull(lambda message: message.ack()):
             until(lambda: bool(list(sub.dead_letters())))
-        (letter,) = sub.dead_letters()
-    assert "offset 10, lies beyond offset 0" in letter.reason
+        (dead_letter,) = sub.dead_letters()
+    assert "offset 10, lies beyond offset 0" in dead_letter.reason
     assert AsksInTurn.asked[0] == BOTH[1].topic, "an honest origin is below what is asked for later"
 
 
@@ -122,7 +122,7 @@ class Held:
     process = OURS
 
     def __init__(self, writer: int, *, clean: bool) -> None:
-        self.coordinator = self
+        self.coordinator = self.partitions = self
         self._stored = Committed(5, ack_map.encode(AckMap(writer, (), clean), 5))
         self.waited = 0.0
         #: How long it had been waited when somebody was fenced.
@@ -187,12 +187,12 @@ class Landed:
     def connect(self, *_: object) -> None: ...
     def post(self, *_: object) -> None: ...
 
-    def landed(self, *told: object) -> None:
+    def move_answered(self, *told: object) -> None:
         self.moved.append(int(str(told[3])))
         self.answers.append(cast("MovesAnswered", told[2]))
 
 
-def test_a_checkpoint_is_no_message_that_was_relocated() -> None:
+def test_a_checkpoint_is_no_message_that_was_moved() -> None:
     held = Landed()
     beside = PairedPartitions(held, held, held)  # type: ignore[arg-type]
     moved = NewRecord(held.retry, 0, b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
@@ -207,7 +207,7 @@ def test_a_checkpoint_is_no_message_that_was_relocated() -> None:
     ]
     for records, at in move_requests:
         move_request = MoveRequest(0, 1, records, {}, Membership("", None), at)
-        beside.landed(MoveResult(move_request, Ending.STORED, range(4, 4 + len(records))))
+        beside.move_answered(MoveResult(move_request, Ending.STORED, range(4, 4 + len(records))))
     assert held.moved == [1, 0, 2, 0, 0]
     assert [answer.checkpoint for answer in held.answers] == [6, 4, None, None, None]
 

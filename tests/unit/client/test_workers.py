@@ -35,7 +35,7 @@ class Gates:
         self.began.add(item)
         assert self.gates[item].wait(PATIENCE)
         worker.current = ()
-        worker.walked += 1
+        worker.done += 1
         worker.ended += 1
         self.done.add(item)
 
@@ -83,7 +83,7 @@ def test_threads_that_had_nothing_to_do_for_a_while_end_and_one_stays() -> None:
     until(lambda: gates.alive() == 1)
     gates.pause()
     gates.pause()
-    assert (gates.workers.hired, gates.workers.ended, gates.workers.walked) == (1, 8, 8)
+    assert (gates.workers.hired, gates.workers.ended, gates.workers.done) == (1, 8, 8)
     gates.close()
 
 
@@ -180,12 +180,12 @@ def test_a_worker_pool_of_an_idle_stream_has_one_thread_left_and_takes_work_agai
         def all_run() -> bool:
             now[0] += 0.1
             worker_pool.wants(1000)
-            return len(list(worker_pool.walking())) == 8
+            return len(list(worker_pool.running())) == 8
 
         until(all_run)
         go.set()
         reports.wait_until(lambda: len(reports.releases) == 8 * round_)  # noqa: B023
-        until(lambda: not list(worker_pool.walking()))
+        until(lambda: not list(worker_pool.running()))
 
         def rested() -> bool:
             now[0] += IDLE

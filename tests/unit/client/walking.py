@@ -47,7 +47,7 @@ def offsets(records: Sequence[Record]) -> list[int]:
 
 
 def left(passed: Passed) -> dict[int, LeaseOutcome]:
-    kept = {release.lease.records[0].offset(): release.verdict for release in passed.left}
+    kept = {release.lease.records[0].offset(): release.outcome for release in passed.left}
     return kept | {record.offset(): LeaseOutcome.NACKED for record, _, _ in passed.nacked}
 
 

@@ -152,10 +152,10 @@ def test_a_checkpoint_holds_no_place_of_its_own_in_the_retry_partition(scene: Sc
     scattered(scene, 13)
     (effect,) = transactions(scene.tick())
     scene.take(effect)
-    half = scene.partition.half
-    assert (half.retries.books.committable, half.retries.books.runs) == (1, [])
+    half = scene.partition.retry_partition
+    assert (half.retries.finished_runs.committable, half.retries.finished_runs.runs) == (1, [])
     scene.do(RetryFetched([parked(1, 3, b"3")]))
-    assert half.retries.books.committable == 1
+    assert half.retries.finished_runs.committable == 1
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -168,9 +168,9 @@ def test_a_checkpoint_among_messages_that_wait_is_passed_by(
     headers = scene.partition.commits.checkpoints.headers(Checkpoint(1, 2, 3, *[None] * 2))  # type: ignore[arg-type]
     records = [Stored(1 + at, None, headers) for at in range(parts)]
     scene.do(RetryFetched([*records, parked(1 + parts, 5, b"b", due=10**6)]))
-    half = scene.partition.half
-    assert half.retries.books.lowest(9) == [0, 1 + parts]
-    assert not half.retries.stranded
+    half = scene.partition.retry_partition
+    assert half.retries.finished_runs.lowest(9) == [0, 1 + parts]
+    assert not half.retries.unreadable
 
 
 def test_nothing_is_deleted_from_the_checkpoint_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,14 @@ def test_nothing_is_deleted_from_the_checkpoint_on(monkeypatch: pytest.MonkeyPat
 def test_a_successor_goes_on_from_what_was_named() -> None:
     told = [(at, at + 1) for at in range(1, 40, 2)]
     retry = RetryStart(
-        "t", "id", 3, [(5, 6), (8, 9)], checkpoint=Named(2, 77), told=[(5, 6)], main_told=told, retry_id="r"
+        "t",
+        "id",
+        3,
+        [(5, 6), (8, 9)],
+        checkpoint=Named(2, 77),
+        in_checkpoint=[(5, 6)],
+        main_in_checkpoint=told,
+        retry_id="r",
     )
     stored = CommitBoth(0, "something", Commit(3, "something"))
     start = Start(0, 1, 1, stored, 0, retry, [*told, (50, 51)])
@@ -231,7 +238,7 @@ def test_a_dead_letter_is_in_a_checkpoint_at_once() -> None:
     scene = Scene(policy=Policy(1))
     scene.fetch((0, b"a"))
     scene.nack(scene.begun()[0])
-    bury = scene.letters()
+    bury = scene.dead_letters()
     scene.do(Written(True))
     (effect,) = transactions(scene.tick())
     assert effect.records == bury

@@ -17,7 +17,7 @@ def test_keys_where_they_belong_need_no_advice() -> None:
     assert (found.keys, found.misplaced, found.examples, found.advice) == (100, 0, (), None)
 
 
-def test_another_rule_is_told_with_an_example_and_the_setting_that_mends_it() -> None:
+def test_another_rule_is_reported_with_an_example_and_the_setting_that_mends_it() -> None:
     found = judge(8, [(key, zlib.crc32(key) % 8) for key in KEYS * 2])
     wrong = [key for key in KEYS if zlib.crc32(key) % 8 != partition_of(key, 8)]
     assert (found.keys, found.misplaced, found.former_partitions) == (100, len(wrong), None)

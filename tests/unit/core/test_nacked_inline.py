@@ -11,7 +11,7 @@ from tests.support import FakeBody
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, infos, parked, stored
 
 
-def walked(scene: Scene, *keys: bytes | None) -> Lease:
+def record_inline(scene: Scene, *keys: bytes | None) -> Lease:
     """An inline lease of records with these keys."""
     records = [FakeBody(1, offset, key) for offset, key in enumerate(keys)]
     (effect,) = scene.do(Fetched(records, inline=True))
@@ -46,16 +46,16 @@ def offsets(lease: Lease) -> list[int]:
 def waiting_behind(*keys: bytes) -> tuple[Scene, Lease]:
     """The first message of each key was nacked and is due; one more of each waits behind it, in main."""
     scene = Scene()
-    walk = walked(scene, *keys, *keys)
+    walk = record_inline(scene, *keys, *keys)
     count = len(keys)
     scene.do(Passed(walk, 2 * count, (), walk.records[count:], False, nacked(walk, *range(count))))
     scene.settle()
     return scene, due(scene)
 
 
-def test_what_was_nacked_is_relocated_and_nobody_holds_it() -> None:
+def test_what_was_nacked_is_moved_and_nobody_holds_it() -> None:
     scene = Scene()
-    walk = walked(scene, b"a", b"b", None)
+    walk = record_inline(scene, b"a", b"b", None)
     scene.do(Passed(walk, 3, nacked=[*nacked(walk, 0, delay=3.0), *nacked(walk, 2)]))
     assert not scene.partition.leases.active
     found = infos(scene.tick())
@@ -69,7 +69,7 @@ def test_what_was_nacked_is_relocated_and_nobody_holds_it() -> None:
 
 def test_later_messages_of_its_key_wait_behind_it() -> None:
     scene = Scene()
-    walk = walked(scene, b"a", b"b", b"a", b"a")
+    walk = record_inline(scene, b"a", b"b", b"a", b"a")
     scene.do(Passed(walk, 3, skipped=[walk.records[2]], nacked=nacked(walk, 0)))
     assert scene.begun() == []
     scene.settle()
@@ -82,14 +82,14 @@ def test_later_messages_of_its_key_wait_behind_it() -> None:
 
 def test_more_of_them_than_may_wait_in_memory_move_behind_it() -> None:
     scene = Scene()
-    walk = walked(scene, *[b"a"] * (BACKLOG + 2))
+    walk = record_inline(scene, *[b"a"] * (BACKLOG + 2))
     scene.do(Passed(walk, len(walk.records), skipped=walk.records[1:], nacked=nacked(walk, 0)))
     assert [info.origin for info in infos(scene.tick())] == list(range(BACKLOG + 2))
 
 
 def test_what_is_kept_beside_it_stays_with_its_lease_runner() -> None:
     scene = Scene()
-    walk = walked(scene, b"a", b"b")
+    walk = record_inline(scene, b"a", b"b")
     release = kept(walk, 1)
     scene.do(Passed(walk, 2, [release], nacked=nacked(walk, 0)))
     assert scene.partition.leases.active == {release.lease}
@@ -107,7 +107,7 @@ def test_what_is_due_is_one_lease_of_many_keys_with_what_waits_behind() -> None:
     scene.do(Passed(lease, 6))
     assert not scene.partition.offsets.unfinished
     assert not scene.partition.queues.queues, "the keys are like any others again"
-    assert not scene.partition.half.retries.parking.lines
+    assert not scene.partition.retry_partition.retries.parking.lines
 
 
 def test_of_a_key_that_fails_again_the_others_wait_again() -> None:
@@ -159,7 +159,7 @@ def test_what_crashed_before_is_not_taken_inline() -> None:
 
 def test_the_lease_of_what_is_due_is_one_of_those_that_are_wanted() -> None:
     scene = Scene()
-    walk = walked(scene, b"a", b"b")
+    walk = record_inline(scene, b"a", b"b")
     scene.do(Passed(walk, 2, (), (), False, nacked(walk, 0, 1)))
     scene.settle()
     scene.fetch((2, b"c"))

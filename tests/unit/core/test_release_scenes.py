@@ -33,7 +33,7 @@ def test_one_request_releases_once_however_fast_the_message_is_parked_again() ->
     assert (last.info.why, last.info.attempt) == (Why.EXHAUSTED, 5)
     scene.settle()
     assert len(scene.retry) == 2 + 1 + 5, "released again without being asked"
-    assert scene.partition.half.retries.releasing == {}
+    assert scene.partition.retry_partition.retries.releasing == {}
 
 
 def test_what_is_parked_for_ever_can_be_dropped_to_the_dead_letters() -> None:
@@ -42,8 +42,8 @@ def test_what_is_parked_for_ever_can_be_dropped_to_the_dead_letters() -> None:
         Policy(5, Exhausted.PARK),
     )
     scene.fetch((6, b"k"))
-    (letter,) = scene.letters()
-    headers = dict(letter.headers)
+    (dead_letter,) = scene.dead_letters()
+    headers = dict(dead_letter.headers)
     assert (headers["ps-dead-offset"], headers["ps-dead-attempts"]) == (b"3", b"5")
     assert scene.begun() == []
     scene.bury()
@@ -54,7 +54,7 @@ def test_without_dead_letters_nothing_is_dropped() -> None:
     scene = Scene([parked(0, 3, attempt=5, due=FOREVER, why=Why.EXHAUSTED), parked(1, 3, why=Why.DROP)])
     scene.settle()
     assert len(scene.retry) == 2
-    assert scene.partition.half.retries.releasing == {}
+    assert scene.partition.retry_partition.retries.releasing == {}
 
 
 def test_a_replayed_message_goes_before_what_waits_of_its_key_and_after_what_is_with_its_callback() -> None:

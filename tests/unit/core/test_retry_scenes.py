@@ -122,7 +122,7 @@ class Scene:
                 elif isinstance(effect, ReadBodies):
                     self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
 
-    def letters(self) -> list[MovedRecord]:
+    def dead_letters(self) -> list[MovedRecord]:
         """The dead letters that are written next, for which a message may have to be moved and read first."""
         for _ in range(6):
             for effect in self.tick(0.1):
@@ -167,8 +167,10 @@ class Scene:
 
 
 def infos(effects: Sequence[Effect]) -> list[RetryInfo]:
-    relocated = [record for effect in effects if isinstance(effect, StoreMoves) for record in effect.records]
-    found = [decode(record.headers[-1][1]) for record in relocated]
+    take_moves_answered = [
+        record for effect in effects if isinstance(effect, StoreMoves) for record in effect.records
+    ]
+    found = [decode(record.headers[-1][1]) for record in take_moves_answered]
     return [info for info in found if isinstance(info, RetryInfo)]
 
 
@@ -191,7 +193,7 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
         if isinstance(effect, StoreMoves):
             scene.take(effect)
     scene.settle()
-    half = scene.partition.half
+    half = scene.partition.retry_partition
     assert not half.retries.releasing
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
 
@@ -199,7 +201,7 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
 def test_a_release_that_names_nothing_is_finished_at_once() -> None:
     scene = Scene([parked(0, 3, why=Why.RELEASE)])
     scene.settle()
-    assert scene.partition.half.retries.books.committable == len(scene.retry)
+    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_used_up_attempts_park_the_key_and_say_so() -> None:
@@ -223,9 +225,9 @@ def test_a_dead_letter_frees_its_key_when_it_is_stored() -> None:
     scene = Scene([parked(0, 3, attempt=5)], Policy(5))
     scene.fetch((9, b"k"))
     scene.nack(scene.begun()[0])
-    (letter,) = scene.letters()
-    headers = dict(letter.headers)
-    assert letter.dead
+    (dead_letter,) = scene.dead_letters()
+    headers = dict(dead_letter.headers)
+    assert dead_letter.dead
     assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")
     assert scene.begun() == []
     scene.bury()
@@ -273,7 +275,7 @@ def test_the_last_word_takes_the_waiting_moves_with_it() -> None:
     assert plain.offset == 0
 
 
-def test_a_record_that_is_gone_is_told_and_frees_its_key() -> None:
+def test_a_record_that_is_gone_is_reported_and_frees_its_key() -> None:
     scene = Scene([parked(at, at, why=Why.BACKLOG) for at in range(40)])
     scene.fetch((50, b"k"))
     (lease,) = scene.begun()
@@ -285,13 +287,13 @@ def test_a_record_that_is_gone_is_told_and_frees_its_key() -> None:
     assert [lease.records[0].offset() for lease in scene.begun()] == [50]
 
 
-def test_an_unreadable_record_is_buried_as_it_is() -> None:
+def test_an_unreadable_record_is_dead_lettered_as_it_is() -> None:
     rubbish = Stored(0, b"k", [("kind", b"x"), ("ps-retry", b"rubbish")])
     scene = Scene([rubbish], Policy(5))
-    (letter,) = scene.letters()
-    assert list(letter.headers)[:2] == rubbish.headers()
+    (dead_letter,) = scene.dead_letters()
+    assert list(dead_letter.headers)[:2] == rubbish.headers()
     scene.bury()
-    assert scene.partition.half.retries.books.committable == len(scene.retry)
+    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -> None:
@@ -299,7 +301,7 @@ def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -
     scene.fetch((4, b"k"))
     scene.settle()
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
-    assert scene.partition.half.retries.books.committable == 0
+    assert scene.partition.retry_partition.retries.finished_runs.committable == 0
 
 
 def test_what_lies_below_the_commit_is_trimmed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,10 +422,10 @@ def test_messages_that_always_fail_are_no_outage_for_the_others() -> None:
         for lease in scene.begun(50):
             offset = lease.records[0].offset()
             good += [offset] * (offset >= 100)
-            verdict = LeaseOutcome.FINISHED if offset >= 100 else LeaseOutcome.NACKED
-            scene.do(LeasesReported([LeaseReport(lease, int(offset >= 100), verdict)]))
+            outcome = LeaseOutcome.FINISHED if offset >= 100 else LeaseOutcome.NACKED
+            scene.do(LeasesReported([LeaseReport(lease, int(offset >= 100), outcome)]))
         scene.settle()
-        half = scene.partition.half
+        half = scene.partition.retry_partition
         probed = probed or half.retries.outage.probing
         if second % 20 == 18:
             assert good[-1:] == [100 + second - 8], "it waited for messages that fail anyway"
@@ -434,7 +436,7 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
     bad = [parked(at, at, b"bad%d" % at, attempt=2) for at in range(outage.ENOUGH + 5)]
     scene = Scene([*bad, parked(len(bad), 100, b"good", why=Why.BACKLOG)])
     scene.fetch((101, b"end"))
-    half = scene.partition.half
+    half = scene.partition.retry_partition
     for body in scene.retry:
         scene.do(Bodies([body]))
     half.retries.outage.probing = True
@@ -453,7 +455,9 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
 
 
 @pytest.mark.parametrize("key", [b"k", None])
-def test_used_up_attempts_are_told_to_the_log_before_the_dead_letter_is_written(key: bytes | None) -> None:
+def test_used_up_attempts_are_reported_to_the_log_before_the_dead_letter_is_written(
+    key: bytes | None,
+) -> None:
     scene = Scene([parked(0, 3, key, attempt=5)], Policy(5))
     scene.fetch((9, b"other"))
     scene.settle()
@@ -467,10 +471,10 @@ def test_used_up_attempts_are_told_to_the_log_before_the_dead_letter_is_written(
     heir.retry = list(scene.retry)  # read by offset
     heir.fetch((9, b"other"))
     heir.now = 2.0
-    (letter,) = heir.letters()
+    (dead_letter,) = heir.dead_letters()
     assert [lease.records[0].offset() for lease in heir.begun()] == [9]
-    headers = dict(letter.headers)
-    assert letter.dead
+    headers = dict(dead_letter.headers)
+    assert dead_letter.dead
     assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")
 
 
@@ -487,7 +491,7 @@ def test_what_is_not_taken_parks_its_key_if_the_policy_says_so_now() -> None:
     scene.fetch((9, b"k"))
     scene.settle()
     assert scene.begun() == []
-    assert scene.letters() == []
+    assert scene.dead_letters() == []
     last = decode((scene.retry[-1].headers() or [])[-1][1])
     assert isinstance(last, RetryInfo)
     assert (last.why, last.attempt, last.due) == (Why.EXHAUSTED, 5, FOREVER)

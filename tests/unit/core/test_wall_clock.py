@@ -31,7 +31,7 @@ def begins_at(scene: Scene, *times: float) -> float | None:
     return None
 
 
-def test_a_due_time_is_told_by_the_wall_clock_as_it_is_now() -> None:
+def test_a_due_time_is_reported_by_the_wall_clock_as_it_is_now() -> None:
     scene = Scene(wall=HOUR)  # it was wrong when the partition was taken over
     scene.fetch((0, b"k"))
     (lease,) = scene.begun()
@@ -85,7 +85,7 @@ def test_a_clock_that_is_set_moves_nothing_that_was_read_before(step: float) -> 
 
 @pytest.mark.parametrize("key", [b"k", None])
 @pytest.mark.parametrize("set_to", [0.0, 500.0])
-def test_what_waits_for_its_time_is_released_whatever_clock_told_that(
+def test_what_waits_for_its_time_is_released_whatever_clock_reported_that(
     key: bytes | None, set_to: float
 ) -> None:
     scene = Scene([parked(0, 0, key, attempt=4, due=int(FAR * 1000))], Policy(5))
@@ -96,7 +96,7 @@ def test_what_waits_for_its_time_is_released_whatever_clock_told_that(
     scene.settle()
     begun = {lease.records[0].offset(): lease.attempt for lease in scene.begun()}
     assert begun == {0: 1, 1: 1}
-    assert scene.partition.half.retries.releasing == {}
+    assert scene.partition.retry_partition.retries.releasing == {}
 
 
 @pytest.mark.parametrize("key", [b"k", None])
@@ -105,4 +105,4 @@ def test_only_what_is_parked_for_ever_is_dropped(key: bytes | None) -> None:
     scene = Scene([parked(0, 0, key, attempt=4, due=int(HOUR * 1000), why=Why.DELAYED), request], Policy(5))
     scene.settle()
     assert len(scene.retry) == 2
-    assert scene.partition.half.retries.releasing == {}
+    assert scene.partition.retry_partition.retries.releasing == {}

@@ -112,7 +112,7 @@ def test_a_second_commit_is_refused_while_the_first_is_on_its_way(broker: Broker
     assert (first.answers, broker.stored) == ({ZERO: None}, [{0: 1}])
 
 
-def test_who_waits_goes_on_after_the_answer_was_told(broker: Broker, sender: Commits) -> None:
+def test_a_waiting_call_goes_on_after_the_answer(broker: Broker, sender: Commits) -> None:
     """What is decided then must know of it: a last word, for instance."""
     told, gate = threading.Event(), threading.Event()
 

@@ -119,7 +119,7 @@ def test_a_read_that_hangs_does_not_hold_up_the_end(
     member.close()
 
 
-def test_an_admin_client_ends_at_the_close_whoever_still_holds_it() -> None:
+def test_an_admin_client_ends_at_the_close_though_it_is_in_use() -> None:
     """An error of a failed call does, until the collector comes; librdkafka's threads went on as long."""
     admin = KafkaAdmin(ClientFactory(Configuration("localhost:1", {})), deadline=LIMIT)
     with pytest.raises(BrokerUnavailable):

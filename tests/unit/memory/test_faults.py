@@ -168,7 +168,7 @@ def test_reads_are_fair_to_all_partitions() -> None:
     assert [owner.read(4) for _ in range(3)] == [[b"0"] * 4, [b"1"] * 4, [b"2"] * 4]
 
 
-def test_a_broken_connection_is_told_at_each_read() -> None:
+def test_a_broken_connection_is_reported_at_each_read() -> None:
     plan = Script()
     owner = _owner(plan)
     plan.broken = BrokerUnavailable("injected")

@@ -31,7 +31,7 @@ def _lost(cluster: MemoryCluster, *ends: LogEnd) -> list[int | None]:
     return [fetch.lost_tails({AT: end}, 1).get(AT) for end in ends]
 
 
-def test_a_log_that_has_grown_again_is_told_by_its_epoch(cluster: MemoryCluster) -> None:
+def test_a_log_that_has_grown_again_is_reported_by_its_epoch(cluster: MemoryCluster) -> None:
     _cut(cluster, 5, grown=8)
     assert [cluster.log(AT).at(4).leader_epoch(), cluster.log(AT).at(5).leader_epoch()] == [0, 1]  # type: ignore[union-attr]
     assert _lost(cluster, LogEnd(10, 0), LogEnd(5, 0), LogEnd(13, 1), LogEnd(10)) == [5, None, None, None]

@@ -87,7 +87,7 @@ def test_a_member_that_dies_inside_a_rebalance_holds_it_up_for_its_session_only(
     assert alive.log == ["assigned 2"]
 
 
-def test_a_stalled_member_is_told_lost_once_and_comes_back_as_a_new_one() -> None:
+def test_a_stalled_member_is_reported_lost_once_and_comes_back_as_a_new_one() -> None:
     cluster, clock = cluster_of("t")
     stalled = Process(cluster, "a", "t")
     stalled.read()
@@ -278,7 +278,7 @@ def test_an_epoch_that_rises_is_taken_over_by_the_next_read_and_calls_nobody_bac
     assert alone.log == ["assigned 2"]
 
 
-def test_a_share_that_was_not_told_yet_is_told_after_the_epoch_rose() -> None:
+def test_a_share_that_was_not_reported_yet_is_reported_after_the_epoch_rose() -> None:
     cluster, _ = cluster_of("t")
     alone = Process(cluster, "a", "t")
     alone.read()

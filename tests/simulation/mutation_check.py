@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from tests.simulation.plan import Focus
+from tests.simulation.plan import PlanVariant
 from tests.simulation.world import simulate
 
 __all__ = ["Mutation", "in_both_worlds", "must_be_missed"]
@@ -19,16 +19,16 @@ WITHIN = 600
 
 
 def must_be_missed(
-    mutation: Mutation, patch: pytest.MonkeyPatch, *, retry: bool = False, focus: Focus | None = None
+    mutation: Mutation, patch: pytest.MonkeyPatch, *, retry: bool = False, variant: PlanVariant | None = None
 ) -> None:
     """Fails unless a seed goes wrong without the rule, and holds with it."""
     mutation(patch)
     for seed in range(WITHIN):
         try:
-            simulate(seed, retry=retry, focus=focus)
+            simulate(seed, retry=retry, variant=variant)
         except Exception:  # a violation, or the client stumbling over itself
             patch.undo()  # the control
-            simulate(seed, retry=retry, focus=focus)
+            simulate(seed, retry=retry, variant=variant)
             return
     raise AssertionError(f"{mutation.__doc__} Nobody noticed.")
 

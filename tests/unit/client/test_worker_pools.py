@@ -72,11 +72,11 @@ def hire_all(worker_pool: WorkerPool, gate: Gate, count: int) -> None:
             worker_pool.wants(1000)
 
 
-def test_every_lease_is_walked_and_released(make: Make, reports: Reported) -> None:
+def test_every_lease_is_run_and_released(make: Make, reports: Reported) -> None:
     worker_pool = make(lambda message: message.ack(), 4, reports)
     worker_pool.take([lease_of(10 * number, 10, b"%d" % number) for number in range(50)])
     reports.wait_until(lambda: len(reports.releases) == 50)
-    assert {release.verdict for release in reports.releases} == {LeaseOutcome.FINISHED}
+    assert {release.outcome for release in reports.releases} == {LeaseOutcome.FINISHED}
     assert sum(release.done for release in reports.releases) == 500
     assert worker_pool.close(PATIENCE)
 
@@ -86,9 +86,9 @@ def test_keys_run_beside_each_other_up_to_the_number_of_workers(make: Make, repo
     worker_pool = make(gate, 4, reports)
     worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(4)])
     hire_all(worker_pool, gate, 4)
-    walking = list(worker_pool.walking())
-    assert sorted(holder.lease.records[0].offset() for holder in walking) == [0, 1, 2, 3]
-    assert all(holder.begun for holder in walking)
+    walking = list(worker_pool.running())
+    assert sorted(lease_runner.lease.records[0].offset() for lease_runner in walking) == [0, 1, 2, 3]
+    assert all(lease_runner.begun for lease_runner in walking)
     gate.go.set()
     assert worker_pool.close(PATIENCE)
     assert len(reports.releases) == 4
@@ -108,7 +108,7 @@ def test_a_stuck_callback_does_not_stop_the_others(make: Make, reports: Reported
     assert begun.wait(PATIENCE)
     worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(1, 20)])
     reports.wait_until(lambda: len(reports.releases) == 19)
-    assert [holder.lease.key for holder in worker_pool.walking()] == [b"stuck"]
+    assert [lease_runner.lease.key for lease_runner in worker_pool.running()] == [b"stuck"]
     stuck.set()
     assert worker_pool.close(PATIENCE)
 
@@ -125,8 +125,8 @@ def test_a_worker_survives_whatever_its_callback_raises(
     worker_pool = make(handle, 1, reports)
     worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(10)])
     reports.wait_until(lambda: len(reports.releases) == 10)
-    verdicts = {release.lease.records[0].offset(): release.verdict for release in reports.releases}
-    assert verdicts == {n: LeaseOutcome.NACKED if n % 2 else LeaseOutcome.FINISHED for n in range(10)}
+    outcomes = {release.lease.records[0].offset(): release.outcome for release in reports.releases}
+    assert outcomes == {n: LeaseOutcome.NACKED if n % 2 else LeaseOutcome.FINISHED for n in range(10)}
     assert worker_pool.close(PATIENCE)
 
 
@@ -138,7 +138,7 @@ def test_closing_waits_for_callbacks_that_run_and_says_when_they_do_not_end(
     worker_pool.take([lease_of(0, 1)])
     gate.wait_for(1)
     assert not worker_pool.close(0.01)
-    assert [holder.lease.records[0].offset() for holder in worker_pool.walking()] == [0]
+    assert [lease_runner.lease.records[0].offset() for lease_runner in worker_pool.running()] == [0]
     gate.go.set()
     assert worker_pool.close(PATIENCE)
     assert len(reports.releases) == 1
@@ -181,15 +181,15 @@ def test_a_lease_that_was_stopped_before_its_turn_is_given_back_untouched(
     first, second = lease_of(0, 2, b"a"), lease_of(2, 1, b"b")
     worker_pool.take([first])
     gate.wait_for(1)
-    holder = first.holder
-    assert isinstance(holder, LeaseRunner)
-    holder.stopped = True
+    lease_runner = first.lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
+    lease_runner.stopped = True
     gate.go.set()
     reports.wait_until(lambda: len(reports.releases) == 1)
-    assert (reports.releases[0].done, reports.releases[0].verdict) == (1, LeaseOutcome.UNTOUCHED)
+    assert (reports.releases[0].done, reports.releases[0].outcome) == (1, LeaseOutcome.UNTOUCHED)
     worker_pool.take([second])
     reports.wait_until(lambda: len(reports.releases) == 2)
-    assert reports.releases[1].verdict is LeaseOutcome.FINISHED
+    assert reports.releases[1].outcome is LeaseOutcome.FINISHED
     assert worker_pool.close(PATIENCE)
 
 
@@ -251,7 +251,7 @@ def test_a_batch_holds_distinct_keys_and_is_called_when_full() -> None:
     batches.worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(6)])
     batches.wait_for(6)
     assert [len(batch) for batch in batches.got] == [3, 3]
-    assert {release.verdict for release in batches.reports.releases} == {LeaseOutcome.FINISHED}
+    assert {release.outcome for release in batches.reports.releases} == {LeaseOutcome.FINISHED}
 
 
 def test_a_batch_that_does_not_fill_is_called_after_its_latency() -> None:
@@ -281,7 +281,7 @@ def test_a_batch_callback_that_raises_nacks_what_it_had_not_acked() -> None:
     worker_pool = BatchWorkers(handle, 2, PATIENCE, 1, reports, "test")
     worker_pool.take([lease_of(0, 1, b"a"), lease_of(1, 1, b"b")])
     reports.wait_until(lambda: len(reports.releases) == 2)
-    by_key = {release.lease.key: release.verdict for release in reports.releases}
+    by_key = {release.lease.key: release.outcome for release in reports.releases}
     assert by_key == {b"a": LeaseOutcome.FINISHED, b"b": LeaseOutcome.NACKED}
     assert worker_pool.close(PATIENCE)
 

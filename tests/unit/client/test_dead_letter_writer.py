@@ -111,14 +111,14 @@ def rest(partition: int, epoch: int) -> MoveRequest:
     return MoveRequest(partition, epoch, [], TO, HERE)
 
 
-def test_positions_come_when_the_letters_are_written(scene: Scene) -> None:
+def test_positions_come_when_the_dead_letters_are_written(scene: Scene) -> None:
     scene.writer.send(move_request(count=2))
     written = scene.next_written()
     assert (written.taken, written.move_request.partition) == (True, 0)
     assert scene.landings.empty()
     assert scene.writer.complete(rest(0, 1))
-    landing = scene.landed()
-    assert (landing.ending, landing.move_request.positions, list(landing.offsets)) == (
+    move_result = scene.landed()
+    assert (move_result.ending, move_result.move_request.positions, list(move_result.offsets)) == (
         Ending.STORED,
         TO,
         [0, 1],
@@ -126,7 +126,7 @@ def test_positions_come_when_the_letters_are_written(scene: Scene) -> None:
     assert scene.log.stored == [TO]
 
 
-def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(scene: Scene) -> None:
+def test_a_checkpoint_is_written_behind_the_dead_letters_and_named_by_its_own_offset(scene: Scene) -> None:
     scene.writer.send(move_request(count=2))
     assert scene.next_written().taken
     place = TopicPartition("orders", 0)
@@ -135,13 +135,15 @@ def test_a_checkpoint_is_written_behind_the_letters_and_named_by_its_own_offset(
         0, 1, parts, TO, HERE, 0, lambda offset: {place: Committed(7, f"checkpoint at {offset}")}
     )
     assert scene.writer.complete(named)
-    landing = scene.landed()
-    assert (landing.ending, landing.checkpoint) == (Ending.STORED, 2)
+    move_result = scene.landed()
+    assert (move_result.ending, move_result.checkpoint) == (Ending.STORED, 2)
     assert scene.log.written == [b"v", b"v", b"part 1", b"part 2"]
     assert scene.log.stored == [{place: Committed(7, "checkpoint at 2")}]
 
 
-def test_without_positions_the_letters_are_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_positions_the_dead_letters_are_given_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dead_letter_writer, "PATIENCE", 0.01)
     scene.writer.send(move_request())
     assert scene.next_written().taken
@@ -177,7 +179,7 @@ def test_what_waits_in_line_is_not_tried_when_the_topic_is_away(scene: Scene) ->
     assert scene.landed().ending is Ending.STORED
 
 
-def test_a_refused_record_is_told_and_the_next_batch_is_tried(scene: Scene) -> None:
+def test_a_refused_record_is_reported_and_the_next_batch_is_tried(scene: Scene) -> None:
     scene.log.go.clear()
     refused = {1: InvalidArgument("too large")}
     scene.log.answers = [lambda _: Outcome(Ending.ABORTED, (), refused[1], refused)]
@@ -189,7 +191,7 @@ def test_a_refused_record_is_told_and_the_next_batch_is_tried(scene: Scene) -> N
     assert (second.taken, second.move_request.partition) == (True, 1)
 
 
-def test_an_unknown_outcome_is_told_though_the_topic_is_away(scene: Scene) -> None:
+def test_an_unknown_outcome_is_reported_though_the_topic_is_away(scene: Scene) -> None:
     scene.log.ending = Ending.UNKNOWN
     scene.writer.send(move_request())
     assert scene.next_written().taken
@@ -227,8 +229,8 @@ def test_a_fence_of_dead_letters_that_does_not_return_holds_nothing_up(
             away.wait(PATIENCE)
 
     monkeypatch.setattr(MemoryTransactions, "fence", fence)
-    monkeypatch.setattr(retry_side_module, "LETTERS_FENCING", 0.01)
-    monkeypatch.setattr(retry_side_module, "LETTERS_CLOSING", 0.01)
+    monkeypatch.setattr(retry_side_module, "DEAD_LETTERS_FENCING", 0.01)
+    monkeypatch.setattr(retry_side_module, "DEAD_LETTERS_CLOSING", 0.01)
     retry_side = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
     retry_side.fence("billing", 7)
     assert retry_side.close(PATIENCE)

@@ -12,7 +12,7 @@ from typing import Any
 from tests.checker.reading import Event
 from tests.checker.story import LEASE, MESSAGE, OWNER, Story, acked, find, same, stand_in, successors, wall
 
-__all__ = ["PLANTS", "Story"]
+__all__ = ["ANOMALIES", "Story"]
 
 SECOND = 1_000_000_000
 
@@ -351,10 +351,10 @@ def published_out_of_order(story: Story) -> bool:
     return True
 
 
-Plant = Callable[[Story], bool]
+Anomaly = Callable[[Story], bool]
 
 #: Each with the names of which the checker must give at least one.
-PLANTS: dict[str, tuple[Plant, frozenset[str]]] = {
+ANOMALIES: dict[str, tuple[Anomaly, frozenset[str]]] = {
     plant.__name__: (plant, frozenset(kinds.split()))
     for plant, kinds in [
         (lost_at_the_end, "lost"),

@@ -60,7 +60,7 @@ def test_leases_run_beside_each_other_and_each_in_its_order() -> None:
         assert worker_pool.close(0)
 
     releases = run(work, handle)
-    assert {(release.done, release.verdict) for release in releases} == {(10, LeaseOutcome.FINISHED)}
+    assert {(release.done, release.outcome) for release in releases} == {(10, LeaseOutcome.FINISHED)}
     assert all(offsets == sorted(offsets) and len(offsets) == 10 for offsets in seen.values())
     assert most == 20
 
@@ -74,8 +74,8 @@ def test_a_coroutine_that_raises_or_says_nothing_ends_its_lease() -> None:
         worker_pool.take([lease_of(0, 2, b"a"), lease_of(2, 2, b"b")])
         await until(lambda: len(reports.releases) == 2)
 
-    verdicts = {release.lease.key: release.verdict for release in run(work, handle)}
-    assert verdicts == {b"a": LeaseOutcome.NACKED, b"b": LeaseOutcome.KEPT}
+    outcomes = {release.lease.key: release.outcome for release in run(work, handle)}
+    assert outcomes == {b"a": LeaseOutcome.NACKED, b"b": LeaseOutcome.KEPT}
 
 
 def test_a_cancelled_task_nacks_its_message_and_keeps_what_was_acked() -> None:
@@ -93,7 +93,7 @@ def test_a_cancelled_task_nacks_its_message_and_keeps_what_was_acked() -> None:
         assert worker_pool.close(0)
 
     (release,) = run(work, handle)
-    assert (release.done, release.verdict) == (1, LeaseOutcome.NACKED)
+    assert (release.done, release.outcome) == (1, LeaseOutcome.NACKED)
 
 
 def test_a_task_that_is_cancelled_before_its_first_step_gives_its_key_back() -> None:
@@ -116,7 +116,7 @@ def test_a_task_that_is_cancelled_before_its_first_step_gives_its_key_back() -> 
 
     (release,) = run(work, handle)
     assert cancelled == [True]
-    assert (release.done, release.verdict) == (0, LeaseOutcome.UNTOUCHED)
+    assert (release.done, release.outcome) == (0, LeaseOutcome.UNTOUCHED)
 
 
 def test_a_loop_that_was_closed_gives_everything_back_untouched() -> None:
@@ -125,7 +125,7 @@ def test_a_loop_that_was_closed_gives_everything_back_untouched() -> None:
     loop.close()
     worker_pool = AsyncioWorkers(ack, loop, 10, reports)
     worker_pool.take([lease_of(0, 2, b"a"), lease_of(2, 1, b"b")])
-    assert [release.verdict for release in reports.releases] == [LeaseOutcome.UNTOUCHED] * 2
+    assert [release.outcome for release in reports.releases] == [LeaseOutcome.UNTOUCHED] * 2
     assert worker_pool.wants(100) == 10
     assert worker_pool.close(0)
 
@@ -150,13 +150,13 @@ def test_what_stops_a_loop_keeps_what_was_acked() -> None:
     else:
         raise AssertionError("the loop went on")
     (release,) = reports.releases
-    assert (release.done, release.verdict) == (2, LeaseOutcome.NACKED)
+    assert (release.done, release.outcome) == (2, LeaseOutcome.NACKED)
 
 
 def test_closing_says_when_a_task_does_not_end() -> None:
     async def work(worker_pool: AsyncioWorkers, reports: Reported) -> None:
         worker_pool.take([lease_of(0, 1)])
-        await until(lambda: bool(list(worker_pool.walking())))
+        await until(lambda: bool(list(worker_pool.running())))
         assert not worker_pool.close(0.0)
         go.set()
         await until(lambda: bool(reports.releases))
@@ -169,4 +169,4 @@ def test_closing_says_when_a_task_does_not_end() -> None:
         message.ack()
 
     (release,) = run(work, handle)
-    assert release.verdict is LeaseOutcome.FINISHED
+    assert release.outcome is LeaseOutcome.FINISHED

@@ -16,7 +16,7 @@ from kafka_pubsub.core.events import (
     LeasesReported,
     Tick,
 )
-from kafka_pubsub.core.retry.maintenance import HOARD, LOOK, LOOK_EACH, SOON
+from kafka_pubsub.core.retry.maintenance import LOOK, LOOK_EACH, MOST_WAITING, SOON
 from kafka_pubsub.core.retry.moves import Move
 from kafka_pubsub.core.retry.packed_lines import PackedLines
 from kafka_pubsub.core.retry.record import RetryInfo, Why
@@ -34,32 +34,32 @@ def behind(followers: int) -> Scene:
     return scene
 
 
-def test_a_hoard_moves_behind_what_it_waits_for() -> None:
-    scene = behind(HOARD + 100)
+def test_a_backlog_moves_behind_what_it_waits_for() -> None:
+    scene = behind(MOST_WAITING + 100)
     effects = scene.tick(0.1)
     moved = infos(effects)
     assert {info.why for info in moved} == {Why.BACKLOG}
-    assert 100 < len(moved) < HOARD
+    assert 100 < len(moved) < MOST_WAITING
     for effect in effects:
         if isinstance(effect, StoreMoves):
             scene.take(effect)
     scene.settle()
-    assert len(scene.partition.offsets.unfinished) < HOARD
+    assert len(scene.partition.offsets.unfinished) < MOST_WAITING
     scene.fetch((10**6, b"another"))
     assert [lease.key for lease in scene.begun()] == [b"another"]
 
 
 def test_the_more_keys_wait_the_rarer_they_are_looked_at() -> None:
-    scene = behind(3 * HOARD)
+    scene = behind(3 * MOST_WAITING)
     assert infos(scene.tick(0.1))
     scene.tick(2 * LOOK)
     assert waiting(scene) == [], "a look at so many keys isn't due yet"
-    scene.tick(LOOK_EACH * 3 * HOARD)
+    scene.tick(LOOK_EACH * 3 * MOST_WAITING)
     assert waiting(scene) != []
 
 
-def test_less_than_a_hoard_stays_in_memory() -> None:
-    assert infos(behind(HOARD // 2).tick(0.1)) == []
+def test_less_than_a_backlog_stays_in_memory() -> None:
+    assert infos(behind(MOST_WAITING // 2).tick(0.1)) == []
 
 
 def test_a_backlog_that_was_read_before_its_key_failed_moves_at_once() -> None:
@@ -92,7 +92,7 @@ def wait(scene: Scene, seconds: float, *, stuffed: bool) -> list[RetryInfo]:
 
 def waiting(scene: Scene) -> list[Move]:
     """What has left its queue and will fly with the next transaction."""
-    half = scene.partition.half
+    half = scene.partition.retry_partition
     return half.retries.moves.waiting
 
 
@@ -120,7 +120,7 @@ def failing(keys: int, followers: int) -> Scene:
 @pytest.mark.parametrize("stuffed", [False, True])
 def test_what_goes_on_soon_is_waited_for(stuffed: bool) -> None:
     """Relocated it would hold its key for longer than the backoff, and more would have to follow."""
-    scene = failing(50, HOARD + 200)
+    scene = failing(50, MOST_WAITING + 200)
     assert {info.why for info in wait(scene, 0.6 * SOON, stuffed=stuffed)} == {Why.DELAYED}
     assert waiting(scene) == []
     assert wait(scene, SOON, stuffed=stuffed) == [], "that transaction hasn't been answered"
@@ -128,7 +128,7 @@ def test_what_goes_on_soon_is_waited_for(stuffed: bool) -> None:
 
 
 def test_a_key_that_is_parked_anew_is_waited_for_anew() -> None:
-    scene = failing(50, HOARD + 200)
+    scene = failing(50, MOST_WAITING + 200)
     (move_request,) = [effect for effect in scene.tick(LOOK) if isinstance(effect, StoreMoves)]
     scene.take(move_request)
     assert wait(scene, 0.5 * SOON, stuffed=False) == []
@@ -174,13 +174,13 @@ def answer(scene: Scene, seconds: float, acked: int) -> list[RetryInfo]:
 
 def test_keys_that_work_off_what_is_parked_are_waited_for_however_long_that_takes() -> None:
     """Else what is read meanwhile goes the same long way, its key waits for that, and so on without end."""
-    scene = draining(15, 40, HOARD + 100)
+    scene = draining(15, 40, MOST_WAITING + 100)
     assert answer(scene, 2.5 * SOON, acked=15) == []
     assert waiting(scene) == []
 
 
 def test_keys_that_stop_working_off_what_is_parked_are_not_waited_for() -> None:
-    scene = draining(15, 40, HOARD + 100)
+    scene = draining(15, 40, MOST_WAITING + 100)
     answer(scene, SOON, acked=15)
     assert {info.why for info in answer(scene, 2 * SOON, acked=0)} == {Why.BACKLOG}
 
@@ -199,8 +199,8 @@ def test_only_parked_keys_with_a_backlog_are_looked_at(stuffed: bool) -> None:
     """An outage parks a key a message; that must not make each look longer."""
     keys = [b"%d" % number for number in range(5000)]
     scene = Scene([parked(number, number, key, due=FOR_AN_HOUR) for number, key in enumerate(keys)])
-    scene.fetch(*((5000 + number, keys[number % 100]) for number in range(HOARD + 5)))
-    half = scene.partition.half
+    scene.fetch(*((5000 + number, keys[number % 100]) for number in range(MOST_WAITING + 5)))
+    half = scene.partition.retry_partition
     assert half is not None
     parking = half.retries.parking
     parking.lines.__class__ = Unsearchable

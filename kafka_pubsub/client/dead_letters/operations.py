@@ -1,4 +1,4 @@
-"""What a subscription's handle asks about its dead, parked and waiting messages."""
+"""The dead-letter functions of a subscription's handle, for dead, parked and waiting messages."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from kafka_pubsub.client.dead_letters.release import Releases
 from kafka_pubsub.client.dead_letters.replay import DeadLetters
 from kafka_pubsub.ports import Backend
 
-__all__ = ["DeadLetterOperations", "open_desk"]
+__all__ = ["DeadLetterOperations", "open_dead_letters"]
 
 
 class DeadLetterOperations(NamedTuple):
-    """All of it, over one cluster."""
+    """The dead-letter functions of one cluster."""
 
-    letters: DeadLetters
+    dead_letters: DeadLetters
     releases: Releases
     keys: Callable[[str], list[KeyState]]
 
 
-def open_desk(
+def open_dead_letters(
     backend: Backend, subscriptions: SubscriptionAdmin, *, may_create: bool
 ) -> DeadLetterOperations:
-    """Connects to nothing yet."""
-    letters = DeadLetters(backend, subscriptions, may_create=may_create)
-    releases = Releases(backend, subscriptions, letters, may_create=may_create)
+    """Builds the functions; connects to nothing yet."""
+    dead_letters = DeadLetters(backend, subscriptions, may_create=may_create)
+    releases = Releases(backend, subscriptions, dead_letters, may_create=may_create)
     return DeadLetterOperations(
-        letters, releases, lambda name: key_states(backend, subscriptions.record(name))
+        dead_letters, releases, lambda name: key_states(backend, subscriptions.record(name))
     )

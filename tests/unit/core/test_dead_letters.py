@@ -14,12 +14,14 @@ from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.model import Ending
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
 
-BURIED = Policy(5)
+UNREADABLE_AT_ONCE = Policy(5)
 
 
 def used_up(count: int = 1) -> Scene:
     """A partition with messages of keys of their own whose attempts are used up."""
-    scene = Scene([parked(at, at, b"%d" % at, attempt=6, why=Why.UNBURIED) for at in range(count)], BURIED)
+    scene = Scene(
+        [parked(at, at, b"%d" % at, attempt=6, why=Why.UNBURIED) for at in range(count)], UNREADABLE_AT_ONCE
+    )
     scene.fetch((100, b"good"))
     return scene
 
@@ -39,7 +41,7 @@ def step(scene: Scene, seconds: float = 0.1) -> list[WriteDeadLetters]:
     return begun
 
 
-def next_burial(scene: Scene, most: float) -> tuple[WriteDeadLetters, float]:
+def next_dead_letters(scene: Scene, most: float) -> tuple[WriteDeadLetters, float]:
     """The next burial, and after how many seconds it was begun."""
     before = scene.now
     while scene.now < before + most:
@@ -63,7 +65,7 @@ def fail(scene: Scene, bury: WriteDeadLetters, culprit: int | None) -> bool:
 
 def test_redelivery_and_commits_go_on_while_dead_letters_are_written() -> None:
     scene = used_up()
-    bury, _ = next_burial(scene, 1.0)
+    bury, _ = next_dead_letters(scene, 1.0)
     assert origins(bury) == [0]
     nacked = scene.now
     scene.nack(scene.begun()[0])
@@ -75,12 +77,12 @@ def test_redelivery_and_commits_go_on_while_dead_letters_are_written() -> None:
     step(scene)
     assert isinstance(scene.partition.commits.stored, CommitBoth)
     assert scene.partition.commits.stored.offset == 101
-    assert scene.partition.half.retries.books.lowest(9) == [0]
+    assert scene.partition.retry_partition.retries.finished_runs.lowest(9) == [0]
 
 
-def test_a_burial_waits_for_the_commit_in_flight_and_is_the_only_one_itself() -> None:
+def test_a_dead_letter_waits_for_the_commit_in_flight_and_is_the_only_one_itself() -> None:
     scene = used_up()
-    next_burial(scene, 1.0)
+    next_dead_letters(scene, 1.0)
     scene.ack(scene.begun()[0])
     (commit,) = [effect for effect in scene.tick() if isinstance(effect, CommitBoth)]
     scene.do(Written(True))
@@ -98,64 +100,66 @@ def test_a_burial_waits_for_the_commit_in_flight_and_is_the_only_one_itself() ->
 
 def test_nothing_is_finished_before_the_log_has_taken_the_dead_letter() -> None:
     scene = used_up()
-    bury, _ = next_burial(scene, 1.0)
+    bury, _ = next_dead_letters(scene, 1.0)
     scene.do(Written(False, reason="no answer"))
-    bury, _ = next_burial(scene, 3.0)
-    assert scene.partition.half.retries.books.committable == 0
+    bury, _ = next_dead_letters(scene, 3.0)
+    assert scene.partition.retry_partition.retries.finished_runs.committable == 0
     scene.do(Written(True))
     (relocate,) = [effect for effect in scene.tick() if isinstance(effect, StoreMoves)]
     assert origins(relocate) == origins(bury)
     scene.do(MovesAnswered(Ending.ABORTED))
-    assert scene.partition.half.retries.books.committable == 0
+    assert scene.partition.retry_partition.retries.finished_runs.committable == 0
 
 
 def test_tries_become_rare_while_the_topic_is_away_and_one_success_ends_that() -> None:
     scene = used_up(2)
     pauses = []
     for _ in range(16):
-        bury, pause = next_burial(scene, LONGEST_PAUSE + 1)
+        bury, pause = next_dead_letters(scene, LONGEST_PAUSE + 1)
         pauses.append(pause)
         scene.do(Written(False, reason="no answer"))
     assert pauses[1] <= 1.3
     assert LONGEST_PAUSE - 1 <= max(pauses) <= LONGEST_PAUSE + 0.3
-    bury, _ = next_burial(scene, LONGEST_PAUSE + 1)
+    bury, _ = next_dead_letters(scene, LONGEST_PAUSE + 1)
     scene.bury()
     assert len(origins(bury)) == 1
-    rest, _ = next_burial(scene, LONGEST_PAUSE + 1)
+    rest, _ = next_dead_letters(scene, LONGEST_PAUSE + 1)
     assert {*origins(bury), *origins(rest)} == {0, 1}
 
 
-def test_one_record_that_makes_its_burial_fail_holds_up_the_others_for_seconds_only() -> None:
+def test_one_record_that_makes_its_dead_letter_fail_holds_up_the_others_for_seconds_only() -> None:
     scene = used_up(100)
     buried: set[int] = set()
     began = scene.now
     while len(buried) < 99:
-        bury, _ = next_burial(scene, 20.0)
+        bury, _ = next_dead_letters(scene, 20.0)
         if not fail(scene, bury, culprit=37):
             buried.update(origins(bury))
     assert scene.now - began < 60
     assert 37 not in buried
-    bury, _ = next_burial(scene, LONGEST_PAUSE + 1)
+    bury, _ = next_dead_letters(scene, LONGEST_PAUSE + 1)
     assert origins(bury) == [37]
     scene.bury()
 
 
 def test_a_record_that_is_refused_by_itself_pauses_alone() -> None:
     scene = used_up(3)
-    bury, _ = next_burial(scene, 1.0)
+    bury, _ = next_dead_letters(scene, 1.0)
     scene.do(Written(False, {1: "too large"}))
-    bury, pause = next_burial(scene, 1.0)
+    bury, pause = next_dead_letters(scene, 1.0)
     assert origins(bury) == [0, 2]
     assert pause < 0.5
     scene.bury()
-    bury, _ = next_burial(scene, 3.0)
+    bury, _ = next_dead_letters(scene, 3.0)
     assert origins(bury) == [1]
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_burial_that_is_answered_while_the_partition_is_away_goes_on_when_it_returns(taken: bool) -> None:
+def test_a_dead_letter_that_is_answered_while_the_partition_is_away_goes_on_when_it_returns(
+    taken: bool,
+) -> None:
     scene = used_up()
-    next_burial(scene, 1.0)
+    next_dead_letters(scene, 1.0)
     effects: Sequence[Effect] = scene.do(Revoked())
     assert not any(isinstance(effect, StoreMoves) for effect in effects)
     scene.do(Written(taken))
@@ -164,11 +168,11 @@ def test_a_burial_that_is_answered_while_the_partition_is_away_goes_on_when_it_r
     scene.do(Returned())
     if not taken:
         step(scene)
-        next_burial(scene, 3.0)
+        next_dead_letters(scene, 3.0)
         scene.bury()
     else:
         scene.settle()
-    assert scene.partition.half.retries.books.committable == len(scene.retry)
+    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:

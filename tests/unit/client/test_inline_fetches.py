@@ -41,13 +41,13 @@ class Stage:
         self.core = threading.RLock()
         self.coordinator = self.inbox = self
         self.callback: Callback = self.called
-        self.seat: Inline = self
+        self.inline_worker: Inline = self
         self.aside: deque[LeaseRunner] | None = None
         self.released_: list[LeaseReport] = []
         self.booked = 0
         self.handed_out: list[bool] = []
         self._deciding, self._calling, self._left, self._leases = deciding, calling, steps, leases
-        self.walks = InlineScheduler(cast("InlineRunner", self), ordered=True)
+        self.scheduler = InlineScheduler(cast("InlineRunner", self), ordered=True)
 
     def clock(self) -> float:
         return self.now
@@ -75,7 +75,7 @@ class Stage:
     def take_posted(self) -> None: ...
     def stand_in_ends(self) -> None: ...
     def lend(self, lent: bool) -> None: ...
-    def adopt(self, holder: LeaseRunner, thread: threading.Thread) -> None: ...
+    def adopt(self, lease_runner: LeaseRunner, thread: threading.Thread) -> None: ...
     def queue(self, lease_runners: Iterable[LeaseRunner]) -> None: ...
     def hand_in(self, batches: object, count: int) -> None: ...
     def busy(self) -> int:
@@ -100,32 +100,32 @@ class Stage:
         self.aside = aside
 
     def walk(self, *, more: bool = False) -> bool | None:
-        return self.walks.try_walk({}, 0, more=more)
+        return self.scheduler.try_inline({}, 0, more=more)
 
 
 def quick(pace: Pace) -> Pace:
     while pace.limit(0.0) < LONGEST:
-        pace.walked(pace.limit(0.0), 0, 0.0, 0.0)
+        pace.record_inline(pace.limit(0.0), 0, 0.0, 0.0)
     return pace
 
 
 def test_what_is_decided_in_between_says_nothing_about_the_callbacks() -> None:
     stage = Stage(deciding=HELP / 10)
-    quick(stage.walks.pace)
+    quick(stage.scheduler.pace)
     assert stage.walk()
     assert len(stage.released_) == 50
-    assert stage.walks.pace.limit(stage.now) == LONGEST
+    assert stage.scheduler.pace.limit(stage.now) == LONGEST
 
 
 def test_leases_of_slow_callbacks_count_against_the_pace() -> None:
     stage = Stage(calling=0.001)
-    quick(stage.walks.pace)
+    quick(stage.scheduler.pace)
     assert stage.walk()
-    assert stage.walks.pace.limit(stage.now) < LONGEST
+    assert stage.scheduler.pace.limit(stage.now) < LONGEST
 
 
 @pytest.mark.parametrize("more", [True, False])
-def test_while_there_is_more_to_read_only_what_came_of_the_last_walk_is_taken(more: bool) -> None:
+def test_while_there_is_more_to_read_only_what_came_of_the_last_run_is_taken(more: bool) -> None:
     stage = Stage()
     assert stage.walk(more=more)
     assert len(stage.released_) == (10 if more else 50)
@@ -138,15 +138,15 @@ def test_after_a_while_nothing_more_is_begun_before_the_next_read() -> None:
     stage = Stage(deciding=HELP)
     assert stage.walk()
     assert stage.handed_out == [True, False]
-    assert stage.walks.walk is None
+    assert stage.scheduler.run is None
 
 
-def test_whoever_was_relieved_meanwhile_is_not_the_fetcher_any_more() -> None:
+def test_a_fetcher_that_was_relieved_is_not_the_fetcher_any_more() -> None:
     stage = Stage()
 
     def relieve(message: Message) -> None:
         acked(message)
-        walk = stage.walks.walk
+        walk = stage.scheduler.run
         assert walk is not None
         walk.over = True
 
@@ -196,7 +196,7 @@ class Full(Stage):
         for _ in range(count):
             assert self.walk() is True
             began = self.now
-            while not self.walks.pace.limit(self.now):
+            while not self.scheduler.pace.limit(self.now):
                 self.now += PENALTY / 2
             distances.append(self.now - began)
         return distances
@@ -213,13 +213,13 @@ def test_a_full_worker_pool_whose_threads_only_wait_for_the_interpreter_is_relie
         by.append(threading.current_thread().name)
         message.ack()
 
-    worker_pool = stage.seat = ThreadWorkers(called, 8, reports, "crew", stage.clock)
+    worker_pool = stage.inline_worker = ThreadWorkers(called, 8, reports, "crew", stage.clock)
     stage.inline = lambda partitions: False  # type: ignore[method-assign]
     worker_pool.take([lease_of(at, 1, b"%d" % at) for at in range(500)])
     while worker_pool._workers.hired < 8:
         stage.now += 1.0
         worker_pool.wants(1000)
-    until(lambda: len(worker_pool.walking()) == 8)
+    until(lambda: len(worker_pool.running()) == 8)
 
     def nap(seconds: float) -> None:
         stage.now += seconds
@@ -231,19 +231,56 @@ def test_a_full_worker_pool_whose_threads_only_wait_for_the_interpreter_is_relie
     assert len(reports.releases) == 8, "what was begun goes on where it was begun"
     assert len(stage.released_) == 492
     assert by[8:] == [threading.current_thread().name] * 492
-    assert stage.walks.pace.limit(stage.now) > SHORTEST
+    assert stage.scheduler.pace.limit(stage.now) > SHORTEST
+    assert worker_pool.close(SECONDS)
+
+
+def test_what_a_take_over_leaves_waits_for_the_old_callback_where_there_is_one_worker() -> None:
+    go, begun, stage = threading.Event(), threading.Event(), Stage()
+    leases = [lease_of(at, 1, b"%d" % at) for at in range(3)]
+    by: list[threading.Thread] = []
+
+    def called(message: Message) -> None:
+        by.append(threading.current_thread())
+        begun.set()
+        assert go.wait(SECONDS)
+        message.ack()
+
+    worker_pool = stage.inline_worker = ThreadWorkers(called, 1, Reported(), "crew", stage.clock)
+
+    def step(now: float, *, hand_out: bool = True, inline: bool = False) -> None:
+        worker_pool.take(leases)
+        leases.clear()
+
+    stage.step = step  # type: ignore[method-assign]
+    fetcher = threading.Thread(target=stage.walk)
+    fetcher.start()
+    assert begun.wait(SECONDS)
+    with stage.core:
+        assert stage.scheduler.take_over()
+    assert worker_pool._workers._made == 0, "the old callback is the one that may run"
+    go.set()
+    fetcher.join(SECONDS)
+
+    def pass_on() -> bool:
+        stage.now += 1.0
+        worker_pool.wants(10)
+        return len(by) == 3
+
+    until(pass_on)
+    assert by.count(fetcher) == 1
     assert worker_pool.close(SECONDS)
 
 
 def test_a_trial_that_is_quick_takes_more_and_more_and_all_in_the_end() -> None:
     stage = Full(calling=5e-6)
     for _ in range(5):
-        stage.walks.pace.slow(0.0)
-    assert not stage.walks.pace.limit(stage.now)
+        stage.scheduler.pace.slow(0.0)
+    assert not stage.scheduler.pace.limit(stage.now)
     stage.now = 20.0
     assert stage.walk() is True
     assert (len(stage.released_), len(stage.waiting)) == (1000, 0)
-    assert stage.walks.pace.limit(stage.now) == LONGEST
+    assert stage.scheduler.pace.limit(stage.now) == LONGEST
 
 
 @pytest.mark.parametrize("calling", [0.002, 0.005, LOOK])
@@ -253,7 +290,7 @@ def test_a_trial_of_slow_callbacks_gives_the_worker_pool_its_leases_back_after_t
     assert stage.walk() is True
     assert stage.now <= PATIENCE + 2 * calling
     assert list(stage.waiting) == before[2:], "in their order"
-    assert not stage.walks.pace.limit(stage.now)
+    assert not stage.scheduler.pace.limit(stage.now)
 
 
 def test_trials_of_slow_callbacks_become_rare() -> None:
@@ -267,7 +304,7 @@ def test_where_threads_take_longer_than_patience_nothing_is_called() -> None:
     assert stage.walk() is True
     assert stage.now <= 1.1 * PATIENCE
     assert (len(stage.released_), len(stage.waiting)) == (0, 1000)
-    assert not stage.walks.pace.limit(stage.now)
+    assert not stage.scheduler.pace.limit(stage.now)
 
 
 def test_a_worker_pool_that_does_not_get_through_is_no_proof_so_trials_go_on() -> None:
@@ -306,7 +343,7 @@ def test_what_can_begin_when_the_threads_are_through_is_tried() -> None:
     stage._left = 1
     assert stage.walk() is True
     assert len(stage.released_) == 10
-    assert stage.walks.pace.limit(stage.now) > SHORTEST
+    assert stage.scheduler.pace.limit(stage.now) > SHORTEST
 
 
 @pytest.mark.parametrize(("beside", "longest"), [(0, LONGEST_PENALTY), (1, LONGEST_DOUBT)])
@@ -321,9 +358,9 @@ def test_records_that_took_long_prove_something_if_no_thread_ran_beside(beside: 
     stage.clock = clock  # type: ignore[method-assign]
     for _ in range(9):
         stage.now += 1000.0
-        assert stage.walks.try_walk({}, SHORTEST) is True
-    assert not stage.walks.pace.limit(stage.now + longest - 0.1)
-    assert stage.walks.pace.limit(stage.now + longest)
+        assert stage.scheduler.try_inline({}, SHORTEST) is True
+    assert not stage.scheduler.pace.limit(stage.now + longest - 0.1)
+    assert stage.scheduler.pace.limit(stage.now + longest)
 
 
 def test_what_users_keep_leaves_nothing_to_try() -> None:
@@ -331,7 +368,7 @@ def test_what_users_keep_leaves_nothing_to_try() -> None:
     stage.at_work = 0
     assert stage.walk() is True
     assert (stage.now, len(stage.released_)) == (0.0, 0)
-    assert not stage.walks.pace.limit(stage.now)
+    assert not stage.scheduler.pace.limit(stage.now)
 
 
 def test_messages_that_are_kept_count_as_called() -> None:
@@ -343,7 +380,7 @@ def test_messages_that_are_kept_count_as_called() -> None:
 
     stage.callback = kept
     assert stage.walk() is True
-    assert [release.verdict for release in stage.released_] == [LeaseOutcome.KEPT] * 2
+    assert [release.outcome for release in stage.released_] == [LeaseOutcome.KEPT] * 2
     assert len(stage.waiting) == 998
 
 
@@ -351,16 +388,16 @@ def test_a_take_over_ends_a_trial_wherever_it_stands() -> None:
     waits, calls = Full(calling=5e-6), Full(calling=5e-6)
 
     def nap(seconds: float) -> None:
-        assert waits.walks.take_over() is not None
+        assert waits.scheduler.take_over() is not None
 
     def called(message: Message) -> None:
         acked(message)
-        assert calls.walks.take_over() is not None
+        assert calls.scheduler.take_over() is not None
 
     waits.nap = nap  # type: ignore[method-assign]
     calls.callback = called
     for stage, released in ((waits, 0), (calls, 1)):
         assert stage.walk() is False
         assert (len(stage.released_), len(stage.waiting)) == (released, 1000 - released)
-        assert not stage.walks.pace.limit(PENALTY - 0.01), "one trial, one penalty"
-        assert stage.walks.pace.limit(PENALTY + 0.01)
+        assert not stage.scheduler.pace.limit(PENALTY - 0.01), "one trial, one penalty"
+        assert stage.scheduler.pace.limit(PENALTY + 0.01)

@@ -11,10 +11,10 @@ import pytest
 
 from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
 from tests.checker.verdict import judge
-from tests.simulation.foci import crowded
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.told import PATIENT, judged
+from tests.simulation.recorded_world import PATIENT, judged
 from tests.simulation.trouble import GROUP
+from tests.simulation.variants import crowded
 
 SEEDS = 12
 
@@ -30,7 +30,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("retry", [False, True], ids=["calm retry topic", "troubled retry topic"])
-def test_every_promise_is_kept_by_what_is_told(retry: bool, tmp_path: Path) -> None:
+def test_every_promise_is_kept_by_what_is_reported(retry: bool, tmp_path: Path) -> None:
     deliveries = 0
     for seed in range(SEEDS):
         directory = tmp_path / str(seed)
@@ -41,7 +41,7 @@ def test_every_promise_is_kept_by_what_is_told(retry: bool, tmp_path: Path) -> N
     assert deliveries > 10 * SEEDS, "handlers hardly ever ran"
 
 
-def test_what_a_checkpoint_tells_is_told_as_if_the_map_said_it(
+def test_what_a_checkpoint_reports_is_reported_as_if_the_map_said_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = 0
@@ -56,7 +56,7 @@ def test_what_a_checkpoint_tells_is_told_as_if_the_map_said_it(
     for seed in range(5):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        verdict = judged(seed, directory, retry=True, focus=crowded)
+        verdict = judged(seed, directory, retry=True, variant=crowded)
         assert verdict.ok, f"seed {seed}\n{verdict.text}"
     assert named > 5, "no map was ever full"
 

@@ -25,7 +25,7 @@ from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.plan import ConsumerPlan, PublisherPlan
 from tests.faults.watcher import Sight, last_sight
 
-__all__ = ["Crew"]
+__all__ = ["Children"]
 
 ROOT = Path(__file__).parents[2]
 #: Seconds for an end in good order: handlers, commits, and requests to brokers that may be away.
@@ -52,7 +52,7 @@ class _Member:
         return self.log.with_suffix(".ready").exists()
 
 
-class Crew:
+class Children:
     """Consumers by slot, and publishers. `plan_of` makes the plan of a slot's n-th process."""
 
     def __init__(
@@ -112,12 +112,13 @@ class Crew:
             member = self._members.pop(slot)
             member.process.kill()
             member.process.wait()
-            self._bury(member)
+            self._close_dead(member)
 
-    def doom(self, slot: int) -> None:
-        """Have it die of SIGKILL inside its next transaction."""
+    def arm_kill(self, slot: int) -> None:
+        """Has a consumer die of SIGKILL inside its next transaction, once it can take the signal."""
         with self._lock:
-            self._members[slot].process.send_signal(signal.SIGUSR1)
+            if (member := self._members[slot]).begun:
+                member.process.send_signal(signal.SIGUSR1)
 
     def freeze(self, slot: int) -> None:
         """SIGSTOP."""
@@ -180,7 +181,7 @@ class Crew:
                 member = self._members.pop(slot)
                 if member.process.returncode != -signal.SIGKILL:
                     self._find(member, "consumer")
-                self._bury(member)
+                self._close_dead(member)
                 self.start(slot)
 
     # Publishers
@@ -262,12 +263,12 @@ class Crew:
             member.process.kill()
             member.process.wait()
             self.findings.append(f"{what} {member.process.pid} didn't end when it was asked to: {member.log}")
-            self._bury(member)
+            self._close_dead(member)
             return
         self._guard.spare(member.process.pid)
         if code != 0:
             self._find(member, what)
-            self._bury(member)
+            self._close_dead(member)
 
     def _find(self, member: _Member, what: str) -> None:
         if len(self.findings) >= MOST_FINDINGS:
@@ -278,7 +279,7 @@ class Crew:
             f"{last[0] if last else 'without a word'} ({member.log})"
         )
 
-    def _bury(self, member: _Member) -> None:
+    def _close_dead(self, member: _Member) -> None:
         self.deaths += 1
         self._guard.spare(member.process.pid)
         self._driver.crash(member.process.pid)

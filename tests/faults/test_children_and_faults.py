@@ -18,7 +18,7 @@ from kafka_pubsub.observe.history import HistoryFile
 from tests.acceptance.support import until
 from tests.faults.arena import Arena
 from tests.faults.check import histories
-from tests.faults.crew import ROOT, Crew
+from tests.faults.children import ROOT, Children
 from tests.faults.faults import Fault, Stage
 from tests.faults.plan import ConsumerPlan
 
@@ -38,31 +38,31 @@ def driver(tmp_path: Path) -> Iterator[HistoryFile]:
 
 
 @pytest.fixture
-def crew(tmp_path: Path, driver: HistoryFile) -> Iterator[Crew]:
-    crew = Crew(tmp_path, driver, nowhere)
-    yield crew
-    crew.close()
+def children(tmp_path: Path, driver: HistoryFile) -> Iterator[Children]:
+    children = Children(tmp_path, driver, nowhere)
+    yield children
+    children.close()
 
 
-def stage(crew: Crew, driver: HistoryFile, seconds: float) -> Stage:
-    return Stage(Arena("127.0.0.1:1"), crew, driver, time.monotonic() + seconds)
+def stage(children: Children, driver: HistoryFile, seconds: float) -> Stage:
+    return Stage(Arena("127.0.0.1:1"), children, driver, time.monotonic() + seconds)
 
 
-def test_bursts_of_each_line_go_on_until_the_time_is_over(crew: Crew, driver: HistoryFile) -> None:
+def test_bursts_of_each_line_go_on_until_the_time_is_over(children: Children, driver: HistoryFile) -> None:
     def first(stage: Stage, rng: random.Random) -> None:
         stage.wait(0.01)
 
     def second(stage: Stage, rng: random.Random) -> None:
         stage.wait(0.01)
 
-    shown = stage(crew, driver, 5)
+    shown = stage(children, driver, 5)
     Fault("", ((first,), (second,))).run(shown, seed=1)
     assert shown.over
     assert shown.done.count("first") >= 2
     assert shown.done.count("second") >= 2
 
 
-def test_what_goes_wrong_in_a_burst_ends_the_round(crew: Crew, driver: HistoryFile) -> None:
+def test_what_goes_wrong_in_a_burst_ends_the_round(children: Children, driver: HistoryFile) -> None:
     def breaks(stage: Stage, rng: random.Random) -> None:
         raise RuntimeError("the cluster isn't in sync")
 
@@ -71,33 +71,33 @@ def test_what_goes_wrong_in_a_burst_ends_the_round(crew: Crew, driver: HistoryFi
 
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="isn't in sync"):
-        Fault("", ((breaks,), (goes_on,))).run(stage(crew, driver, 3600), seed=1)
+        Fault("", ((breaks,), (goes_on,))).run(stage(children, driver, 3600), seed=1)
     assert time.monotonic() - began < 60
 
 
 def test_a_consumer_that_ends_by_itself_is_a_finding_and_is_replaced(
-    crew: Crew, driver: HistoryFile, tmp_path: Path
+    children: Children, driver: HistoryFile, tmp_path: Path
 ) -> None:
-    crew.start(0)
-    (first,) = crew.pids
+    children.start(0)
+    (first,) = children.pids
 
-    until(lambda: crew.findings)
-    assert f"consumer {first} ended with code 1" in crew.findings[0]
-    assert "bootstrap" in crew.findings[0]
-    assert crew.slots == [0]
-    assert first not in crew.pids
+    until(lambda: children.findings)
+    assert f"consumer {first} ended with code 1" in children.findings[0]
+    assert "bootstrap" in children.findings[0]
+    assert children.slots == [0]
+    assert first not in children.pids
     driver.close()
     assert next(event["of"] for event in histories(tmp_path)["driver"] if event["event"] == "crash") == first
 
 
-def test_a_frozen_consumer_can_be_killed_and_both_are_told(
-    crew: Crew, driver: HistoryFile, tmp_path: Path
+def test_a_frozen_consumer_can_be_killed_and_both_are_reported(
+    children: Children, driver: HistoryFile, tmp_path: Path
 ) -> None:
-    crew.start(0)
-    (pid,) = crew.pids
-    crew.freeze(0)
-    crew.kill(0)
-    assert (crew.slots, crew.findings, crew.deaths) == ([], [], 1)
+    children.start(0)
+    (pid,) = children.pids
+    children.freeze(0)
+    children.kill(0)
+    assert (children.slots, children.findings, children.deaths) == ([], [], 1)
     driver.close()
     told = [(event["event"], event["of"]) for event in list(histories(tmp_path)["driver"])[1:-1]]
     assert told == [("stop", pid), ("crash", pid)]
@@ -108,8 +108,8 @@ import os, signal, sys
 from pathlib import Path
 from kafka_pubsub.local import processes
 from kafka_pubsub.observe.history import HistoryFile
-from tests.faults.crew import Crew
-from tests.faults.test_crew_and_faults import nowhere
+from tests.faults.children import Crew
+from tests.faults.test_children_and_faults import nowhere
 folder = Path(sys.argv[1])
 crew = Crew(folder, HistoryFile(folder / "driver.jsonl", role="driver", topic="t"), nowhere)
 crew.start(0)

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from kafka_pubsub.observe.history import fingerprint
 
-__all__ = ["DeadLetter", "Morgue"]
+__all__ = ["DeadLetter", "DeadLetterReader"]
 
 PREFIX = "ps-dead-"
 #: Seconds of silence after which all that is there has been read: a fetch that finds nothing returns in half a second.
@@ -27,7 +27,7 @@ class DeadLetter:
     sha: str
 
 
-class Morgue:
+class DeadLetterReader:
     """Reads on at each look, committed records only."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:

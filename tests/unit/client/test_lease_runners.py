@@ -25,27 +25,27 @@ def walk(
     callback: Callable[[Message], object], length: int = 3, attempt: int = 1
 ) -> tuple[LeaseReport, LeaseRunner, Reported]:
     reports = Reported()
-    holder = LeaseRunner(lease_of(length=length, attempt=attempt), reports)
-    holder.lease.holder = holder
-    return holder.walk(callback), holder, reports
+    lease_runner = LeaseRunner(lease_of(length=length, attempt=attempt), reports)
+    lease_runner.lease.lease_runner = lease_runner
+    return lease_runner.run(callback), lease_runner, reports
 
 
-def test_records_are_walked_in_order_while_each_is_acked() -> None:
+def test_records_are_run_in_order_while_each_is_acked() -> None:
     seen: list[tuple[int, int]] = []
 
     def handle(message: Message) -> None:
         seen.append((message.offset, message.delivery_attempt))
         message.ack()
 
-    release, holder, reports = walk(handle, attempt=4)
-    assert (release.done, release.verdict) == (3, LeaseOutcome.FINISHED)
+    release, lease_runner, reports = walk(handle, attempt=4)
+    assert (release.done, release.outcome) == (3, LeaseOutcome.FINISHED)
     assert seen == [(0, 4), (1, 1), (2, 1)], "only the first of a run was delivered before"
-    assert holder.lease.holder is None
+    assert lease_runner.lease.lease_runner is None
     assert not reports.settlements
 
 
 @pytest.mark.parametrize(
-    ("verb", "verdict", "delay"),
+    ("verb", "outcome", "delay"),
     [
         (lambda message: message.nack(), LeaseOutcome.NACKED, None),
         (lambda message: message.nack(delay=2.5), LeaseOutcome.NACKED, 2.5),
@@ -54,11 +54,11 @@ def test_records_are_walked_in_order_while_each_is_acked() -> None:
         (lambda message: 1 / 0, LeaseOutcome.NACKED, None),
     ],
 )
-def test_a_walk_ends_at_what_is_not_acked(
-    verb: Callable[[Message], object], verdict: LeaseOutcome, delay: float | None
+def test_a_run_ends_at_what_is_not_acked(
+    verb: Callable[[Message], object], outcome: LeaseOutcome, delay: float | None
 ) -> None:
     release, _, reports = walk(lambda message: verb(message) if message.offset == 1 else message.ack())
-    assert (release.done, release.verdict, release.delay) == (1, verdict, delay)
+    assert (release.done, release.outcome, release.delay) == (1, outcome, delay)
     assert not reports.settlements
 
 
@@ -68,7 +68,7 @@ def test_whatever_a_callback_raises_gives_the_key_back(error: BaseException) -> 
         raise error
 
     release, _, _ = walk(handle)
-    assert (release.done, release.verdict) == (0, LeaseOutcome.NACKED)
+    assert (release.done, release.outcome) == (0, LeaseOutcome.NACKED)
 
 
 class Speechless(Exception):
@@ -85,7 +85,7 @@ class Speechless(Exception):
         (Speechless(), "Speechless: "),
     ],
 )
-def test_what_was_raised_is_told_within_a_bound(error: BaseException, told: str) -> None:
+def test_what_was_raised_is_reported_within_a_bound(error: BaseException, told: str) -> None:
     def handle(message: Message) -> None:
         raise error
 
@@ -93,7 +93,7 @@ def test_what_was_raised_is_told_within_a_bound(error: BaseException, told: str)
     assert release.error == told
 
 
-def test_a_nack_tells_what_its_callback_was_dealing_with() -> None:
+def test_a_nack_reports_what_its_callback_was_dealing_with() -> None:
     def handle(message: Message) -> None:
         try:
             raise ValueError("no such customer")
@@ -101,12 +101,12 @@ def test_a_nack_tells_what_its_callback_was_dealing_with() -> None:
             message.nack()
 
     release, _, _ = walk(handle)
-    assert (release.verdict, release.error) == (LeaseOutcome.NACKED, "ValueError: no such customer")
+    assert (release.outcome, release.error) == (LeaseOutcome.NACKED, "ValueError: no such customer")
 
 
-def test_a_nack_without_an_error_tells_none() -> None:
+def test_a_nack_without_an_error_reports_none() -> None:
     release, _, _ = walk(lambda message: message.nack())
-    assert (release.verdict, release.error) == (LeaseOutcome.NACKED, "")
+    assert (release.outcome, release.error) == (LeaseOutcome.NACKED, "")
 
 
 def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
@@ -115,48 +115,48 @@ def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
         raise RuntimeError("afterwards")
 
     release, _, _ = walk(handle)
-    assert (release.done, release.verdict) == (3, LeaseOutcome.FINISHED)
+    assert (release.done, release.outcome) == (3, LeaseOutcome.FINISHED)
 
 
-def test_a_stopped_walk_lets_the_current_record_count_and_begins_no_other() -> None:
+def test_a_stopped_run_lets_the_current_record_count_and_begins_no_other() -> None:
     reports = Reported()
-    holder = LeaseRunner(lease_of(length=3), reports)
+    lease_runner = LeaseRunner(lease_of(length=3), reports)
 
     def handle(message: Message) -> None:
-        holder.stopped = True
+        lease_runner.stopped = True
         message.ack()
 
-    release = holder.walk(handle)
-    assert (release.done, release.verdict) == (1, LeaseOutcome.UNTOUCHED)
-    assert holder.begin() is None
+    release = lease_runner.run(handle)
+    assert (release.done, release.outcome) == (1, LeaseOutcome.UNTOUCHED)
+    assert lease_runner.begin() is None
 
 
 def test_a_verdict_on_a_lease_that_is_over_is_stale() -> None:
     reports = Reported()
-    holder = LeaseRunner(lease_of(length=2), reports)
+    lease_runner = LeaseRunner(lease_of(length=2), reports)
 
     def handle(message: Message) -> None:
-        withdraw(holder)
+        withdraw(lease_runner)
         message.ack()
         message.extend(10)
         message.nack()
 
-    release = holder.walk(handle)
-    assert (release.done, release.verdict) == (0, LeaseOutcome.NACKED)
+    release = lease_runner.run(handle)
+    assert (release.done, release.outcome) == (0, LeaseOutcome.NACKED)
     assert reports.late == 3
     assert not reports.extensions
 
 
 def test_what_was_acked_before_the_lease_ended_counts() -> None:
     reports = Reported()
-    holder = LeaseRunner(lease_of(length=2), reports)
+    lease_runner = LeaseRunner(lease_of(length=2), reports)
 
     def handle(message: Message) -> None:
         message.ack()
-        withdraw(holder)
+        withdraw(lease_runner)
 
-    release = holder.walk(handle)
-    assert (release.done, release.verdict) == (1, LeaseOutcome.UNTOUCHED)
+    release = lease_runner.run(handle)
+    assert (release.done, release.outcome) == (1, LeaseOutcome.UNTOUCHED)
 
 
 @pytest.mark.parametrize("twice", ["ack", "nack"])
@@ -167,47 +167,47 @@ def test_a_second_verdict_changes_nothing_and_is_counted(once: str, twice: str) 
         getattr(message, twice)()
 
     release, _, reports = walk(handle, length=1)
-    assert release.verdict is (LeaseOutcome.FINISHED if once == "ack" else LeaseOutcome.NACKED)
+    assert release.outcome is (LeaseOutcome.FINISHED if once == "ack" else LeaseOutcome.NACKED)
     assert reports.late == 1
 
 
 def kept() -> tuple[Message, LeaseRunner, Reported]:
     """A message whose callback has returned without a word."""
     messages: list[Message] = []
-    release, holder, reports = walk(
+    release, lease_runner, reports = walk(
         lambda message: messages.append(message) if message.offset else message.ack()
     )
-    assert (release.done, release.verdict) == (1, LeaseOutcome.KEPT)
-    return messages[0], holder, reports
+    assert (release.done, release.outcome) == (1, LeaseOutcome.KEPT)
+    return messages[0], lease_runner, reports
 
 
 def test_an_ack_after_the_callback_is_reported_by_itself_once() -> None:
-    message, holder, reports = kept()
+    message, lease_runner, reports = kept()
     message.ack()
-    assert reports.settlements == [Settlement(holder.lease, 1, acked=True)]
+    assert reports.settlements == [Settlement(lease_runner.lease, 1, acked=True)]
     message.ack()
     message.nack()
     assert (len(reports.settlements), reports.late) == (1, 2)
 
 
 def test_a_nack_after_the_callback_is_reported_with_its_delay() -> None:
-    message, holder, reports = kept()
+    message, lease_runner, reports = kept()
     message.nack(delay=3)
-    assert reports.settlements == [Settlement(holder.lease, 1, acked=False, delay=3)]
+    assert reports.settlements == [Settlement(lease_runner.lease, 1, acked=False, delay=3)]
 
 
 def test_a_deadline_may_be_moved_during_and_after_the_callback() -> None:
-    message, holder, reports = kept()
+    message, lease_runner, reports = kept()
     message.extend(60)
-    assert reports.extensions == [(holder.lease, 1, 60)]
+    assert reports.extensions == [(lease_runner.lease, 1, 60)]
     message.ack()
     message.extend(60)
     assert (len(reports.extensions), reports.late) == (1, 1)
 
 
 def test_after_the_lease_is_over_nothing_is_reported() -> None:
-    message, holder, reports = kept()
-    withdraw(holder)
+    message, lease_runner, reports = kept()
+    withdraw(lease_runner)
     message.ack()
     message.nack()
     message.extend(5)
@@ -238,10 +238,10 @@ def test_an_ack_id_names_the_delivery_and_is_registered() -> None:
 
 
 def test_an_ack_that_is_waited_for_is_asked_for_once_and_later_verdicts_are_late() -> None:
-    message, holder, reports = kept()
+    message, lease_runner, reports = kept()
     future = message.ack_with_response()
     (ask,) = reports.acks.asked
-    assert (ask.lease.partition, ask.record.offset()) == (holder.lease.partition, 1)
+    assert (ask.lease.partition, ask.record.offset()) == (lease_runner.lease.partition, 1)
     assert not future.done()
     assert not future.cancel()
     message.ack()
@@ -253,15 +253,15 @@ def test_an_ack_that_is_waited_for_is_asked_for_once_and_later_verdicts_are_late
 
 
 def test_an_ack_that_is_waited_for_is_late_when_the_lease_is_over() -> None:
-    message, holder, reports = kept()
-    withdraw(holder)
+    message, lease_runner, reports = kept()
+    withdraw(lease_runner)
     assert isinstance(message.ack_with_response().exception(), StaleAck)
     assert (reports.late, len(reports.acks.asked)) == (1, 0)
 
 
-def test_a_walk_goes_on_behind_an_ack_that_is_waited_for() -> None:
+def test_a_run_goes_on_behind_an_ack_that_is_waited_for() -> None:
     release, _, reports = walk(lambda message: message.ack_with_response())
-    assert (release.done, release.verdict) == (3, LeaseOutcome.FINISHED)
+    assert (release.done, release.outcome) == (3, LeaseOutcome.FINISHED)
     assert [ask.record.offset() for ask in reports.acks.asked] == [0, 1, 2]
 
 
@@ -269,29 +269,29 @@ def test_an_ack_that_crosses_the_end_of_its_callback_is_never_lost() -> None:
     """On another thread, at any moment: reported by the walk, by itself, or by both; never by neither."""
     for _ in range(300):
         reports = Reported()
-        holder = LeaseRunner(lease_of(), reports)
+        lease_runner = LeaseRunner(lease_of(), reports)
         threads: list[threading.Thread] = []
 
         def handle(message: Message, threads: list[threading.Thread] = threads) -> None:
             threads.append(threading.Thread(target=message.ack))
             threads[0].start()
 
-        release = holder.walk(handle)
+        release = lease_runner.run(handle)
         threads[0].join(PATIENCE)
-        by_walk = release.done == 1
+        by_run = release.done == 1
         by_itself = any(settlement.acked for settlement in reports.settlements)
-        assert by_walk or by_itself
-        assert by_walk or release.verdict is LeaseOutcome.KEPT
+        assert by_run or by_itself
+        assert by_run or release.outcome is LeaseOutcome.KEPT
 
 
-def test_an_ack_just_before_the_walk_lets_go_is_found_by_the_walk() -> None:
+def test_an_ack_just_before_the_run_lets_go_is_found_by_the_run() -> None:
     reports = Reported()
-    holder = LeaseRunner(lease_of(length=2), reports)
-    message = holder.begin()
+    lease_runner = LeaseRunner(lease_of(length=2), reports)
+    message = lease_runner.begin()
     assert message is not None
     message.ack()  # by another thread, after the walk has looked: nobody was told
-    release = holder.left(message)
-    assert (release.done, release.verdict, reports.settlements) == (1, LeaseOutcome.UNTOUCHED, [])
+    release = lease_runner.left(message)
+    assert (release.done, release.outcome, reports.settlements) == (1, LeaseOutcome.UNTOUCHED, [])
 
 
 # Batches
@@ -301,10 +301,10 @@ def batch(
     decide: Callable[[list[Message]], object], length: int = 4, *, raised: bool = False
 ) -> tuple[LeaseReport, list[Message], Reported]:
     reports = Reported()
-    holder = BatchLeaseRunner(lease_of(length=length), reports)
-    messages = list(holder.begin_run())
+    lease_runner = BatchLeaseRunner(lease_of(length=length), reports)
+    messages = list(lease_runner.begin_run())
     decide(messages)
-    return holder.end_run(ValueError("no") if raised else None), messages, reports
+    return lease_runner.end_run(ValueError("no") if raised else None), messages, reports
 
 
 def decide(**verbs: str) -> Callable[[list[Message]], object]:
@@ -318,7 +318,7 @@ def decide(**verbs: str) -> Callable[[list[Message]], object]:
 
 
 @pytest.mark.parametrize(
-    ("decision", "done", "verdict"),
+    ("decision", "done", "outcome"),
     [
         (decide(m0="ack", m1="ack", m2="ack", m3="ack"), 4, LeaseOutcome.FINISHED),
         (decide(m3="ack"), 4, LeaseOutcome.FINISHED),
@@ -329,15 +329,15 @@ def decide(**verbs: str) -> Callable[[list[Message]], object]:
     ],
 )
 def test_acks_inside_a_run_count_cumulatively_and_a_nack_ends_them(
-    decision: Callable[[list[Message]], object], done: int, verdict: LeaseOutcome
+    decision: Callable[[list[Message]], object], done: int, outcome: LeaseOutcome
 ) -> None:
     release, _, _ = batch(decision)
-    assert (release.done, release.verdict) == (done, verdict)
+    assert (release.done, release.outcome) == (done, outcome)
 
 
 def test_a_batch_whose_callback_raised_nacks_the_first_that_is_not_acked() -> None:
     release, _, _ = batch(decide(m0="ack"), raised=True)
-    assert (release.done, release.verdict) == (1, LeaseOutcome.NACKED)
+    assert (release.done, release.outcome) == (1, LeaseOutcome.NACKED)
 
 
 def test_the_error_is_that_of_the_message_that_comes_again() -> None:
@@ -386,7 +386,7 @@ def test_an_ack_that_is_waited_for_takes_the_earlier_ones_of_its_run_along() -> 
             late.append(message._state)
 
     release, _, reports = batch(decide)
-    assert (release.done, release.verdict) == (3, LeaseOutcome.KEPT)
+    assert (release.done, release.outcome) == (3, LeaseOutcome.KEPT)
     assert [ask.record.offset() for ask in reports.acks.asked] == [2]
     assert reports.late == 2
 
@@ -399,13 +399,13 @@ def test_behind_a_nack_of_its_run_an_ack_counts_for_nothing_and_says_so() -> Non
         answers.append(messages[3].ack_with_response().exception())
 
     release, _, reports = batch(decide)
-    assert (release.done, release.verdict, len(reports.acks.asked)) == (0, LeaseOutcome.KEPT, 0)
+    assert (release.done, release.outcome, len(reports.acks.asked)) == (0, LeaseOutcome.KEPT, 0)
     assert isinstance(answers[0], StaleAck)
 
 
 def test_a_stopped_batch_begins_nothing() -> None:
     reports = Reported()
-    holder = BatchLeaseRunner(lease_of(length=2), reports)
-    holder.stopped = True
-    assert holder.begin_run() == []
-    assert holder.end_run() == LeaseReport(holder.lease, 0, LeaseOutcome.UNTOUCHED)
+    lease_runner = BatchLeaseRunner(lease_of(length=2), reports)
+    lease_runner.stopped = True
+    assert lease_runner.begin_run() == []
+    assert lease_runner.end_run() == LeaseReport(lease_runner.lease, 0, LeaseOutcome.UNTOUCHED)

@@ -1,4 +1,4 @@
-"""Simulated worlds whose processes keep histories, for the checker: `python -m tests.simulation.told FIRST COUNT`.
+"""Simulated worlds whose processes keep histories: `python -m tests.simulation.recorded_world FIRST COUNT`.
 
 Theory. The simulation judges what it sees of the world, the checker what processes have told. Both must agree on every
 seed: that the checker finds nothing shows that the client tells the truth, in schedules that no broker would give.
@@ -30,7 +30,7 @@ from kafka_pubsub.observe.history import HistoryFile, fingerprint
 from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
 from tests.simulation.disasters import DISASTERS
-from tests.simulation.plan import Focus, Plan, scaled
+from tests.simulation.plan import Plan, PlanVariant, scaled
 from tests.simulation.process import SESSION, Process, SimulatedCoordinator
 from tests.simulation.retry import SteppedRelocating
 from tests.simulation.trouble import GROUP, TOPIC
@@ -42,12 +42,21 @@ __all__ = ["PATIENT", "RecordedWorld", "judged"]
 #: Time is the schedule's: an evicted process may learn of it as late as it likes.
 PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
 #: What a history has no words for.
-UNTOLD = ("hole", "transaction", "retention", "compaction", "rubbish", "stranger", "set_clock", *DISASTERS)
+UNRECORDED = (
+    "hole",
+    "transaction",
+    "retention",
+    "compaction",
+    "rubbish",
+    "stranger",
+    "set_clock",
+    *DISASTERS,
+)
 
 
 def told(plan: Plan) -> Plan:
     """The same plan without what can't be told."""
-    actions = {name: weight for name, weight in plan.actions.items() if name not in UNTOLD}
+    actions = {name: weight for name, weight in plan.actions.items() if name not in UNRECORDED}
     conduct = {name: weight for name, weight in plan.conduct.items() if name != "ack_crosses"}
     # Late commits are left to the ledger: no history tells of an assignment that has outlasted its session.
     return replace(plan, actions=actions, conduct=conduct, retry=replace(plan.retry, late_commits=0.0))
@@ -73,19 +82,23 @@ class RecordedProcess(Process):
 class RecordedWorld(SimulatedWorld):
     """A world that is written down in a directory."""
 
-    def __init__(self, seed: int, directory: Path, *, retry: bool, focus: Focus | None = None) -> None:
+    def __init__(
+        self, seed: int, directory: Path, *, retry: bool, variant: PlanVariant | None = None
+    ) -> None:
         self._directory = directory
         self._events = 0
         self._pids: dict[Process, int] = {}
         self._troubles: dict[str, float] = {}
-        super().__init__(seed, None, retry=retry, focus=lambda plan: told(focus(plan) if focus else plan))
+        super().__init__(
+            seed, None, retry=retry, variant=lambda plan: told(variant(plan) if variant else plan)
+        )
 
     def _create(self) -> None:
         self._driver = self._file("driver", 1)
         self._publisher = self._file("publisher", 2)
         append, self._sent = self.cluster.append, 0
 
-        def told_append(
+        def recorded_append(
             topic: str,
             number: int,
             value: bytes | None,
@@ -104,13 +117,13 @@ class RecordedWorld(SimulatedWorld):
 
         evict = self.cluster.evict
 
-        def told_evict(group: str, member: str | None = None) -> None:
+        def recorded_evict(group: str, member: str | None = None) -> None:
             evict(group, *(() if member is None else (member,)))
             pids = [pid for process, pid in self._pids.items() if member in (None, process.name)]
             self._trouble(f"{member} is removed at {self._events}", self.now() + SESSION, pids)
 
-        self.cluster.evict = told_evict  # type: ignore[method-assign]
-        self.cluster.append = told_append  # type: ignore[method-assign,assignment]
+        self.cluster.evict = recorded_evict  # type: ignore[method-assign]
+        self.cluster.append = recorded_append  # type: ignore[method-assign,assignment]
         super()._create()
         self._driver.subscribe(dict(enumerate(self.starts)))
 
@@ -195,39 +208,39 @@ def _listen(process: Process, file: HistoryFile) -> None:
     reader.subscribe(engine.rebalances.topics(), engine)
     begins, leave, call = process.begins, worker_pool._leave, worker_pool.callback
 
-    def told_begins(lease: Lease, message: Message, together: Sequence[int]) -> None:
+    def recorded_begins(lease: Lease, message: Message, together: Sequence[int]) -> None:
         if not worker_pool.spread:
             evidence.begins(message)
         begins(lease, message, together)
 
-    def told_leave(hand: Hand) -> None:
+    def recorded_leave(hand: Hand) -> None:
         evidence.ends(hand.messages[0])
         leave(hand)
 
-    def told_call(message: Message) -> None:
+    def recorded_call(message: Message) -> None:
         try:
             call(message)
         finally:
             evidence.ends(message)
 
-    def told_finish() -> None:
+    def recorded_finish() -> None:
         finish()
         engine.inbox.ended.set()
         evidence.close()
 
-    _replace(process, "begins", told_begins)
-    _replace(process, "finish", told_finish)
-    _replace(worker_pool, "_leave", told_leave)
-    worker_pool.callback = told_call
+    _replace(process, "begins", recorded_begins)
+    _replace(process, "finish", recorded_finish)
+    _replace(worker_pool, "_leave", recorded_leave)
+    worker_pool.callback = recorded_call
 
 
 def _replace(owner: object, name: str, method: Callable[..., None]) -> None:
     setattr(owner, name, method)
 
 
-def judged(seed: int, directory: Path, *, retry: bool, focus: Focus | None = None) -> Verdict:
+def judged(seed: int, directory: Path, *, retry: bool, variant: PlanVariant | None = None) -> Verdict:
     """One seed's world, lived to its end, and what its histories prove."""
-    world = RecordedWorld(seed, directory, retry=retry, focus=focus)
+    world = RecordedWorld(seed, directory, retry=retry, variant=variant)
     with scaled(world.plan):
         world.live()
         world.settle()
