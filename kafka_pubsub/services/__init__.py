@@ -1,4 +1,5 @@
 """What runs beside clients: consumer groups that read records, decide, and write others in Kafka transactions.
 
-`lifecycle.py` is what a user starts and stops, `engine.py` the loop of one, `delay_router.py` the router of delays.
+Begin with `lifecycle.py`, which you start and stop; `engine.py` is the loop, `delay_router.py` the router of delays.
+May import, beside top modules: `client`, `core`, `core.delays`, `schema`.
 """

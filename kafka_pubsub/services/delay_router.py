@@ -40,7 +40,7 @@ __all__ = ["DEAD_REASON_HEADER", "MAX_RATE", "DelayRole", "DelayTask", "Pace", "
 #: Why a message is a dead letter of the routers.
 DEAD_REASON_HEADER: Final = "ps-delay-dead"
 
-#: Messages that a router brings home in a second at most, unless told otherwise.
+#: Messages that a router brings home in a second at most, unless set otherwise.
 MAX_RATE: Final = 20_000.0
 
 _ID_HEADER: Final = "ps-id"
@@ -251,9 +251,9 @@ class DelayTask:
     def _positions(self, *, named: bool = False) -> Mapping[int, Committed]:
         """What changed of the positions; with `named` that of ingest, which names us, in any case."""
         found = self.router.progress()
-        told = self.router.told()
-        if named and told is not None:
-            found[0] = told
+        last = self.router.last_ingest()
+        if named and last is not None:
+            found[0] = last
         return {
             source: Committed(
                 said.position,
@@ -273,7 +273,7 @@ class DelayTask:
 
     def stored(self) -> None:
         """The last work is stored."""
-        self._stored = self.router.told()
+        self._stored = self.router.last_ingest()
         if self._role.refused:
             for offset in self._sent:
                 self._role.refused.pop((self._number, offset), None)

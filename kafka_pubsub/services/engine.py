@@ -30,9 +30,9 @@ from kafka_pubsub.model import (
     TopicPartition,
 )
 from kafka_pubsub.ports import Backend, LogWriter
-from kafka_pubsub.services.flight import Flights
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Beginning, Role, Task
+from kafka_pubsub.services.transactions import ServiceTransactions
 from kafka_pubsub.services.trimming import Trimming
 
 __all__ = ["Engine"]
@@ -55,7 +55,7 @@ _PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _LOOK = 0.02
 
 
-class _Flight(NamedTuple):
+class _Sent(NamedTuple):
     outcome: Future[Outcome]
     #: The task, and how many records of the transaction are its.
     parts: Sequence[tuple[int, Task, int]]
@@ -71,12 +71,12 @@ class Engine:
         self._role, self._clock, self._metrics = role, clock, metrics
         self._reader = backend.reader(role.group, f"kafka_pubsub-{role.name}")
         self._writer: LogWriter = backend.writer(Batching(max_latency=0.0), 1_000_000)
-        self._flights = Flights(backend, f"{role.group}-{uuid.uuid4().hex}")
+        self._transactions = ServiceTransactions(backend, f"{role.group}-{uuid.uuid4().hex}")
         self._trimming = Trimming(backend.admin)
         self._numbers = {topic: number for number, topic in enumerate(role.topics)}
         #: By partition; empty: none is ours.
         self.tasks: dict[int, Task] = {}
-        self._flight: _Flight | None = None
+        self._sent: _Sent | None = None
         self._paused: set[TopicPartition] = set()
         self._failures = 0
         self._not_before = 0.0
@@ -95,12 +95,12 @@ class Engine:
         """One step: settle, store, write, read. Without `take` nothing new is begun."""
         if self._fatal is not None:
             raise self._fatal
-        self._land(wait=False)
+        self._take_outcome(wait=False)
         if self._stale:
             self._begin_again()
-        ready = take and self._flight is None and time.monotonic() >= self._not_before
+        ready = take and self._sent is None and time.monotonic() >= self._not_before
         if ready:
-            self._take_off()
+            self._send()
         self._append()
         records = self._reader.read(_READ, self._patience())
         self._distribute(records)
@@ -109,16 +109,16 @@ class Engine:
         self._regulate()
 
     @property
-    def flying(self) -> bool:
+    def busy(self) -> bool:
         """Whether a transaction is under way."""
-        return self._flight is not None
+        return self._sent is not None
 
     def close(self) -> None:
         """Leaves the group, after what is under way has ended."""
         try:
             self._reader.close()
         finally:
-            self._flights.close()
+            self._transactions.close()
             self._trimming.close()
             self._writer.close()
 
@@ -146,7 +146,7 @@ class Engine:
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Gives partitions up when what is under way is stored or not."""
-        self._land(wait=True)
+        self._take_outcome(wait=True)
         if not self._stale:
             self._say_farewell({each.partition for each in partitions})
         self._forget(partitions)
@@ -193,7 +193,7 @@ class Engine:
             beginnings = [
                 Beginning(committed[place], ranges[place][0], ends[place]) for place in self._places(number)
             ]
-            self.tasks[number] = self._role.begin(number, beginnings, self._flights.id)
+            self.tasks[number] = self._role.begin(number, beginnings, self._transactions.id)
 
     def _committed(
         self, places: Sequence[TopicPartition], numbers: Sequence[int]
@@ -204,9 +204,9 @@ class Engine:
         writers = {
             self._role.writer_of([unstable[place] for place in self._places(number)]) for number in numbers
         }
-        for writer in writers - {None, self._flights.id}:
+        for writer in writers - {None, self._transactions.id}:
             _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
-            self._flights.fence(str(writer)).result(_BEGINNING)
+            self._transactions.fence(str(writer)).result(_BEGINNING)
         return self._reader.committed(places, _BEGINNING)
 
     def _begin_again(self) -> None:
@@ -222,7 +222,7 @@ class Engine:
 
     # -- transactions ------------------------------------------------------------------------------------------
 
-    def _take_off(self) -> None:
+    def _send(self) -> None:
         membership = self._reader.membership()
         if membership is None:
             return
@@ -245,8 +245,8 @@ class Engine:
             if len(records) >= _MOST:
                 break
         if parts:
-            outcome = self._flights.send(records, positions, membership)
-            self._flight = _Flight(outcome, parts, positions)
+            outcome = self._transactions.send(records, positions, membership)
+            self._sent = _Sent(outcome, parts, positions)
 
     def _in_turn(self) -> list[tuple[int, Task]]:
         """The tasks, each time another one first."""
@@ -254,22 +254,22 @@ class Engine:
         first = self._metrics.transactions % len(tasks) if tasks else 0
         return tasks[first:] + tasks[:first]
 
-    def _land(self, *, wait: bool) -> None:
+    def _take_outcome(self, *, wait: bool) -> None:
         """Settles a transaction that has ended."""
-        flight = self._flight
-        if flight is None or not (wait or flight.outcome.done()):
+        sent = self._sent
+        if sent is None or not (wait or sent.outcome.done()):
             return
-        outcome = flight.outcome.result()
-        self._flight = None
+        outcome = sent.outcome.result()
+        self._sent = None
         if outcome.ending is Ending.STORED:
             self._failures = 0
-            self._metrics.stored(sum(count for _, _, count in flight.parts))
-            for number, task, _ in flight.parts:
+            self._metrics.stored(sum(count for _, _, count in sent.parts))
+            for number, task, _ in sent.parts:
                 task.stored()
-                self._trim(number, flight.positions)
+                self._trim(number, sent.positions)
             return
         self._metrics.aborted += 1
-        self._refuse(flight, outcome)
+        self._refuse(sent, outcome)
         self._fail(outcome.reason)
 
     def _fail(self, reason: PubSubError | None) -> None:
@@ -281,9 +281,9 @@ class Engine:
         _log.warning("%s: a transaction wasn't stored: %s", self._role.name, reason)
         self._stale = True
 
-    def _refuse(self, flight: _Flight, outcome: Outcome) -> None:
+    def _refuse(self, sent: _Sent, outcome: Outcome) -> None:
         at = 0
-        for _, task, count in flight.parts:
+        for _, task, count in sent.parts:
             for number, reason in outcome.refused.items():
                 if at <= number < at + count:
                     task.refuse(number - at, str(reason))
@@ -312,7 +312,7 @@ class Engine:
     def _patience(self) -> float:
         """Seconds that a read may wait."""
         times = [at for task in self.tasks.values() if (at := task.wakeup_at()) is not None]
-        if self._flight is not None:
+        if self._sent is not None:
             return _SOON
         if not times:
             return _WAIT

@@ -174,7 +174,7 @@ class Service:
                 engine.turn()
                 if self._state is ServiceState.STARTING and engine.joined:
                     self._state = ServiceState.RUNNING
-            while engine.flying:
+            while engine.busy:
                 engine.turn(take=False)
         finally:
             engine.close()

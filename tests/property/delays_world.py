@@ -104,16 +104,16 @@ class DelayWorld:
             self.write_tick(clock)
         return wanted
 
-    def transact(self, most: int, fate: str = "stored") -> bool:
-        """Handles up to `most` things; `fate`: stored, aborted, or unanswered. False: there was nothing to do."""
+    def transact(self, most: int, outcome: str = "stored") -> bool:
+        """Handles up to `most` things; `outcome`: stored, aborted, or unanswered. False: there was nothing to do."""
         moves = self.router.take(most)
         progress = self.router.progress()
         self.router.check()
         if not moves and not progress:
             return False
-        if fate != "aborted":
+        if outcome != "aborted":
             self._store(moves, progress)
-        if fate != "stored":
+        if outcome != "stored":
             self.restart()
         return bool(moves)
 

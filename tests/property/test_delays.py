@@ -23,7 +23,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvariantViolated
 from tests.property.delays_mutations import MUTATIONS
 from tests.property.delays_world import LONGEST, TIERS, DelayWorld
 
-FATES = ("stored", "stored", "stored", "aborted", "unanswered")
+OUTCOMES = ("stored", "stored", "stored", "aborted", "unanswered")
 
 
 class Delays(RuleBasedStateMachine):
@@ -68,9 +68,9 @@ class Delays(RuleBasedStateMachine):
     def tick(self) -> None:
         self.world.tick()
 
-    @rule(most=st.integers(1, 9), fate=st.sampled_from(FATES))
-    def transact(self, most: int, fate: str) -> None:
-        self.world.transact(most, fate)
+    @rule(most=st.integers(1, 9), outcome=st.sampled_from(OUTCOMES))
+    def transact(self, most: int, outcome: str) -> None:
+        self.world.transact(most, outcome)
 
     @invariant()
     def check(self) -> None:
@@ -101,8 +101,8 @@ def run(seed: int) -> None:
         world.skew = random.randrange(-6, 7)
 
     def transact() -> None:
-        fate = random.random()
-        end = "aborted" if fate < 0.03 else "unanswered" if fate < 0.06 else "stored"
+        outcome = random.random()
+        end = "aborted" if outcome < 0.03 else "unanswered" if outcome < 0.06 else "stored"
         world.transact(random.randrange(1, 9), end)
 
     steps: list[tuple[int, Callable[[], object]]] = [

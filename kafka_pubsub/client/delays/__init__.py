@@ -1,1 +1,5 @@
-"""Delayed publishing, and what an operator may ask about delayed messages. The router is in `services/`."""
+"""Delayed publishing, and the topics of the delays. The router that delivers is in `services/`.
+
+Begin with `publisher.py`.
+May import, beside top modules: `client.publish`, `core.delays`, `schema`.
+"""

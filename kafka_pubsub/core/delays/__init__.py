@@ -1,1 +1,5 @@
-"""Delayed messages: the tiers, and the router of one partition. `router.py` is the entry."""
+"""Delayed messages: the tiers, and the router of one partition.
+
+Begin with `router.py`.
+May import, beside top modules: nothing.
+"""

@@ -66,10 +66,10 @@ class Router:
         self._memory: list[tuple[int, int, int, Waiting]] = []
         # Of each source the positions of what waits in memory, lowest first.
         self._resting: list[dict[int, None]] = [{} for _ in self._handled]
-        # What was said of each source when it was last asked for; None: nothing was.
-        self._told: list[IngestProgress | Progress | None] = [start.ingest, *start.tiers]
+        # Of each source the progress that was last returned; None: none was.
+        self._last_progress: list[IngestProgress | Progress | None] = [start.ingest, *start.tiers]
         for source in start.unstored:
-            self._told[source] = None
+            self._last_progress[source] = None
         # Nothing above this key may be handled by the `take` that runs.
         self._limit: Key = _NEVER[:2]
         # When a tick was asked for that hasn't come; None: none is on its way.
@@ -157,18 +157,18 @@ class Router:
     def progress(self) -> dict[int, IngestProgress | Progress]:
         """What is to be committed now, of the sources of which it changed since it was last asked for."""
         found = {}
-        for source, told in enumerate(self._told):
+        for source, last in enumerate(self._last_progress):
             position = self._next(source)
             if self._resting[source]:
                 position = min(position, next(iter(self._resting[source])))
             now = self._progress_of(source, position)
-            if now != told:
-                found[source] = self._told[source] = now
+            if now != last:
+                found[source] = self._last_progress[source] = now
         return found
 
-    def told(self) -> IngestProgress | None:
-        """What was said of ingest when `progress` was last asked for; None: nothing was."""
-        said = self._told[_INGEST]
+    def last_ingest(self) -> IngestProgress | None:
+        """Returns the progress of ingest that `progress` returned last; None: it returned none."""
+        said = self._last_progress[_INGEST]
         return said if isinstance(said, IngestProgress) else None
 
     # -- handling -----------------------------------------------------------------------------------------------

@@ -52,13 +52,13 @@ def router(bootstrap: str, topic: str, messages: int) -> Measured:
     engine = Engine(backend, role, lambda: now[0], metrics)
     engine.start()
     say("filling the tiers")
-    while _moved(metrics) + sum(task.router.resting for task in _tasks(engine)) < messages or engine.flying:
+    while _moved(metrics) + sum(task.router.resting for task in _tasks(engine)) < messages or engine.busy:
         engine.turn()
     say("routing")
     before, transactions = metrics.records, metrics.transactions
     now[0] += 2 * LONGEST_MS
     started, busy = time.perf_counter(), time.process_time()
-    while metrics.counts.get("home", 0) < messages or engine.flying:
+    while metrics.counts.get("home", 0) < messages or engine.busy:
         engine.turn()
     seconds, cpu = time.perf_counter() - started, time.process_time() - busy
     engine.close()

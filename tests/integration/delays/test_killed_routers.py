@@ -16,7 +16,7 @@ from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.services.delays import DelayRouter
-from tests.integration.delays.doomed_router import PHASES
+from tests.integration.delays.killed_router import PHASES
 from tests.support import until
 
 #: The router's group and topics are the cluster's, so these tests need one of their own.
@@ -88,15 +88,15 @@ def test_a_router_killed_in_a_transaction_loses_and_doubles_nothing(
     ps: PubSub, kafka: RunningKafka, phase: str, transaction: int
 ) -> None:
     topic = ps.create_topic(f"home-{phase}-{transaction}", partitions=3)
-    command = [sys.executable, "-m", "tests.integration.delays.doomed_router"]
-    with subprocess.Popen([*command, kafka.bootstrap, phase, str(transaction)]) as doomed:
+    command = [sys.executable, "-m", "tests.integration.delays.killed_router"]
+    with subprocess.Popen([*command, kafka.bootstrap, phase, str(transaction)]) as killed:
         until(lambda: ps.delay_routers() == 1)
         published_at = time.time()
         sent = publish(topic, 60)
         try:
-            doomed.wait(60)
+            killed.wait(60)
         finally:
-            doomed.kill()
+            killed.kill()
     with DelayRouter(ps):
         home = Home(ps, topic)
         until(lambda: home.count() >= len(sent))
@@ -110,12 +110,12 @@ def test_two_routers_share_the_partitions_and_one_that_is_killed_is_replaced(
     ps: PubSub, kafka: RunningKafka
 ) -> None:
     topic = ps.create_topic("home-shared", partitions=3)
-    command = [sys.executable, "-m", "tests.integration.delays.doomed_router", kafka.bootstrap, "never", "0"]
-    with subprocess.Popen(command) as doomed, DelayRouter(ps, tiers=4) as router:
+    command = [sys.executable, "-m", "tests.integration.delays.killed_router", kafka.bootstrap, "never", "0"]
+    with subprocess.Popen(command) as killed, DelayRouter(ps, tiers=4) as router:
         until(lambda: router.health().partitions == 1 and ps.delay_routers() == 2)
         published_at = time.time()
         sent = publish(topic, 200)
-        doomed.kill()
+        killed.kill()
         killed_at = time.monotonic()
         until(lambda: router.health().partitions == 2)
         assert time.monotonic() - killed_at < 30  # 10 s on an idle machine

@@ -116,11 +116,11 @@ def test_a_home_topic_that_is_gone_sends_its_messages_to_the_dead_letters(
         topic.publish(b"x", ordering_key="k", attributes={"a": "b"}, delay=1).result(10)
         ps.delete_topic("orders")
         until(lambda: bodies(backend, DEAD) == [b"x"])
-        (letter,) = stored(backend, DEAD)
-        said = dict(letter.headers() or ())
+        (dead_letter,) = stored(backend, DEAD)
+        said = dict(dead_letter.headers() or ())
         assert said["ps-delay-dead"] == b"home topic 'orders' doesn't exist any more"
         assert said["a"] == b"b"
-        assert letter.key() == b"orders\0k"
+        assert dead_letter.key() == b"orders\0k"
         assert router.metrics()["dead"] == 1
 
 

@@ -36,7 +36,7 @@ def counted() -> int:
     return len(COUNT)
 
 
-def doom(phase: str) -> None:
+def kill_at(phase: str) -> None:
     attempt: Any = transactions._Attempt
     write, prepare, commit = attempt._write_all, attempt.prepare, attempt.commit
 
@@ -63,7 +63,7 @@ def doom(phase: str) -> None:
 def main() -> None:
     global TRANSACTION
     address, phase, TRANSACTION = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    doom(phase)
+    kill_at(phase)
     with PubSub(address) as ps, DelayRouter(ps, tiers=4, partitions=2):
         while True:
             time.sleep(1)

@@ -16,7 +16,7 @@ from kafka_pubsub.errors import InvariantViolated, PubSubError
 from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions
 from kafka_pubsub.ports import Backend, Transactions
 
-__all__ = ["Flights"]
+__all__ = ["ServiceTransactions"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("kafka_pubsub.service")
 _TRY_AGAIN = 1.0
 
 
-class Flights:
+class ServiceTransactions:
     """Writes transactions under one id."""
 
     def __init__(self, backend: Backend, transactional_id: str) -> None:
@@ -77,5 +77,5 @@ class Flights:
                 self._writer().fence(self.id)
                 return
             except PubSubError as error:
-                _log.warning("the fate of a transaction is still unknown: %s; trying again", error)
+                _log.warning("the outcome of a transaction is still unknown: %s; trying again", error)
                 self._ending.wait(_TRY_AGAIN)
