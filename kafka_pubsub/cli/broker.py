@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["down", "progress", "status", "up"]
 
+#: The state of the services beside the broker, as `status` prints it.
+_SERVICES = {
+    None: None,
+    True: "delay router: running",
+    False: "delay router: ended (see services.log beside the data)",
+}
+
 
 @click.command(
     cls=Command,
@@ -31,18 +38,31 @@ __all__ = ["down", "progress", "status", "up"]
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where to keep the data.")
 @click.option("--ephemeral", is_flag=True, help="Temporary data, deleted by `down`.")
 @click.option("--exist-ok", is_flag=True, help="Succeed when it is running already.")
+@click.option("--no-services", is_flag=True, help="Start no delay router beside it.")
 @click.pass_obj
-def up(session: Session, port: int | None, data_dir: Path | None, ephemeral: bool, exist_ok: bool) -> None:
+def up(
+    session: Session,
+    port: int | None,
+    data_dir: Path | None,
+    ephemeral: bool,
+    exist_ok: bool,
+    no_services: bool,
+) -> None:
     """Start a real Kafka on this machine and print its address.
 
     It runs in the background until `kafka-pubsub down`. The first time its parts are fetched (45 MB);
-    no Java and no Docker are needed.
+    no Java and no Docker are needed. The delay router runs beside it.
     """
     from kafka_pubsub import local
 
     with progress(session) as tell:
         started = local.up(
-            port=port, data_dir=data_dir, ephemeral=ephemeral, exist_ok=exist_ok, on_progress=tell
+            port=port,
+            data_dir=data_dir,
+            ephemeral=ephemeral,
+            exist_ok=exist_ok,
+            services=not no_services,
+            on_progress=tell,
         )
     session.output.result(_as_json(started), f"Kafka is running at {started.bootstrap}")
     kept = "temporary, deleted by `down`" if started.ephemeral else f"kept in {started.data_dir}"
@@ -118,6 +138,7 @@ def _as_json(status: Status) -> dict[str, JsonValue]:
         "data_dir": None if status.data_dir is None else str(status.data_dir),
         "ephemeral": status.ephemeral,
         "started": _started(status),
+        "services": _SERVICES[status.services],
         "problem": status.problem,
         "log_tail": list(status.log_tail),
     }
@@ -126,6 +147,8 @@ def _as_json(status: Status) -> dict[str, JsonValue]:
 def _for_a_person(status: Status) -> dict[str, JsonValue]:
     shown = _as_json(status)
     shown["pid"] = None if status.pid is None else str(status.pid)
+    if status.services is None:
+        del shown["services"]
     if status.problem is None:
         del shown["problem"], shown["log_tail"]
     return shown

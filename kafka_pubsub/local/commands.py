@@ -10,13 +10,14 @@ started.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -28,6 +29,7 @@ from kafka_pubsub.local.errors import ALREADY_EXISTS, LocalKafkaError, PortInUse
 from kafka_pubsub.local.file_lock import exclusive
 from kafka_pubsub.local.installation import locate
 from kafka_pubsub.local.node_config import NodeFiles, NodeSettings
+from kafka_pubsub.local.service_process import end_services, start_services
 from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, STOP_TIMEOUT_S, checked_heap, checked_port
 from kafka_pubsub.local.tcp_ports import broker_answers, free_ports, is_free
 
@@ -45,7 +47,8 @@ class Status:
 
     `running`: the broker answers. `starting` and `unresponsive`: its process lives and doesn't answer (yet).
     `crashed`: it ended without `down`; `problem` says why as far as its log tells, and `log_tail` holds the log's
-    last lines. `stopped`: there is no broker, and the other fields are empty.
+    last lines. `stopped`: there is no broker, and the other fields are empty. `services`: whether the services that
+    `up` started beside it still run; None: it started none.
     """
 
     state: State
@@ -56,6 +59,7 @@ class Status:
     started_at: float | None = None
     problem: str | None = None
     log_tail: tuple[str, ...] = ()
+    services: bool | None = None
 
 
 def up(
@@ -65,6 +69,7 @@ def up(
     ephemeral: bool = False,
     heap_mb: int = DEFAULT_HEAP_MB,
     exist_ok: bool = False,
+    services: bool = True,
     java: str | os.PathLike[str] | None = None,
     kafka_home: str | os.PathLike[str] | None = None,
     ready_timeout: float = READY_TIMEOUT_S,
@@ -74,7 +79,7 @@ def up(
 
     It listens on `port` (default 9092). Its data is kept in `data_dir` (default: below the user's state directory),
     or, with `ephemeral`, in a temporary directory that `down` deletes. If the broker already runs, that is an error
-    (code 6), unless `exist_ok`.
+    (code 6), unless `exist_ok`. With `services`, the default, the delay router runs beside it, until `down`.
     """
     if ephemeral and data_dir is not None:
         raise InvalidArgument(
@@ -104,7 +109,8 @@ def up(
         # A broker that died at once has no identity any more; an empty one never fits, so it counts as dead.
         known = processes.identity(pid) or ""
         record = state.BrokerRecord(pid, known, settings.port, str(root), ephemeral, time.time())
-        return _await(record, settings, ready_timeout)
+        ready = _await(record, settings, ready_timeout)
+        return _with_services(record) if services else ready
 
 
 def down(
@@ -118,6 +124,7 @@ def down(
             return before
         if record.alive:
             on_progress(f"Stopping Kafka on {record.bootstrap}")
+            end_services(record.services_pid, record.services_identity)
             processes.end(record.pid, record.identity, timeout)
         _clean_up(record)
         return before
@@ -169,6 +176,7 @@ def _clear_the_way(on_progress: Callable[[str], None]) -> Status | None:
 
 
 def _clean_up(record: state.BrokerRecord) -> None:
+    end_services(record.services_pid, record.services_identity)
     if record.ephemeral:
         shutil.rmtree(record.data_dir, ignore_errors=True)
     state.forget(paths.state_file())
@@ -202,6 +210,14 @@ def _await(record: state.BrokerRecord, settings: NodeSettings, timeout_s: float)
     return _described(record, "running")
 
 
+def _with_services(record: state.BrokerRecord) -> Status:
+    with contextlib.suppress(OSError):  # without them the broker works, and `status` says that they don't run
+        pid, known = start_services(record.bootstrap, Path(record.data_dir))
+        record = replace(record, services_pid=pid, services_identity=known)
+        state.save(paths.state_file(), record)
+    return _described(record, "running")
+
+
 def _state_of_living(record: state.BrokerRecord) -> State:
     if broker_answers(record.port, record.files.cluster_id):
         return "running"
@@ -220,4 +236,5 @@ def _described(
         record.started_at,
         problem,
         log_tail,
+        record.services_alive,
     )

@@ -30,6 +30,9 @@ class BrokerRecord:
     data_dir: str
     ephemeral: bool
     started_at: float
+    #: The process of the services that `up` started; 0: it started none.
+    services_pid: int = 0
+    services_identity: str = ""
 
     @property
     def bootstrap(self) -> str:
@@ -45,6 +48,11 @@ class BrokerRecord:
     def alive(self) -> bool:
         """Returns whether the broker's process still runs (and isn't another process with its id)."""
         return is_alive(self.pid, self.identity)
+
+    @property
+    def services_alive(self) -> bool | None:
+        """Returns whether the services still run; None: none were started."""
+        return is_alive(self.services_pid, self.services_identity) if self.services_pid else None
 
 
 def load(path: Path) -> BrokerRecord | None:

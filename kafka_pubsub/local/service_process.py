@@ -1,0 +1,61 @@
+"""The process of the services that `up` starts beside the broker.
+
+Theory. The services are one process in a session of its own, which runs `kafka-pubsub service router`. Its record is a
+part of the broker's, so `down` and `status` find it.
+
+Rules
+1. The services never keep the broker from starting: what is wrong with them is in their log, and `status` says that
+   they don't run.
+2. They end before the broker does, so that what is under way is stored.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kafka_pubsub.local import processes
+
+__all__ = ["end_services", "services_log", "start_services"]
+
+#: Seconds that the services may take to store what is under way.
+STOP_TIMEOUT_S = 15.0
+
+
+def services_log(root: Path) -> Path:
+    """Returns the path of the services' log, below the broker's directory."""
+    return root / "services.log"
+
+
+def start_services(bootstrap: str, root: Path) -> tuple[int, str]:
+    """Starts the services of a broker; returns the process's id and identity."""
+    command = [sys.executable, "-m", "kafka_pubsub", "--bootstrap", bootstrap]
+    # One partition: one router works on this machine.
+    command += ["service", "router", "--partitions", "1"]
+    environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+    with services_log(root).open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+            env=environment,
+        )
+    # Popen warns about a child that it leaves running; this one is meant to be left.
+    process.returncode = 0
+    return process.pid, processes.identity(process.pid) or ""
+
+
+def end_services(pid: int, known: str) -> None:
+    """Ends the services, if they run."""
+    if pid:
+        processes.end(pid, known, STOP_TIMEOUT_S)
+
+
+def _is_ours(name: str) -> bool:
+    """Returns whether a variable is about other clusters or programs than this broker."""
+    return name in ("KAFKA_PUBSUB_CONFIG", "KAFKA_PUBSUB_CREATE", "KAFKA_PUBSUB_HISTORY")
