@@ -80,6 +80,10 @@ class Topic:
         )
         return asyncio.wrap_future(self._line.publish(send, self._sync.would_block(data)), loop=loop)
 
+    async def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:
+        """Cancels a delayed message; returns whether it was in time. See `kafka_pubsub.Topic.cancel`."""
+        return await asyncio.to_thread(self._sync.cancel, message_id, timeout=timeout)
+
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> list[asyncio.Future[str]]:
         """Queues many messages in their order, and returns their futures in the order of the items.
 

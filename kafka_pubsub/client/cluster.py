@@ -195,7 +195,7 @@ class Cluster:
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
                 delay_topics = DelayTopics(backend.admin, may_create=self._may_create)
-                delayed = DelayedPublisher(delay_topics, writers)
+                delayed = DelayedPublisher(delay_topics, writers, backend)
                 self._connection = _Connection(
                     os.getpid(),
                     backend,

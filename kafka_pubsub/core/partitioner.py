@@ -10,7 +10,7 @@ Rules
 
 from __future__ import annotations
 
-__all__ = ["murmur2", "partition_of"]
+__all__ = ["key_into", "murmur2", "partition_of"]
 
 _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C
@@ -36,3 +36,11 @@ def murmur2(data: bytes) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """Returns the partition of a key among `partitions` (at least 1)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def key_into(partition: int, partitions: int) -> bytes:
+    """Returns a key that every producer puts into that partition."""
+    number = 0
+    while partition_of(b"%d" % number, partitions) != partition:
+        number += 1
+    return b"%d" % number

@@ -1,9 +1,10 @@
-"""Delayed messages and ticks as Avro, by the schemas in `delay_request/`, `delayed/` and `tick/`.
+"""Delayed messages, requests to cancel them, and ticks as Avro, by the schemas in the folders beside this file.
 
 Rules
 1. What we say of a message travels in its header `ps-delay`, the first one: the version of the schema in a byte, the
    Avro, and a checksum (CRC 32). Key, value and the other headers are the user's.
-2. A tick is a record of its own; its header `ps-schema` names its schema and version.
+2. A request to cancel is a record of its own, whose header `ps-delay-cancel` is made like `ps-delay`. So is a tick; its
+   header `ps-schema` names its schema and version.
 3. What can't be decoded is None, and so is what is of an unknown version.
 """
 
@@ -20,14 +21,18 @@ from typing import Any, NamedTuple, cast
 from kafka_pubsub.model import Header
 
 __all__ = [
+    "CANCEL_HEADER",
     "DELAY_HEADER",
     "TICK_HEADER",
     "VERSION",
+    "DelayCancel",
     "DelayRequest",
     "Delayed",
+    "decode_cancel",
     "decode_delayed",
     "decode_request",
     "decode_tick",
+    "encode_cancel",
     "encode_delayed",
     "encode_request",
     "encode_tick",
@@ -36,7 +41,9 @@ __all__ = [
 
 #: The header that carries what we say of a delayed message.
 DELAY_HEADER = "ps-delay"
-#: The version that is written, of all three.
+#: The header of a request to cancel.
+CANCEL_HEADER = "ps-delay-cancel"
+#: The version that is written, of all four.
 VERSION = 1
 
 _SCHEMA_HEADER = "ps-schema"
@@ -64,6 +71,16 @@ class Delayed(NamedTuple):
     leaves: int
     left: int
     offset: int
+
+
+class DelayCancel(NamedTuple):
+    """A request to cancel the message that came in at the offset `target`, wherever the request is on its way."""
+
+    due: int
+    target: int
+    offset: int = -1
+    leaves: int = 0
+    left: int = 0
 
 
 @cache
@@ -100,6 +117,17 @@ def decode_delayed(value: bytes | None) -> Delayed | None:
     if said is None or said["left"] < 0 or said["offset"] < 0:
         return None
     return Delayed(said["home"], said["due"], said["leaves"], said["left"], said["offset"])
+
+
+def encode_cancel(cancel: DelayCancel) -> bytes:
+    """Returns the value of the header of a request to cancel."""
+    return _sealed(_written("delay_cancel", cancel._asdict()))
+
+
+def decode_cancel(value: bytes | None) -> DelayCancel | None:
+    """Returns what the header of a request to cancel says; None: nothing can be made of it."""
+    said = _opened("delay_cancel", value)
+    return None if said is None or said["target"] < 0 or said["left"] < 0 else DelayCancel(**said)
 
 
 def encode_tick(time: int) -> bytes:

@@ -16,18 +16,22 @@ from typing import Final
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
 from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, parse_tier, writer_of
 from kafka_pubsub.core.delays.router import Router, RouterStart
-from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, Came, Tick, Waiting
-from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Tick, Waiting
+from kafka_pubsub.core.partitioner import key_into, partition_of
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
+    CANCEL_HEADER,
     DELAY_HEADER,
     TICK_HEADER,
+    DelayCancel,
     Delayed,
+    decode_cancel,
     decode_delayed,
     decode_request,
     decode_tick,
+    encode_cancel,
     encode_delayed,
     encode_tick,
     is_tick,
@@ -35,7 +39,7 @@ from kafka_pubsub.schema.delays import (
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
 
-__all__ = ["DEAD_REASON_HEADER", "MAX_RATE", "DelayRole", "DelayTask", "Pace", "tick_key"]
+__all__ = ["DEAD_REASON_HEADER", "MAX_RATE", "DelayRole", "DelayTask", "Pace"]
 
 #: Why a message is a dead letter of the routers.
 DEAD_REASON_HEADER: Final = "ps-delay-dead"
@@ -48,14 +52,6 @@ _ID_HEADER: Final = "ps-id"
 _KNOWN_S: Final = 30.0
 #: Seconds between two commits while there is nothing to write.
 _COMMIT_S: Final = 2.0
-
-
-def tick_key(partition: int, partitions: int) -> bytes:
-    """A key that every producer puts into that partition."""
-    number = 0
-    while partition_of(b"%d" % number, partitions) != partition:
-        number += 1
-    return b"%d" % number
 
 
 class Homes:
@@ -164,7 +160,7 @@ class DelayTask:
     def __init__(self, role: DelayRole, number: int, router: Router, writer: str) -> None:
         self.router = router
         self._role, self._number, self._writer = role, number, writer
-        self._tick_key = tick_key(number, role.partitions)
+        self._tick_key = key_into(number, role.partitions)
         self._commit_at = time.monotonic() + _COMMIT_S
         # Whether our transactional id is committed: before the first record that a successor may have to wait for.
         self._announced = False
@@ -196,7 +192,8 @@ class DelayTask:
             said = decode_delayed(_header(record))
             offset = record.offset() or 0
             if said is None:
-                found.append(Waiting(*key, 0, 0, None, offset, record))
+                found.append(_read_cancel(record) or Waiting(*key, 0, 0, None, offset, record))
+                key = found[-1][:2]
                 continue
             home, due, leaves, left, came = said
             found.append(Waiting(leaves, came, due, left, home, offset, record))
@@ -243,8 +240,11 @@ class DelayTask:
             if to == TO_DEAD
             else self._hop(to, message)
             for to, message in moves
+            if to != TO_NOTHING
         ]
-        self._sent = [message.offset for _, message in moves]
+        self._sent = [message.offset for to, message in moves if to != TO_NOTHING]
+        if len(moves) > len(records):
+            self._role.metrics.count("cancelled", len(moves) - len(records))
         positions = self._positions()
         return Work(records, positions) if positions else None
 
@@ -287,10 +287,12 @@ class DelayTask:
     def _hop(self, tier: int, message: Waiting) -> NewRecord:
         self._role.metrics.count("hops")
         record = message.record
-        said = encode_delayed(
-            Delayed(message.home or "", message.due, message.at, message.left, message.offset)
-        )
-        headers = [(DELAY_HEADER, said), *_others(record)]
+        at, offset, due, left, home, _, _, target = message
+        if target < 0:
+            said = encode_delayed(Delayed(home or "", due, at, left, offset))
+            headers = [(DELAY_HEADER, said), *_others(record)]
+        else:
+            headers = [(CANCEL_HEADER, encode_cancel(DelayCancel(due, target, offset, at, left)))]
         return NewRecord(
             self._role.topics[tier + 1], self._number, record.key(), record.value(), headers, message.at
         )
@@ -349,7 +351,25 @@ def _read_ingest(record: StoredRecord) -> Came | Tick:
         now = decode_tick(record.value())
         if now is not None:
             return Tick(offset, now)
+    cancel = _cancel_header(record)
+    if cancel is not None:
+        return Came(offset, "", cancel.due, None, record, cancel.target)
     return Came(offset, None, None, None, record)
+
+
+def _cancel_header(record: StoredRecord) -> DelayCancel | None:
+    values = [value for name, value in record.headers() or () if name == CANCEL_HEADER]
+    return decode_cancel(values[0]) if values else None
+
+
+def _read_cancel(record: StoredRecord) -> Waiting | None:
+    """Reads a tier's record as a request to cancel; returns None if it isn't one."""
+    said = _cancel_header(record)
+    if said is None:
+        return None
+    return Waiting(
+        said.leaves, said.offset, said.due, said.left, "", record.offset() or 0, record, said.target
+    )
 
 
 def _why(record: StoredRecord) -> str:

@@ -198,7 +198,7 @@ def cancel_any(patch: Patch) -> None:
     real = Router._cancel
 
     def cancel(self: Router, key: Key, moves: list[Move]) -> None:
-        found = [each[:2] for each in (self._memory[:1], self._heads[:1]) for each in each]
+        found = [each[:2] for each in self._memory[:1]] + [each[:2] for each in self._heads[:1]]
         real(self, min(found, default=key), moves)
 
     patch.setattr(Router, "_cancel", cancel)

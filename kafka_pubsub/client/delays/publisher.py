@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
+from kafka_pubsub.client.delays.cancel import cancel_delayed
 from kafka_pubsub.client.delays.due import Due, check_longest, parse_due
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.publish.checks import encode_attributes, encode_key, refuse_data
@@ -28,6 +29,7 @@ from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.core.delays.layout import INGEST, MOST_TIERS
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, OrderingKeyPaused, PubSubError
 from kafka_pubsub.model import Header
+from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
 
 __all__ = ["DelayedPublisher"]
@@ -45,9 +47,10 @@ class DelayedPublisher:
         self,
         topics: DelayTopics,
         writers: WriterPool,
+        backend: Backend,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._topics, self._wall = topics, wall
+        self._topics, self._backend, self._wall = topics, backend, wall
         self._publisher = _IngestPublisher(INGEST, self._target, writers)
         self._lock = threading.Lock()
         self._tiers, self._known_until = 0, float("-inf")
@@ -74,6 +77,20 @@ class DelayedPublisher:
         if key is not None:
             key = home.name.encode() + b"\0" + key
         return self._publisher.relay(data, key, [_header(home.name, due), *headers])
+
+    def cancel(self, home: str, message_id: str, timeout: float) -> bool:
+        """Cancels a delayed message; see `Topic.cancel`."""
+
+        def send(key: bytes, header: Header) -> int:
+            try:
+                stored = self._publisher.relay(b"", key, [header]).result(timeout)
+            except TimeoutError:
+                raise DeadlineExceeded(
+                    f"the request to cancel {message_id!r} wasn't stored within {timeout:g} s"
+                ) from None
+            return int(stored.rpartition(":")[2])
+
+        return cancel_delayed(self._backend, self._topics, send, home, message_id, timeout)
 
     def resume(self, home: str, ordering_key: str) -> None:
         """Allows delayed publishing with a key again."""

@@ -105,6 +105,16 @@ class Topic:
             return self._delayed().publish(publisher, data, ordering_key, attributes, delay, deliver_at)
         return publisher.publish(data, ordering_key, attributes)
 
+    def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:
+        """Cancels a delayed message, by the id that its future gives; returns whether it was in time.
+
+        True: the message won't be delivered. False: it was delivered, or will be, or its id isn't one of a delayed
+        message. It takes as long as looking for the message among those that wait in its partition. Raises
+        `DeadlineExceeded` if no router has answered after `timeout` seconds (10 by default): the request may still
+        count, once a router runs.
+        """
+        return self._delayed().cancel(self._name, message_id, timeout)
+
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
         """Queues many messages in their order: the cheapest way to publish many.
 

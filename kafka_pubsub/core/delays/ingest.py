@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from kafka_pubsub.core.delays.values import Came, Tick, Waiting
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["KEEP", "Ingest"]
+__all__ = ["KEEP", "Ingest", "due_of"]
 
 #: Bytes that a message takes here beside its body.
 _BESIDE = 600
@@ -30,6 +30,12 @@ _BESIDE = 600
 _BEYOND = 600
 #: Bytes of messages without a tick behind them that are kept.
 KEEP = 4 * 1024 * 1024
+
+
+def due_of(message: Came, now: int) -> int:
+    """Returns when a message is due that comes in now."""
+    due = now + message.delay if message.due is None and message.delay is not None else message.due
+    return max(now, now if due is None else due)
 
 
 class Ingest:
@@ -132,8 +138,7 @@ class Ingest:
     def _arrive(self, message: Came) -> None:
         """Decides the message's times: it came in now."""
         now, home = self.time, message.home
-        due = now + message.delay if message.due is None and message.delay is not None else message.due
-        due = max(now, now if due is None else due)
+        due = due_of(message, now)
         target = message.target
         # A request to cancel must be in memory before its message is due.
         left = (due - (1 if target >= 0 else 0) - now) // self._unit

@@ -25,6 +25,7 @@ RECORDS = Path(__file__).parent / "records"
 #: Of every schema file; a released one is never changed.
 CHECKSUMS = {
     "checkpoint/v1.avsc": "39e9fa31fd5bf241c90d5ccffdcbec97749e196c1f0dd30e291c461adb3ffa81",
+    "delay_cancel/v1.avsc": "0ae44404880e59debc498e0478abfa122a87d3948af0adcc5f5ba79bec166d65",
     "delay_request/v1.avsc": "346cc5bacbd1a8ad1b907956aed543fdfba6e3c6da4c7e63915b03ffccdb90c7",
     "delayed/v1.avsc": "df81cf7af0d483649e30598bfdedf612de9b0fee49caf2de4b59c11ea244d47a",
     "tick/v1.avsc": "b14174d127e4d1566e772eb9ba048cbec3ed28fa2e09cfbf216f8e84360d8fa5",
@@ -95,7 +96,9 @@ REQUEST = delays.DelayRequest("orders.eu", None, 2**28 * 1000 - 1)
 ABSOLUTE = delays.DelayRequest("orders.eu", 1_700_000_000_123, None)
 DELAYED = delays.Delayed("orders.eu", 1_700_000_000_123, 1_700_000_000_000, 2**27 + 5, 2**40)
 TICK = 1_700_000_000_123
+CANCEL = delays.DelayCancel(1_700_000_000_123, 2**40, 2**40 + 7, 1_700_000_000_000, 2**27 + 5)
 KEPT: dict[str, tuple[bytes, Callable[[bytes], bool]]] = {
+    "delay_cancel/v1-0": (delays.encode_cancel(CANCEL), lambda value: delays.decode_cancel(value) == CANCEL),
     "delay_request/v1-0": (
         delays.encode_request(REQUEST),
         lambda value: delays.decode_request(value) == REQUEST,
@@ -118,16 +121,17 @@ def test_what_is_kept_of_the_delays_is_readable_and_written_so_now(name: str) ->
 
 
 def test_all_that_is_kept_of_the_delays_is_tested() -> None:
-    kinds = ("delay_request", "delayed", "tick")
+    kinds = ("delay_cancel", "delay_request", "delayed", "tick")
     kept = {f"{kind}/{path.stem}" for kind in kinds for path in (RECORDS / kind).iterdir()}
     assert kept == set(KEPT)
 
 
-@pytest.mark.parametrize("decode", [delays.decode_request, delays.decode_delayed])
+@pytest.mark.parametrize("decode", [delays.decode_request, delays.decode_delayed, delays.decode_cancel])
 def test_a_damaged_or_foreign_delay_header_says_nothing(
     decode: Callable[[bytes | None], object],
 ) -> None:
-    for written in (delays.encode_request(REQUEST), delays.encode_delayed(DELAYED)):
+    kept = (delays.encode_request(REQUEST), delays.encode_delayed(DELAYED), delays.encode_cancel(CANCEL))
+    for written in kept:
         for at in range(len(written)):
             assert decode(written[:at] + bytes([written[at] ^ 1]) + written[at + 1 :]) is None
         assert decode(written[:-1]) is None

@@ -1,0 +1,211 @@
+"""Cancelling a delayed message.
+
+Theory. The id of a delayed message is the place at which it came in. The message is looked for where it may wait: in
+the log of ingest, then in the tiers, the largest first, because that is its way. Then a request is written to ingest,
+which takes the same way. It counts if the message is due after the time at which the request came in, so the tick
+behind the request is the answer.
+
+Rules
+1. True means that the message will not be delivered. False means that it is at home, or will be.
+2. Times are those of the log: at the committed position of ingest the time is that of the commit, and each tick behind
+   it may raise it. If the router has trimmed what is read here, the search begins again.
+3. Without a tick in time the answer isn't known: `DeadlineExceeded`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from kafka_pubsub.client.dead_letters.reading import AT_ONCE, read_all
+from kafka_pubsub.client.delays.topology import DelayTopics
+from kafka_pubsub.core.delays.ingest import due_of
+from kafka_pubsub.core.delays.layout import GROUP, INGEST, DelayLayout, tier_topic
+from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, parse_tier
+from kafka_pubsub.core.delays.values import Came
+from kafka_pubsub.core.partitioner import key_into
+from kafka_pubsub.errors import DeadlineExceeded, InvalidArgument
+from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+from kafka_pubsub.ports import Backend, RecordFetch
+from kafka_pubsub.schema.delays import (
+    CANCEL_HEADER,
+    DELAY_HEADER,
+    DelayCancel,
+    decode_delayed,
+    decode_request,
+    decode_tick,
+    encode_cancel,
+    is_tick,
+)
+
+__all__ = ["cancel_delayed"]
+
+#: Seconds between two looks for a tick.
+_LOOK = 0.05
+
+
+class _Trimmed(Exception):
+    """The router has deleted what is being read: it is handled."""
+
+
+def cancel_delayed(
+    backend: Backend,
+    topics: DelayTopics,
+    send: Callable[[bytes, Header], int],
+    home: str,
+    message_id: str,
+    timeout: float,
+) -> bool:
+    """Cancels a delayed message of the topic `home`; returns whether it was in time.
+
+    `send` writes a request with this key and header to ingest, and returns its offset.
+    """
+    topic, partition, offset = _parse(message_id)
+    layout = topics.find()
+    if topic != INGEST or layout is None or partition >= layout.partitions:
+        return False
+    fetch = backend.record_fetch()
+    try:
+        search = _Search(backend, fetch, layout, partition, time.monotonic() + timeout)
+        found = search.find(offset)
+        if found is None:
+            return False
+        if found.home != home:
+            raise InvalidArgument(
+                f"message_id: {message_id!r} is a message of topic {found.home!r}, not of {home!r}"
+            )
+        request = CANCEL_HEADER, encode_cancel(DelayCancel(found.due, offset))
+        sent = send(key_into(partition, layout.partitions), request)
+        return search.counts(sent, found.due)
+    finally:
+        fetch.close()
+
+
+class _Found(NamedTuple):
+    """A message that waits: where it goes, and when."""
+
+    home: str
+    due: int
+
+
+class _Search:
+    """Reads one partition of ingest, and of the tiers."""
+
+    def __init__(
+        self, backend: Backend, fetch: RecordFetch, layout: DelayLayout, partition: int, deadline: float
+    ) -> None:
+        self._admin, self._fetch, self._layout = backend.admin, fetch, layout
+        self._partition, self._deadline = partition, deadline
+        self._ingest = TopicPartition(INGEST, partition)
+        #: From where ingest is read on, and the time there.
+        self._next = self._time = 0
+
+    def find(self, offset: int) -> _Found | None:
+        """Returns the message that came in at the offset; None: it doesn't wait any more."""
+        while True:
+            with suppress(_Trimmed):
+                self._begin()
+                found = self._find_in_ingest(offset) or self._find_in_tiers(offset)
+                return None if found is None or found.due <= self._time else found
+
+    def counts(self, sent: int, due: int) -> bool:
+        """Returns whether a request at the offset `sent` came in before its message was due."""
+        try:
+            while True:
+                for record in self._read_on():
+                    if self._take_tick(record) and (record.offset() or 0) > sent:
+                        return due > self._time
+        except _Trimmed:
+            self._begin()
+            if due > self._time:
+                return True
+            raise _unanswered() from None
+
+    def _begin(self) -> None:
+        """Goes to the committed position of ingest."""
+        committed = self._committed(INGEST)
+        start = self._admin.log_range(self._ingest)[0]
+        progress = parse_ingest(*committed) if committed else IngestProgress(start, start)
+        self._next, self._time = max(start, progress.position), progress.time
+
+    def _find_in_ingest(self, offset: int) -> _Found | None:
+        """Reads all of ingest; if the message is there, to the tick behind it, which says when it is due."""
+        end = self._admin.last_stable_offsets(INGEST)[self._partition]
+        found: _Found | None = None
+        came: Came | None = None
+        while self._next < end or (came is not None and found is None):
+            for record in self._read_on():
+                if record.offset() == offset:
+                    request = decode_request(_header(record, DELAY_HEADER))
+                    came = request and Came(offset, request.home, request.due, request.delay, record)
+                if self._take_tick(record) and came is not None and found is None:
+                    found = _Found(came.home or "", due_of(came, self._time))
+        return found
+
+    def _find_in_tiers(self, offset: int) -> _Found | None:
+        for number in reversed(range(self._layout.tiers)):
+            topic = tier_topic(number)
+            place = TopicPartition(topic, self._partition)
+            start, end = self._admin.log_range(place)
+            if start == end:
+                continue
+            committed = self._committed(topic)
+            at = max(start, parse_tier(*committed).position if committed else 0)
+            for record in _records(self._fetch, place, at, end):
+                said = decode_delayed(_header(record, DELAY_HEADER))
+                if said is not None and said.offset == offset:
+                    return _Found(said.home, said.due)
+        return None
+
+    def _committed(self, topic: str) -> tuple[int, str] | None:
+        found = self._admin.group_offsets(GROUP, topic).get(self._partition)
+        return None if found is None or found.offset is None else (found.offset, found.metadata)
+
+    def _read_on(self) -> Sequence[StoredRecord]:
+        """Returns the next records of ingest, after a moment if there are none yet."""
+        end = self._admin.last_stable_offsets(INGEST)[self._partition]
+        stop = min(end, self._next + AT_ONCE)
+        records = list(_records(self._fetch, self._ingest, self._next, stop))
+        if len(records) < stop - self._next and self._admin.log_range(self._ingest)[0] > self._next:
+            raise _Trimmed
+        self._next = max(stop, self._next)
+        if not records:
+            if time.monotonic() > self._deadline:
+                raise _unanswered()
+            time.sleep(_LOOK)
+        return records
+
+    def _take_tick(self, record: StoredRecord) -> bool:
+        """Follows the time of the log; returns whether the record is a tick."""
+        tick = decode_tick(record.value()) if is_tick(record.headers() or ()) else None
+        self._time = max(self._time, tick or 0)
+        return tick is not None
+
+
+def _records(fetch: RecordFetch, place: TopicPartition, start: int, end: int) -> Iterator[StoredRecord]:
+    for at in range(start, end, AT_ONCE):
+        yield from read_all(fetch, place, list(range(at, min(end, at + AT_ONCE))))
+
+
+def _header(record: StoredRecord, wanted: str) -> bytes | None:
+    return next((value for name, value in record.headers() or () if name == wanted), None)
+
+
+def _parse(message_id: str) -> tuple[str, int, int]:
+    """Returns the topic, the partition and the offset of an id."""
+    found = re.fullmatch(r"(.+):(\d+):(\d+)", str(message_id))
+    if found is None:
+        raise InvalidArgument(
+            f"message_id: must be TOPIC:PARTITION:OFFSET, as publish's future gives it, not {message_id!r}"
+        )
+    return found[1], int(found[2]), int(found[3])
+
+
+def _unanswered() -> DeadlineExceeded:
+    return DeadlineExceeded(
+        "no delay router has said in time whether the message is cancelled: the request may still count; see "
+        "`kafka-pubsub delay list`, and start `kafka-pubsub service router` if none runs"
+    )
