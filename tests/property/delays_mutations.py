@@ -167,6 +167,43 @@ def low_key(patch: Patch) -> None:
     patch.setattr(Tier, "write", write)
 
 
+def cancel_when_due(patch: Patch) -> None:
+    """A request to cancel may leave its last tier when its message is due."""
+    real = Ingest._arrive
+
+    def arrive(self: Ingest, message: Came) -> None:
+        real(self, message)
+        arrived = self.arrived[-1]
+        if message.target >= 0 and arrived.due > self.time:
+            left = min((arrived.due - self.time) // self._unit, (1 << self._tiers) - 1)
+            self.arrived[-1] = arrived._replace(left=left)
+
+    patch.setattr(Ingest, "_arrive", arrive)
+
+
+def cancel_forgotten(patch: Patch) -> None:
+    """Positions are committed past requests to cancel that wait in memory."""
+    real = Router._progress_of
+
+    def progress_of(self: Router, source: int, position: int) -> IngestProgress | Progress:
+        requests = {each[4].position for each in self._memory if each[2] < 0 and each[3] == source}
+        rest = [at for at in self._resting[source] if at not in requests]
+        return real(self, source, min([self._next(source), *rest]))
+
+    patch.setattr(Router, "_progress_of", progress_of)
+
+
+def cancel_any(patch: Patch) -> None:
+    """A request drops the next message, whichever that is."""
+    real = Router._cancel
+
+    def cancel(self: Router, key: Key, moves: list[Move]) -> None:
+        found = [each[:2] for each in (self._memory[:1], self._heads[:1]) for each in each]
+        real(self, min(found, default=key), moves)
+
+    patch.setattr(Router, "_cancel", cancel)
+
+
 MUTATIONS: Sequence[Callable[[Patch], None]] = (
     own_clock,
     wall_clock,
@@ -181,4 +218,7 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     tick_behind,
     written_heads,
     low_key,
+    cancel_when_due,
+    cancel_forgotten,
+    cancel_any,
 )

@@ -8,11 +8,12 @@ tiers it must pass.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, cast
 
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
 from kafka_pubsub.core.delays.router import Router, RouterStart
-from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, Came, Move, Tick, Waiting
+from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Move, Tick, Waiting
 
 __all__ = ["LONGEST", "TIERS", "UNIT", "DelayWorld"]
 
@@ -48,6 +49,8 @@ class DelayWorld:
         # Due, offset, the time at which it was released, hops.
         self.home: list[tuple[int, int, int, int]] = []
         self.dead: list[int] = []
+        #: Messages that were cancelled.
+        self.dropped: list[int] = []
         self.texts = [(0, "")] * (TIERS + 1)
         self.restart()
 
@@ -58,6 +61,13 @@ class DelayWorld:
 
     def publish_at(self, due: int) -> None:
         self.ingest.append(Came(len(self.ingest), "home", due, None, body()))
+
+    def publish_cancel(self, choice: int, wrong: int = 0) -> None:
+        """Asks to cancel a message of which a client can know when it is due; `wrong` misses that time."""
+        known = list(self.due_times())
+        if known:
+            due, target = known[choice % len(known)]
+            self.ingest.append(Came(len(self.ingest), "", due + wrong, None, body(), target))
 
     def publish_stray(self) -> None:
         self.ingest.append(Came(len(self.ingest), None, None, None, body()))
@@ -122,6 +132,8 @@ class DelayWorld:
         for to, message in moves:
             if to == TO_DEAD:
                 self.dead.append(message.offset)
+            elif to == TO_NOTHING:
+                self.dropped.append(message.offset)
             elif to == TO_HOME:
                 hops = cast(Body, message.record).hops
                 self.home.append((message.due, message.offset, self.router.time, hops))
@@ -159,7 +171,9 @@ class DelayWorld:
         assert not twice, f"twice: {twice[:5]}"
         strays = [each.offset for each in self.ingest if isinstance(each, Came) and each.home is None]
         assert self.dead == strays, f"dead letters {self.dead}, strays {strays}"
-        messages = {each.offset for each in self.ingest if isinstance(each, Came) and each.home is not None}
+        cancelled = self.cancelled()
+        assert sorted(self.dropped) == sorted(cancelled), f"dropped {self.dropped}, cancelled {cancelled}"
+        messages = {each.offset for each in self.ingest if isinstance(each, Came) and each.home} - cancelled
         assert set(offsets) == messages, f"lost: {sorted(messages - set(offsets))[:5]}"
         keys = [each[:2] for each in self.home]
         assert keys == sorted(keys), "out of order"
@@ -168,20 +182,36 @@ class DelayWorld:
             assert len(set(passed)) == len(passed), "a message was in a tier twice"
         self._judge_times({offset: each for each in self.home for offset in each[1:2]})
 
-    def _judge_times(self, home: dict[int, tuple[int, int, int, int]]) -> None:
+    def due_times(self) -> Iterator[tuple[int, int]]:
+        """Yields when each message is due, and its offset; those without a tick behind them aren't known."""
+        for time, record in self._arrivals():
+            if record.home:
+                wanted = time + record.delay if record.delay is not None else record.due
+                yield max(time, wanted or 0), record.offset
+
+    def cancelled(self) -> set[int]:
+        """Returns the messages that were cancelled before they were due."""
+        due = {offset: at for at, offset in self.due_times()}
+        asked = [(time, each) for time, each in self._arrivals() if each.target >= 0]
+        return {each.target for time, each in asked if due[each.target] == each.due and each.due > time}
+
+    def _arrivals(self) -> Iterator[tuple[int, Came]]:
         time, waiting = 0, []
         for record in self.ingest:
             if isinstance(record, Came):
                 waiting.append(record)
+            else:
+                time = max(time, record.time)
+                yield from ((time, each) for each in waiting)
+                waiting = []
+
+    def _judge_times(self, home: dict[int, tuple[int, int, int, int]]) -> None:
+        time_of = {each.offset: time for time, each in self._arrivals()}
+        for wanted, offset in self.due_times():
+            if offset in self.dropped:
                 continue
-            time = max(time, record.time)
-            for each in waiting:
-                if each.home is None:
-                    continue
-                wanted = time + each.delay if each.delay is not None else each.due
-                wanted = max(time, wanted or 0)
-                due, _, released, hops = home[each.offset]
-                assert due == wanted, f"{each.offset} is due at {wanted}, not {due}"
-                assert released >= wanted, f"{each.offset} came early"
-                assert hops == ((wanted - time) // UNIT).bit_count(), f"{hops} hops for {wanted - time}"
-            waiting = []
+            time = time_of[offset]
+            due, _, released, hops = home[offset]
+            assert due == wanted, f"{offset} is due at {wanted}, not {due}"
+            assert released >= wanted, f"{offset} came early"
+            assert hops == ((wanted - time) // UNIT).bit_count(), f"{hops} hops for {wanted - time}"

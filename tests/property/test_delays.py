@@ -40,6 +40,10 @@ class Delays(RuleBasedStateMachine):
         else:
             self.world.publish_after(delay)
 
+    @rule(choice=st.integers(0, 50), wrong=st.sampled_from((0, 0, 0, 1, -1)))
+    def cancel(self, choice: int, wrong: int) -> None:
+        self.world.publish_cancel(choice, wrong)
+
     @rule()
     def stray(self) -> None:
         self.world.publish_stray()
@@ -94,6 +98,9 @@ def run(seed: int) -> None:
         else:
             world.publish_at(world.now + delay - 2)
 
+    def cancel() -> None:
+        world.publish_cancel(-random.randrange(1, 9), random.choice((0, 0, 0, 0, 1)))
+
     def pass_time(most: int) -> None:
         world.now += random.randrange(1, most)
 
@@ -107,6 +114,7 @@ def run(seed: int) -> None:
 
     steps: list[tuple[int, Callable[[], object]]] = [
         (15, publish),
+        (6, cancel),
         (10, lambda: pass_time(2)),
         (1, lambda: pass_time(40)),
         (2, skew),

@@ -11,6 +11,7 @@ Rules
 3. Time is that of the tick that was found as soon as it is known. What is handled before the messages that are read
    once more came in at that time or before, and with a lower offset.
 4. The time at a position is the highest tick below it; it is stored with the position, because the tick may be trimmed.
+5. A request to cancel counts if its message is due after the time at which the request came in.
 """
 
 from __future__ import annotations
@@ -133,11 +134,15 @@ class Ingest:
         now, home = self.time, message.home
         due = now + message.delay if message.due is None and message.delay is not None else message.due
         due = max(now, now if due is None else due)
-        left, most = (due - now) // self._unit, (1 << self._tiers) - 1
+        target = message.target
+        # A request to cancel must be in memory before its message is due.
+        left = (due - (1 if target >= 0 else 0) - now) // self._unit
+        most = (1 << self._tiers) - 1
         if left > most + _BEYOND:
             due, left, home = now, 0, None
-        left = min(left, most)
-        self.arrived.append(Waiting(now, message.offset, due, left, home, message.offset, message.record))
+        left = min(max(0, left), most)
+        offset, record = message.offset, message.record
+        self.arrived.append(Waiting(now, offset, due, left, home, offset, record, target))
         self.size += _BESIDE + len(message.record)
 
     def check(self) -> None:

@@ -12,6 +12,7 @@ Rules
 2. Committed positions stay at the lowest record that waits in memory. What was handled and is read again hops no second
    time; of it only what waits in memory is taken up again, unless it is home (at or below the mark).
 3. Where a tier's head isn't known yet, nothing above its possible key is handled.
+4. A request to cancel takes the same way as its message, and waits in memory until the message is due: then both go.
 """
 
 from __future__ import annotations
@@ -24,7 +25,17 @@ from kafka_pubsub.core.delays.ingest import KEEP, Ingest
 from kafka_pubsub.core.delays.layout import UNIT
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress
 from kafka_pubsub.core.delays.tier import Tier
-from kafka_pubsub.core.delays.values import BEFORE_ALL, TO_DEAD, TO_HOME, Came, Key, Move, Tick, Waiting
+from kafka_pubsub.core.delays.values import (
+    BEFORE_ALL,
+    TO_DEAD,
+    TO_HOME,
+    TO_NOTHING,
+    Came,
+    Key,
+    Move,
+    Tick,
+    Waiting,
+)
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Router", "RouterStart"]
@@ -62,8 +73,9 @@ class Router:
         self._handled = [start.ingest.handled, *(each.handled for each in start.tiers)]
         # A heap of the heads that are known: key and source.
         self._heads: list[tuple[int, int, int]] = []
-        # What waits for less than a unit, a heap: due, offset, source and the message.
-        self._memory: list[tuple[int, int, int, Waiting]] = []
+        # What waits for less than a unit, a heap: due, offset, order, source and the message. A request to cancel has
+        # its message's offset, and -1 as its order: it comes just before the message.
+        self._memory: list[tuple[int, int, int, int, Waiting]] = []
         # Of each source the positions of what waits in memory, lowest first.
         self._resting: list[dict[int, None]] = [{} for _ in self._handled]
         # Of each source the progress that was last returned; None: none was.
@@ -125,12 +137,15 @@ class Router:
         for _ in range(most):
             head = heads[0] if heads else _NEVER
             if memory and memory[0] < head:
-                due, offset, source, message = memory[0]
-                if due > time or (due, offset) > self._limit:
+                due, offset, order, _, message = memory[0]
+                # The head that isn't known may be the message of a request itself.
+                if due > time or (due, offset) > self._limit or (order < 0 and (due, offset) == self._limit):
                     break
-                heappop(memory)
-                del self._resting[source][message.position]
-                self._release((due, offset), message, moves)
+                self._take_rested()
+                if order < 0:
+                    self._cancel((due, offset), moves)
+                else:
+                    self._release((due, offset), message, moves)
             elif head[0] <= time and head[:2] <= self._limit:
                 self._handle(head[2], self._take_head(head[2]), moves)
             else:
@@ -203,8 +218,8 @@ class Router:
         elif message.left:
             if not again:
                 self._hop(message, moves)
-        elif again:
-            if (message.due, message.offset) > self.mark:
+        elif again or message.target >= 0:
+            if _key(message) > self.mark:
                 self._rest(source, message)
         elif message.due > message.at:
             self._rest(source, message)
@@ -212,16 +227,37 @@ class Router:
             self._release((message.due, message.offset), message, moves)
 
     def _hop(self, message: Waiting, moves: list[Move]) -> None:
-        at, offset, due, left, home, position, record = message
+        at, offset, due, left, home, position, record, target = message
         tier = left.bit_length() - 1
         at += self._unit << tier
         if self.tiers[tier].write((at, offset)):
             self._limit = min(self._limit, (at, offset))
-        moves.append((tier, Waiting(at, offset, due, left - (1 << tier), home, position, record)))
+        moves.append((tier, Waiting(at, offset, due, left - (1 << tier), home, position, record, target)))
 
     def _rest(self, source: int, message: Waiting) -> None:
-        heappush(self._memory, (message.due, message.offset, source, message))
+        order = source if message.target < 0 else -1
+        heappush(self._memory, (*_key(message), order, source, message))
         self._resting[source][message.position] = None
+
+    def _take_rested(self) -> Waiting:
+        *_, source, message = heappop(self._memory)
+        del self._resting[source][message.position]
+        return message
+
+    def _cancel(self, key: Key, moves: list[Move]) -> None:
+        """Drops the message of this key, if it is there, with all requests to cancel it."""
+        while self._memory and self._memory[0][:3] == (*key, -1):
+            self._take_rested()
+        if self._memory and self._memory[0][:2] == key:
+            message = self._take_rested()
+        elif self._heads and self._heads[0][:2] == key:
+            source = self._heads[0][2]
+            message = self._take_head(source)
+            self._handled[source] = max(self._handled[source], message.position + 1)
+        else:
+            return
+        self.mark = max(self.mark, key)
+        moves.append((TO_NOTHING, message))
 
     def _release(self, key: Key, message: Waiting, moves: list[Move]) -> None:
         self.mark = max(self.mark, key)
@@ -246,7 +282,7 @@ class Router:
         if sorted(self._heads) != heads:
             raise InvariantViolated(f"the heads are {heads}, and {self._heads} are known")
         resting = [
-            sorted(each[3].position for each in self._memory if each[2] == n) for n in range(len(queues))
+            sorted(each[4].position for each in self._memory if each[3] == n) for n in range(len(queues))
         ]
         if resting != [list(each) for each in self._resting]:
             raise InvariantViolated("what waits in memory isn't what holds the positions")
@@ -256,3 +292,8 @@ class Router:
         heapify(heap)
         if heap[:1] != self._memory[:1]:
             raise InvariantViolated("memory is out of order")
+
+
+def _key(message: Waiting) -> Key:
+    """Returns when a message is released; of a request to cancel, when its message would be."""
+    return message.due, message.offset if message.target < 0 else message.target

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.model import StoredRecord
 
-__all__ = ["BEFORE_ALL", "TO_DEAD", "TO_HOME", "Came", "Key", "Move", "Tick", "Waiting"]
+__all__ = ["BEFORE_ALL", "TO_DEAD", "TO_HOME", "TO_NOTHING", "Came", "Key", "Move", "Tick", "Waiting"]
 
 #: When something is handled: its time, and the offset at which the message came in.
 Key = tuple[int, int]
@@ -17,14 +17,15 @@ Key = tuple[int, int]
 #: The key before all keys.
 BEFORE_ALL: Key = (-1, -1)
 
-#: Where a move goes, if not to the tier of that number.
-TO_HOME, TO_DEAD = -1, -2
+#: Where a move goes, if not to the tier of that number. To nothing: the message was cancelled.
+TO_HOME, TO_DEAD, TO_NOTHING = -1, -2, -3
 
 
 class Came(NamedTuple):
     """A message of the log of ingest: due at a time, or so long after it came in.
 
-    `home`: the topic that it is for; None: the record is none of ours.
+    `home`: the topic that it is for; None: the record is none of ours. A request to cancel has the `target`, the offset
+    at which the message came in, and that message's `due`.
     """
 
     offset: int
@@ -32,6 +33,7 @@ class Came(NamedTuple):
     due: int | None
     delay: int | None
     record: StoredRecord
+    target: int = -1
 
 
 class Tick(NamedTuple):
@@ -45,7 +47,8 @@ class Waiting(NamedTuple):
     """A message between its coming in and its delivery; so are the records of a tier read.
 
     `at` is when it leaves the place where it is, `offset` the one at which it came in, `left` how many whole seconds it
-    still spends in tiers after this place, `position` its own place in the log that it was read from.
+    still spends in tiers after this place, `position` its own place in the log that it was read from. `target`: as in
+    `Came`; -1: it is a message.
     """
 
     at: int
@@ -55,7 +58,8 @@ class Waiting(NamedTuple):
     home: str | None
     position: int
     record: StoredRecord
+    target: int = -1
 
 
-#: What a router wants written: the tier's number, `TO_HOME` or `TO_DEAD`, and the message.
+#: What a router wants done: the tier's number, `TO_HOME`, `TO_DEAD` or `TO_NOTHING`, and the message.
 Move = tuple[int, Waiting]
