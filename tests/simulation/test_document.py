@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.property.delays_mutations import MUTATIONS as DELAYS_MUTATIONS
+from tests.property.delays_world import DelayWorld
 from tests.simulation.answer_mutations import ANSWER_MUTATIONS
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.growth_mutations import GROWTH_MUTATIONS
@@ -24,7 +26,8 @@ TEXT = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
 
 
 def test_every_invariant_of_this_issue_has_its_chapter() -> None:
-    assert re.findall(r"^## (I\d+):", TEXT, re.MULTILINE) == [f"I{number}" for number in (*range(1, 9), 12)]
+    written = [f"I{number}" for number in (*range(1, 9), *range(12, 17))]
+    assert re.findall(r"^## (I\d+):", TEXT, re.MULTILINE) == written
 
 
 def test_every_file_and_test_that_it_names_exists() -> None:
@@ -41,7 +44,8 @@ def test_every_file_and_test_that_it_names_exists() -> None:
 
 def test_every_check_that_it_names_exists() -> None:
     owners = {
-        kind.__name__: kind for kind in (ScriptedWorkers, Ledger, RetryLedger, Process, SimulatedRunner)
+        kind.__name__: kind
+        for kind in (ScriptedWorkers, Ledger, RetryLedger, Process, SimulatedRunner, DelayWorld)
     }
     named = re.findall(r"`(\w+)\.(\w+)`", TEXT)
     found = [(owner, name) for owner, name in named if owner in owners]
@@ -50,7 +54,7 @@ def test_every_check_that_it_names_exists() -> None:
 
 
 def test_it_names_every_mutation() -> None:
-    names = [*MUTATIONS, *(mutation.__name__ for mutation in _OTHERS)]
+    names = [*MUTATIONS, *(mutation.__name__ for mutation in (*_OTHERS, *DELAYS_MUTATIONS))]
     assert [name for name in names if f"`{name}`" not in TEXT] == []
 
 
