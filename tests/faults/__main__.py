@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     scratch = Path(tempfile.mkdtemp(prefix="faults-")) if folder is None else folder
     scratch.mkdir(parents=True, exist_ok=True)
-    with _arena(plan.fault) as arena:
+    with _arena(plan.fault, None if folder is None else scratch / "brokers") as arena:
         outcome = run_round(plan, arena, scratch)
     print(json.dumps(asdict(outcome)))
     for problem in outcome.problems:
@@ -47,9 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextmanager
-def _arena(fault: str) -> Iterator[Arena]:
+def _arena(fault: str, data_dir: Path | None) -> Iterator[Arena]:
     if FAULTS[fault].cluster:
-        with clustered() as arena:
+        with clustered(data_dir=data_dir) as arena:
             yield arena
     else:
         with LocalKafka() as kafka:
@@ -70,7 +70,12 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=getattr(known, name))
     for name in ("publishers", "consumers", "partitions", "keys", "poison_every"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(known, name))
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="an empty directory for the histories")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="an empty directory for the histories, and the logs of a cluster",
+    )
     return parser
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.faults.proxy import Proxy
 from tests.local_cluster import LocalCluster
 
 __all__ = ["Arena", "clustered"]
+
+#: Seconds for a broker to answer after its start: on two cores the others and all clients take their share meanwhile.
+READY = 300.0
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,13 @@ class Arena:
 
 
 @contextmanager
-def clustered(nodes: int = 3) -> Iterator[Arena]:
-    """An arena of one's own."""
+def clustered(nodes: int = 3, data_dir: Path | None = None) -> Iterator[Arena]:
+    """An arena of its own; the brokers' data and logs stay in `data_dir`, if one is given."""
     with ExitStack() as stack:
         proxies = tuple(stack.enter_context(Proxy()) for _ in range(nodes))
-        cluster = stack.enter_context(LocalCluster(nodes, detour_ports=[proxy.port for proxy in proxies]))
+        cluster = stack.enter_context(
+            LocalCluster(nodes, data_dir, detour_ports=[proxy.port for proxy in proxies], ready_timeout=READY)
+        )
         for node, proxy in zip(cluster.nodes, proxies, strict=True):
             proxy.target = cluster.behind_detour(node)
         yield Arena(cluster.bootstrap, cluster, proxies)

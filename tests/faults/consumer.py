@@ -12,12 +12,13 @@ import signal
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
 
-from kafka_pubsub import FlowControl, Message, PubSub
+from kafka_pubsub import BrokerUnavailable, FlowControl, Message, PubSub, Stream, Subscription
 from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.kafka import client_factory
 from tests.faults.plan import ConsumerPlan
@@ -100,6 +101,18 @@ class Consumer:
                 raise Choked(f"attempt {message.delivery_attempt}")
 
 
+def opened(subscription: Subscription, consumer: Consumer, stop: StopFlag) -> Stream | None:
+    """Opens the stream. Without a broker the first call raises, and the process tries again as its supervisor would."""
+    while not stop.is_set():
+        try:
+            # Fewer than there are: what waits in Kafka is what a takeover has to find.
+            flow = FlowControl(max_messages=200)
+            return subscription.pull(consumer.handle, flow=flow, max_workers=WORKERS)
+        except BrokerUnavailable as error:
+            print(f"trying again: {error}", file=sys.stderr)
+    return None
+
+
 def main() -> None:
     """The process: its one argument is its plan."""
     plan = ConsumerPlan.read(sys.argv[1])
@@ -113,16 +126,13 @@ def main() -> None:
     vars(client_factory)["Producer"] = DoomedProducer
     consumer = Consumer(plan)
     with PubSub(plan.bootstrap, history=plan.told) as ps:
-        subscription = ps.subscription(plan.subscription)
-        # Fewer than there are: what waits in Kafka is what a takeover has to find.
-        with subscription.pull(
-            consumer.handle, flow=FlowControl(max_messages=200), max_workers=WORKERS
-        ) as stream:
+        stream = opened(ps.subscription(plan.subscription), consumer, stop)
+        with stream or nullcontext():
             plan.path.touch()
-            while not stop.wait(0.1):
+            while stream is not None and not stop.wait(0.1):
                 if stream.done():
                     stream.result(0)
-                    sys.exit("the stream ended although nobody closed it")
+                    sys.exit("the stream ended although it wasn't closed")
     if consumer.damaged.is_set():
         sys.exit(DAMAGED)
 
