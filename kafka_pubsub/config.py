@@ -14,14 +14,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from kafka_pubsub.core.delays.layout import MOST_TIERS, PARTITIONS, DelayLayout
 from kafka_pubsub.errors import InvalidArgument
 
 __all__ = [
     "Batching",
     "DeadLetterPolicy",
+    "DelayDeclaration",
     "FlowControl",
     "PublishFlow",
     "Repartition",
@@ -291,3 +293,26 @@ def load_settings() -> Settings:
             f"environment: {_PREFIX}CONFIG isn't JSON: write an object, such as "
             '{"security.protocol": "SASL_SSL"}'
         ) from None
+
+
+class DelayDeclaration(Value):
+    """The topics of delayed delivery, as a file declares them.
+
+    `tiers` (28): delays go up to 2^tiers - 1 seconds. `partitions` (4): how many routers can share the work; it can't
+    be changed later. `replication` (the broker's default): copies of each record. `settings` (none): topic settings
+    beside those that delays need, such as `min.insync.replicas`.
+    """
+
+    tiers: int = Field(MOST_TIERS, ge=1, le=MOST_TIERS)
+    partitions: int = Field(PARTITIONS, ge=1)
+    replication: int | None = Field(None, ge=1)
+    settings: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("settings")
+    @classmethod
+    def _keep_ours(cls, value: dict[str, str]) -> dict[str, str]:
+        fixed = DelayLayout().settings
+        wrong = [f"{name}={given}" for name, given in value.items() if fixed.get(name, given) != given]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: delays need another value, or waiting messages are lost")
+        return value

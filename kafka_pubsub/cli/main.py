@@ -97,6 +97,7 @@ COMMANDS = {
     },
     "Tools": {
         "service": "kafka_pubsub.cli.service:service",
+        "topology": "kafka_pubsub.cli.topology:topology",
         "spark": "kafka_pubsub.cli.spark:spark",
         "bench": "kafka_pubsub.cli.bench:bench",
         "completion": "kafka_pubsub.cli.completion:completion",

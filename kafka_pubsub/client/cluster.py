@@ -31,6 +31,7 @@ from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.client.subscribe.deletion_watch import Watch, reason_to_end
 from kafka_pubsub.client.subscribe.subscriber import Subscriber
+from kafka_pubsub.client.topology.plan import Topology
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.ports import Backend
 
@@ -103,6 +104,11 @@ class Cluster:
     def delay_topics(self) -> DelayTopics:
         """The topics of delayed delivery."""
         return self._connected().delay_topics
+
+    @property
+    def topology(self) -> Topology:
+        """Returns the declared topics of delayed delivery, to be compared with the cluster's."""
+        return Topology(self._connected().backend.admin, may_create=self._may_create)
 
     @property
     def delayed(self) -> DelayedPublisher:

@@ -1,0 +1,154 @@
+"""The topics of delayed delivery as code: the declaration, the plan, and what is rendered for other tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_pubsub import InvalidArgument, PubSub
+from kafka_pubsub.client.topology.declaration import read_declaration, wanted_topics
+from kafka_pubsub.client.topology.plan import ChangeKind, Topology
+from kafka_pubsub.client.topology.rendering import render_strimzi, render_terraform, resource_name
+from kafka_pubsub.config import DelayDeclaration as Declaration
+from kafka_pubsub.core.delays.layout import DEAD, INGEST, DelayLayout, tier_topic
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.services.delays import DelayRouter
+from tests.unit.house.repository import ROOT
+
+DEPLOY = ROOT / "deploy" / "topology"
+
+
+@pytest.fixture
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@pytest.fixture
+def topology(backend: MemoryBackend) -> Topology:
+    return Topology(backend.admin, may_create=True)
+
+
+@pytest.fixture
+def ps(backend: MemoryBackend) -> Iterator[PubSub]:
+    with PubSub.in_memory(backend) as pubsub:
+        yield pubsub
+
+
+SMALL = Declaration(tiers=3, partitions=2)
+
+
+def test_what_is_committed_is_what_is_declared() -> None:
+    declared = read_declaration(DEPLOY / "delays.json")
+    assert declared == Declaration()
+    assert (DEPLOY / "terraform" / "main.tf.json").read_text() == render_terraform(declared)
+    assert (DEPLOY / "strimzi" / "topics.yaml").read_text() == render_strimzi(declared)
+
+
+def test_all_of_them_agree() -> None:
+    layout = DelayLayout(3, 2)
+    wanted = {(name, 2, tuple(sorted(layout.settings.items()))) for name in (*layout.topics, DEAD)}
+    assert {
+        (each.name, each.partitions, tuple(sorted(each.settings.items()))) for each in wanted_topics(SMALL)
+    } == wanted
+    module = json.loads(render_terraform(SMALL))
+    settings, partitions = module["locals"]["settings"], module["variable"]["partitions"]["default"]
+    found = {(name, partitions, tuple(sorted(settings.items()))) for name in module["locals"]["topics"]}
+    assert found == wanted
+    assert {_of_strimzi(each) for each in render_strimzi(SMALL).split("---\n")} == wanted
+
+
+def _of_strimzi(text: str) -> tuple[object, ...]:
+    name, partitions = (re.search(rf"  {each}: (\S+)", text) for each in ("topicName", "partitions"))
+    assert name is not None
+    assert partitions is not None
+    settings = re.findall(r'^    ([\w.]+): "([^"]+)"$', text, re.MULTILINE)
+    return name[1], int(partitions[1]), tuple(sorted(settings))
+
+
+def test_names_of_resources_are_valid_in_kubernetes_and_all_different() -> None:
+    names = [resource_name(each.name) for each in wanted_topics(Declaration())]
+    assert len(set(names)) == len(names) == 30
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) for name in names)
+
+
+def test_an_empty_cluster_gets_every_topic_and_then_nothing(
+    topology: Topology, backend: MemoryBackend
+) -> None:
+    assert [each.kind for each in topology.plan(SMALL)] == [ChangeKind.CREATE] * 5
+    done: list[str] = []
+    topology.apply(SMALL, lambda change: done.append(change.topic))
+    assert done[-1] == INGEST, "publishers find the tiers by it"
+    assert topology.plan(SMALL) == []
+    assert topology.apply(SMALL) == []
+
+
+def test_a_router_works_with_what_was_applied(topology: Topology, ps: PubSub) -> None:
+    topology.apply(SMALL)
+    with DelayRouter(ps) as router:
+        router.wait_until_running()
+    assert topology.plan(SMALL) == []
+
+
+def test_settings_that_differ_are_set(topology: Topology, backend: MemoryBackend) -> None:
+    topology.apply(SMALL)
+    backend.admin.update_topic(tier_topic(1), {"retention.ms": "1000"})
+    (change,) = topology.plan(SMALL)
+    assert (change.kind, change.topic, change.text) == (
+        ChangeKind.SET,
+        tier_topic(1),
+        "retention.ms: 1000 -> -1",
+    )
+    topology.apply(SMALL)
+    assert topology.plan(SMALL) == []
+
+
+def test_more_settings_can_be_declared(topology: Topology, backend: MemoryBackend) -> None:
+    topology.apply(Declaration(tiers=3, partitions=2, settings={"min.insync.replicas": "2"}))
+    assert backend.admin.topic(INGEST).config["min.insync.replicas"] == "2"
+
+
+def test_other_partitions_and_more_tiers_are_refused_before_anything_is_done(
+    topology: Topology, backend: MemoryBackend
+) -> None:
+    topology.apply(SMALL)
+    with pytest.raises(
+        FailedPrecondition, match=r"has 2 partitions, and 4 are declared.*declare partitions=2"
+    ):
+        topology.apply(Declaration(tiers=5, partitions=4))
+    assert tier_topic(4) not in backend.admin.topic_names()
+    with pytest.raises(FailedPrecondition, match=r"1 tiers more than declared.*declare tiers=3"):
+        topology.apply(Declaration(tiers=2, partitions=2))
+
+
+def test_nothing_is_made_where_nothing_may_be_made(backend: MemoryBackend) -> None:
+    with pytest.raises(FailedPrecondition, match="create=False"):
+        Topology(backend.admin, may_create=False).apply(SMALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"tiers": 29}', "tiers: Input should be less than or equal to 28"),
+        ('{"tiers": 0}', "tiers: Input should be greater than or equal to 1"),
+        ('{"partitions": "4"}', "partitions: Input should be a valid integer"),
+        ('{"retention": 5}', "retention: Extra inputs are not permitted"),
+        ('{"settings": {"retention.ms": "5"}}', "settings: .*retention.ms=5: delays need another value"),
+        ("[]", "the whole: "),
+        ("{", "the whole: Invalid JSON"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_with_file_and_field(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "delays.json"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match=rf"file: '.*delays\.json': {says}"):
+        read_declaration(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"'.*nowhere.json' can't be read: No such file"):
+        read_declaration(tmp_path / "nowhere.json")
