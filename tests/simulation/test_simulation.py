@@ -85,7 +85,7 @@ def test_a_broken_promise_says_what_and_where(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "focus", [*dict.fromkeys(RETRY_MUTATIONS.values())], ids=lambda variant: str(variant.__name__)
+    "variant", [*dict.fromkeys(RETRY_MUTATIONS.values())], ids=lambda variant: str(variant.__name__)
 )
 def test_every_promise_holds_where_one_trouble_is_worst(variant: PlanVariant) -> None:
     for seed in range(1000, 1010):
@@ -100,7 +100,7 @@ def test_each_rule_of_the_retry_topic_is_needed(mutation: Mutation, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mutation", "focus"),
+    ("mutation", "variant"),
     [
         pytest.param(mutation, variant, id=str(mutation.__name__))
         for disaster in DISASTERS.values()

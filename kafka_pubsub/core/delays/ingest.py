@@ -138,8 +138,9 @@ class Ingest:
     def _arrive(self, message: Came) -> None:
         """Decides the message's times: it came in now."""
         now, home = self.time, message.home
-        due = due_of(message, now)
         target = message.target
+        # A request that comes too late keeps its time, so it finds no message.
+        due = due_of(message, now) if target < 0 else message.due or 0
         # A request to cancel must be in memory before its message is due.
         left = (due - (1 if target >= 0 else 0) - now) // self._unit
         most = (1 << self._tiers) - 1
