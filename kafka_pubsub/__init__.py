@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.assignment.lost_tails import LostTail
     from kafka_pubsub.client.dead_letters.key_states import KeyState
     from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.client.delays.waiting import WaitingMessage
     from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
     from kafka_pubsub.client.publish.topic import Topic
     from kafka_pubsub.client.subscribe.status import SubscriptionState
@@ -97,6 +98,7 @@ __all__ = [
     "TopicOptions",
     "UnknownAck",
     "UnreadableRecord",
+    "WaitingMessage",
 ]
 
 #: The module of each public name that isn't an error.
@@ -125,6 +127,7 @@ _HOMES = {
     "Topic": "client.publish.topic",
     "TopicOptions": "config",
     "UnreadableRecord": "client.admin.drain",
+    "WaitingMessage": "client.delays.waiting",
 }
 
 

@@ -8,7 +8,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from os import PathLike
@@ -19,6 +19,7 @@ from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, optio
 from kafka_pubsub.client.admin.repartition import RepartitionProgress
 from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.cluster import Cluster
+from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.publish.topic import Topic
 from kafka_pubsub.client.subscribe.subscription import Subscription
@@ -219,6 +220,20 @@ class PubSub:
     def delay_routers(self) -> int:
         """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""
         return self._cluster.delay_topics.routers()
+
+    def delayed_messages(
+        self, message_id: str | None = None, *, on_read: Callable[[int], object] = lambda count: None
+    ) -> Iterator[WaitingMessage]:
+        """Yields the delayed messages that wait, of all topics; with a `message_id` only that one, with its data.
+
+        It reads what waits, partition by partition, and keeps one partition's messages, without their bodies, in
+        memory. `on_read` gets the number of records that were read since its last call.
+        """
+        return self._cluster.delayed.waiting(message_id, on_read)
+
+    def cancel_delayed(self, message_id: str, *, timeout: float = 10.0) -> bool:
+        """Cancels a delayed message of any topic; see `Topic.cancel`."""
+        return self._cluster.delayed.cancel(None, message_id, timeout)
 
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.

@@ -10,8 +10,8 @@ Rules
    coroutines.
 3. A wait for an event that may never come (a stream's end) holds no thread, so that a loop can always end.
 
-May import, beside top modules: `client.admin`, `client.assignment`, `client.dead_letters`, `client.publish`,
-`client.subscribe`, `core`.
+May import, beside top modules: `client.admin`, `client.assignment`, `client.dead_letters`, `client.delays`,
+`client.publish`, `client.subscribe`, `core`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
@@ -16,6 +16,7 @@ from kafka_pubsub.app import PubSub as SyncPubSub
 from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset
 from kafka_pubsub.client.admin.repartition import RepartitionProgress
 from kafka_pubsub.client.assignment.lost_tails import LostTail
+from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.ports import Backend
@@ -164,6 +165,19 @@ class PubSub:
     async def repartition_progress(self, name: str) -> RepartitionProgress | None:
         """Returns how far a change of the topic's partitions is; None if no change is under way."""
         return await asyncio.to_thread(self._sync.repartition_progress, name)
+
+    async def delayed_messages(
+        self, message_id: str | None = None, *, on_read: Callable[[int], object] = lambda count: None
+    ) -> AsyncIterator[WaitingMessage]:
+        """Yields the delayed messages that wait; see `kafka_pubsub.PubSub.delayed_messages`."""
+        for each in await asyncio.to_thread(
+            lambda: list(self._sync.delayed_messages(message_id, on_read=on_read))
+        ):
+            yield each
+
+    async def cancel_delayed(self, message_id: str, *, timeout: float = 10.0) -> bool:
+        """Cancels a delayed message of any topic; see `kafka_pubsub.Topic.cancel`."""
+        return await asyncio.to_thread(self._sync.cancel_delayed, message_id, timeout=timeout)
 
     async def delay_routers(self) -> int:
         """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""

@@ -94,6 +94,7 @@ COMMANDS = {
         "publish": "kafka_pubsub.cli.publish:publish",
         "pull": "kafka_pubsub.cli.pull:pull",
         "deadletter": "kafka_pubsub.cli.deadletters:deadletter",
+        "delay": "kafka_pubsub.cli.delay:delay",
     },
     "Tools": {
         "service": "kafka_pubsub.cli.service:service",

@@ -309,9 +309,11 @@ class DelayTask:
         if partition is None:
             return self._dead(message, f"home topic {home!r} doesn't exist any more")
         self._role.metrics.count("home")
-        message_id = f"{INGEST}:{self._number}:{message.offset}".encode()
-        headers = [(_ID_HEADER, message_id), *_others(record)]
+        headers = [(_ID_HEADER, self._id(message)), *_others(record)]
         return NewRecord(home, partition, key, record.value(), headers, self.router.time)
+
+    def _id(self, message: Waiting) -> bytes:
+        return f"{INGEST}:{self._number}:{message.offset}".encode()
 
     def _dead(self, message: Waiting, reason: str) -> NewRecord:
         self._role.metrics.count("dead")
@@ -319,7 +321,7 @@ class DelayTask:
         headers = list(record.headers() or ())
         if not reason:
             reason = _why(record)
-        headers.append((DEAD_REASON_HEADER, reason.encode()))
+        headers += [(DEAD_REASON_HEADER, reason.encode()), (_ID_HEADER, self._id(message))]
         return NewRecord(DEAD, self._number, record.key(), record.value(), headers, self.router.time)
 
 

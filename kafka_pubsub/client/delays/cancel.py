@@ -41,7 +41,7 @@ from kafka_pubsub.schema.delays import (
     is_tick,
 )
 
-__all__ = ["cancel_delayed"]
+__all__ = ["cancel_delayed", "parse_id"]
 
 #: Seconds between two looks for a tick.
 _LOOK = 0.05
@@ -55,15 +55,15 @@ def cancel_delayed(
     backend: Backend,
     topics: DelayTopics,
     send: Callable[[bytes, Header], int],
-    home: str,
+    home: str | None,
     message_id: str,
     timeout: float,
 ) -> bool:
-    """Cancels a delayed message of the topic `home`; returns whether it was in time.
+    """Cancels a delayed message of the topic `home` (None: of any); returns whether it was in time.
 
     `send` writes a request with this key and header to ingest, and returns its offset.
     """
-    topic, partition, offset = _parse(message_id)
+    topic, partition, offset = parse_id(message_id)
     layout = topics.find()
     if topic != INGEST or layout is None or partition >= layout.partitions:
         return False
@@ -73,7 +73,7 @@ def cancel_delayed(
         found = search.find(offset)
         if found is None:
             return False
-        if found.home != home:
+        if home not in (None, found.home):
             raise InvalidArgument(
                 f"message_id: {message_id!r} is a message of topic {found.home!r}, not of {home!r}"
             )
@@ -194,7 +194,7 @@ def _header(record: StoredRecord, wanted: str) -> bytes | None:
     return next((value for name, value in record.headers() or () if name == wanted), None)
 
 
-def _parse(message_id: str) -> tuple[str, int, int]:
+def parse_id(message_id: str) -> tuple[str, int, int]:
     """Returns the topic, the partition and the offset of an id."""
     found = re.fullmatch(r"(.+):(\d+):(\d+)", str(message_id))
     if found is None:

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from kafka_pubsub.client.delays.cancel import cancel_delayed
+from kafka_pubsub.client.delays.cancel import cancel_delayed, parse_id
 from kafka_pubsub.client.delays.due import Due, check_longest, parse_due
 from kafka_pubsub.client.delays.topology import DelayTopics
+from kafka_pubsub.client.delays.waiting import WaitingMessage, waiting_messages
 from kafka_pubsub.client.publish.checks import encode_attributes, encode_key, refuse_data
 from kafka_pubsub.client.publish.future import PublishFuture
 from kafka_pubsub.client.publish.publisher import TopicPublisher
@@ -78,7 +79,7 @@ class DelayedPublisher:
             key = home.name.encode() + b"\0" + key
         return self._publisher.relay(data, key, [_header(home.name, due), *headers])
 
-    def cancel(self, home: str, message_id: str, timeout: float) -> bool:
+    def cancel(self, home: str | None, message_id: str, timeout: float) -> bool:
         """Cancels a delayed message; see `Topic.cancel`."""
 
         def send(key: bytes, header: Header) -> int:
@@ -91,6 +92,23 @@ class DelayedPublisher:
             return int(stored.rpartition(":")[2])
 
         return cancel_delayed(self._backend, self._topics, send, home, message_id, timeout)
+
+    def waiting(
+        self, message_id: str | None = None, on_read: Callable[[int], object] = lambda count: None
+    ) -> Iterator[WaitingMessage]:
+        """Yields what waits in all partitions, or only the message of that id."""
+        layout = self._topics.find()
+        topic, partition, offset = (INGEST, 0, None) if message_id is None else parse_id(message_id)
+        if layout is None or topic != INGEST or partition >= layout.partitions:
+            return
+        fetch = self._backend.record_fetch()
+        try:
+            for number in range(layout.partitions) if offset is None else (partition,):
+                yield from waiting_messages(
+                    self._backend.admin, fetch, layout, number, offset=offset, on_read=on_read
+                )
+        finally:
+            fetch.close()
 
     def resume(self, home: str, ordering_key: str) -> None:
         """Allows delayed publishing with a key again."""

@@ -45,7 +45,7 @@ def read_declaration(path: Path | None) -> DelayDeclaration:
     try:
         fields = json.loads(path.read_bytes())
         if not isinstance(fields, dict):
-            raise InvalidArgument("it must be a JSON object, such as {\"tiers\": 12}")
+            raise InvalidArgument('it must be a JSON object, such as {"tiers": 12}')
         return DelayDeclaration(**fields)
     except OSError as error:
         raise InvalidArgument(f"file: {str(path)!r} can't be read: {error.strerror or error}") from None

@@ -113,12 +113,13 @@ def test_a_home_topic_that_is_gone_sends_its_messages_to_the_dead_letters(
 ) -> None:
     topic = ps.create_topic("orders")
     with DelayRouter(ps, tiers=TIERS) as router:
-        topic.publish(b"x", ordering_key="k", attributes={"a": "b"}, delay=1).result(10)
+        published = topic.publish(b"x", ordering_key="k", attributes={"a": "b"}, delay=1).result(10)
         ps.delete_topic("orders")
         until(lambda: bodies(backend, DEAD) == [b"x"])
         (dead_letter,) = stored(backend, DEAD)
         said = dict(dead_letter.headers() or ())
         assert said["ps-delay-dead"] == b"home topic 'orders' doesn't exist any more"
+        assert said["ps-id"] == published.encode()
         assert said["a"] == b"b"
         assert dead_letter.key() == b"orders\0k"
         assert router.metrics()["dead"] == 1

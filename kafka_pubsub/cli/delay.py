@@ -1,0 +1,212 @@
+"""`delay`: what waits for its time, one message of it, and cancelling it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from kafka_pubsub.cli.broker import progress
+from kafka_pubsub.cli.command import Command, Group
+from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.output import JsonValue, shown_bytes
+from kafka_pubsub.errors import FailedPrecondition, NotFound
+
+if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.delays.waiting import WaitingMessage
+
+__all__ = ["delay"]
+
+#: The bounds of the histogram, in seconds, and their names.
+_BOUNDS = (
+    (1, "1 second"),
+    (10, "10 seconds"),
+    (60, "1 minute"),
+    (600, "10 minutes"),
+    (3600, "1 hour"),
+    (86400, "1 day"),
+    (7 * 86400, "1 week"),
+    (30 * 86400, "30 days"),
+    (365 * 86400, "1 year"),
+)
+_WIDTH = 40
+
+
+@click.group(
+    cls=Group,
+    examples=[
+        ("what waits", "kafka-pubsub delay list"),
+        ("one message", "kafka-pubsub delay show _kafka_pubsub.delay.in:0:17"),
+    ],
+)
+def delay() -> None:
+    """Look at delayed messages, and cancel them."""
+
+
+@delay.command(
+    cls=Command,
+    name="list",
+    examples=[("", "kafka-pubsub delay list"), ("of one topic", "kafka-pubsub delay list --topic orders")],
+)
+@click.option("--topic", metavar="TOPIC", help="Only messages for this topic.")
+@click.option("--messages", is_flag=True, help="List each message, by due time, instead of counts.")
+@click.pass_obj
+def list_waiting(session: Session, topic: str | None, messages: bool) -> None:
+    """Show what waits: by topic, by tier, and when it is due.
+
+    It reads all that waits, which takes a second for some ten thousand messages.
+    """
+    read = 0
+
+    with session.pubsub() as pubsub, progress(session) as tell:
+
+        def count(more: int) -> None:
+            nonlocal read
+            read += more
+            tell(f"{read:,} records read")
+
+        found = [each for each in pubsub.delayed_messages(on_read=count) if topic in (None, each.topic)]
+        runs = pubsub.delay_routers()
+    found.sort(key=lambda each: (each.due is None, each.due or datetime.max.replace(tzinfo=UTC)))
+    if messages:
+        session.output.table(
+            [_row(each) for each in found], ("id", "topic", "key", "due", "tier"), "Nothing waits."
+        )
+    elif session.as_json:
+        session.output.result({"topics": _by_topic(found), "tiers": _by_tier(found), "routers": runs}, "")
+    elif found:
+        session.output.table(_by_topic(found), ("topic", "waiting", "bytes", "first_due", "last_due"), "")
+        session.output.line("")
+        session.output.table(_by_tier(found), ("tier", "waiting", "bytes"), "")
+        session.output.line("")
+        for line in _histogram(found, datetime.now(UTC)):
+            session.output.line(line)
+    else:
+        session.output.note("Nothing waits.")
+    if found and not runs:
+        session.output.note("No delay router is running: `kafka-pubsub service router` starts one.")
+
+
+@delay.command(cls=Command, examples=[("", "kafka-pubsub delay show _kafka_pubsub.delay.in:0:17")])
+@click.argument("id")
+@click.pass_obj
+def show(session: Session, id: str) -> None:
+    """Show one delayed message, with its data.
+
+    ID is what `publish --delay` printed.
+    """
+    with session.pubsub() as pubsub:
+        found = _find(pubsub, id)
+    about: dict[str, JsonValue] = {
+        **_row(found),
+        "in": None if found.due is None else _span((found.due - datetime.now(UTC)).total_seconds()),
+        "attributes": dict(found.attributes),
+    }
+    session.output.details(about | shown_bytes("data", found.data or b""))
+
+
+@delay.command(cls=Command, examples=[("", "kafka-pubsub delay cancel _kafka_pubsub.delay.in:0:17")])
+@click.argument("id")
+@click.option(
+    "--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for the router."
+)
+@click.pass_obj
+def cancel(session: Session, id: str, timeout: float) -> None:
+    """Cancel a delayed message, if it isn't due yet.
+
+    ID is what `publish --delay` printed.
+    """
+    with session.pubsub() as pubsub:
+        if not pubsub.cancel_delayed(id, timeout=timeout):
+            raise FailedPrecondition(
+                f"message {id} doesn't wait any more: it was delivered, or is being delivered"
+            )
+    session.output.result({"id": id, "cancelled": True}, f"Cancelled {id}")
+
+
+def _find(pubsub: PubSub, id: str) -> WaitingMessage:
+    for found in pubsub.delayed_messages(id):
+        return found
+    raise NotFound(f"no delayed message {id} waits: it may have been delivered or cancelled")
+
+
+def _row(message: WaitingMessage) -> dict[str, JsonValue]:
+    return {
+        "id": message.id,
+        "topic": message.topic,
+        "key": message.ordering_key,
+        "due": _time(message.due),
+        "tier": _place(message.tier),
+        "bytes": message.size,
+    }
+
+
+def _by_topic(found: Sequence[WaitingMessage]) -> list[dict[str, JsonValue]]:
+    rows: list[dict[str, JsonValue]] = []
+    for topic in sorted({each.topic for each in found}):
+        some = [each for each in found if each.topic == topic]
+        known = [each.due for each in some if each.due is not None]
+        rows.append(
+            {
+                "topic": topic,
+                "waiting": len(some),
+                "bytes": sum(each.size for each in some),
+                "first_due": _time(min(known, default=None)),
+                "last_due": _time(max(known, default=None)),
+            }
+        )
+    return rows
+
+
+def _by_tier(found: Sequence[WaitingMessage]) -> list[dict[str, JsonValue]]:
+    tiers = sorted({each.tier for each in found}, key=lambda tier: -1 if tier is None else tier)
+    return [
+        {
+            "tier": _place(tier),
+            "waiting": sum(each.tier == tier for each in found),
+            "bytes": sum(each.size for each in found if each.tier == tier),
+        }
+        for tier in tiers
+    ]
+
+
+def _histogram(found: Sequence[WaitingMessage], now: datetime) -> list[str]:
+    """Returns a line for each span of due times, with a bar."""
+    counts: Counter[str] = Counter()
+    for each in found:
+        left = None if each.due is None else (each.due - now).total_seconds()
+        counts[_bucket(left)] += 1
+    names = ["overdue", *(f"within {name}" for _, name in _BOUNDS), "later", "not known yet"]
+    used = [at for at, name in enumerate(names) if counts[name]]
+    most = max(counts.values())
+    return [
+        f"{name:<19} {'█' * max(counts[name] > 0, _WIDTH * counts[name] // most):<{_WIDTH}} {counts[name]:,}"
+        for name in names[used[0] : used[-1] + 1]
+    ]
+
+
+def _bucket(left: float | None) -> str:
+    if left is None:
+        return "not known yet"
+    if left < 0:
+        return "overdue"
+    return next((f"within {name}" for bound, name in _BOUNDS if left <= bound), "later")
+
+
+def _place(tier: int | None) -> str:
+    return "came in" if tier is None else f"{tier} ({_span(2**tier)})"
+
+
+def _span(seconds: float) -> str:
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.3g} s"
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="milliseconds")

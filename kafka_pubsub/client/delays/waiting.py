@@ -1,0 +1,197 @@
+"""What waits in the delays of a cluster, read from the logs alone.
+
+Theory. A message waits in one log: in ingest, or in a tier. Of each log the routers' group has committed a position and
+how far the log was handled. What lies above that waits. What lies between the two was handled; it waits only if it
+rests in a router's memory for its last second, and the mark says which of those are at home.
+
+Rules
+1. All commits are read before all ends, so a message that hops meanwhile is found in one of its places or in both; of
+   both the later place counts.
+2. A message of ingest came in at the time of the next tick behind it; without one its due time isn't known.
+3. Requests to cancel are no messages: the message that a request is for doesn't wait any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import NamedTuple
+
+from kafka_pubsub.client.dead_letters.reading import AT_ONCE, read_all
+from kafka_pubsub.core.delays.ingest import due_of
+from kafka_pubsub.core.delays.layout import GROUP, INGEST, UNIT, DelayLayout
+from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
+from kafka_pubsub.core.delays.values import Came
+from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.ports import Admin, RecordFetch
+from kafka_pubsub.schema.delays import (
+    CANCEL_HEADER,
+    DELAY_HEADER,
+    DelayCancel,
+    decode_cancel,
+    decode_delayed,
+    decode_request,
+    decode_tick,
+    is_tick,
+)
+
+__all__ = ["WaitingMessage", "waiting_messages"]
+
+
+class WaitingMessage(NamedTuple):
+    """A delayed message that isn't delivered yet.
+
+    `id`: what `publish`'s future gave. `topic`: where it goes. `due`: when; None: no router has seen it, so a relative
+    delay hasn't begun. `tier`: the tier in which it waits, for 2**tier seconds; None: it came in and is in no tier yet.
+    `size`: the bytes of its body. `data` and `attributes` are there if one message was asked for.
+    """
+
+    id: str
+    topic: str
+    ordering_key: str | None
+    due: datetime | None
+    tier: int | None
+    size: int
+    data: bytes | None = None
+    attributes: Mapping[str, str] = MappingProxyType({})
+
+
+def waiting_messages(
+    admin: Admin,
+    fetch: RecordFetch,
+    layout: DelayLayout,
+    partition: int,
+    *,
+    offset: int | None = None,
+    on_read: Callable[[int], object] = lambda count: None,
+) -> Iterator[WaitingMessage]:
+    """Yields what waits in one partition, or only what came in at `offset`, with its data.
+
+    `on_read` gets the number of records that were read since its last call.
+    """
+    return _Scan(admin, fetch, layout, partition, offset, on_read).read()
+
+
+class _Scan:
+    """One look at one partition of all logs."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        fetch: RecordFetch,
+        layout: DelayLayout,
+        partition: int,
+        offset: int | None,
+        on_read: Callable[[int], object],
+    ) -> None:
+        self._fetch, self._partition, self._offset, self._on_read = fetch, partition, offset, on_read
+        self._topics = layout.topics
+        commits = [admin.group_offsets(GROUP, topic).get(partition) for topic in self._topics]
+        starts = [admin.log_range(TopicPartition(topic, partition))[0] for topic in self._topics]
+        ends = [admin.last_stable_offsets(topic)[partition] for topic in self._topics]
+        self._ranges = list(zip(starts, ends, strict=True))
+        begun: list[IngestProgress | Progress] = []
+        for number, found in enumerate(commits):
+            at, text = (self._ranges[number][0], "") if found is None else (found.offset or 0, found.metadata)
+            begun.append(parse_tier(at, text) if number else parse_ingest(at, text))
+        self._progress = begun
+        ingest = begun[0]
+        assert isinstance(ingest, IngestProgress)
+        self._mark, self._time = ingest.mark, ingest.time
+        #: By the offset at which they came in.
+        self._found: dict[int, WaitingMessage] = {}
+        self._cancelled: set[tuple[int, int]] = set()
+
+    def read(self) -> Iterator[WaitingMessage]:
+        """Reads the logs, then yields what waits, by the order in which it came in."""
+        self._read_ingest()
+        for number in reversed(range(1, len(self._topics))):
+            for record in self._records(number):
+                self._take_delayed(number, record)
+        for offset, message in sorted(self._found.items()):
+            due = None if message.due is None else _milliseconds(message.due)
+            if due is None or (due, offset) not in self._cancelled:
+                yield message
+
+    def _read_ingest(self) -> None:
+        came: list[Came] = []
+        for record in self._records(0):
+            if is_tick(record.headers() or ()):
+                self._time = max(self._time, decode_tick(record.value()) or 0)
+                for each in came:
+                    self._arrive(each)
+                came = []
+                continue
+            request, cancel = decode_request(_header(record, DELAY_HEADER)), _cancel(record)
+            offset = record.offset() or 0
+            if request is not None:
+                came.append(Came(offset, request.home, request.due, request.delay, record))
+            elif cancel is not None:
+                came.append(Came(offset, "", cancel.due, None, record, cancel.target))
+        for each in came:
+            if each.target < 0:
+                self._add(each.offset, each.home or "", each.due, None, each.record)
+
+    def _arrive(self, message: Came) -> None:
+        """Takes a message of ingest, or a request, with the tick behind it."""
+        if message.target >= 0:
+            if (message.due or 0) > self._time:
+                self._cancelled.add((message.due or 0, message.target))
+            return
+        due = due_of(message, self._time)
+        if self._waits(0, message.offset, (due, message.offset), rests=due - self._time < UNIT):
+            self._add(message.offset, message.home or "", due, None, message.record)
+
+    def _take_delayed(self, number: int, record: StoredRecord) -> None:
+        said, cancel = decode_delayed(_header(record, DELAY_HEADER)), _cancel(record)
+        if cancel is not None:
+            self._cancelled.add((cancel.due, cancel.target))
+        elif said is not None and self._waits(
+            number, record.offset() or 0, (said.due, said.offset), rests=said.left == 0
+        ):
+            self._add(said.offset, said.home, said.due, number - 1, record)
+
+    def _waits(self, number: int, position: int, key: tuple[int, int], *, rests: bool) -> bool:
+        return position >= self._progress[number].handled or (rests and key > self._mark)
+
+    def _add(self, offset: int, home: str, due: int | None, tier: int | None, record: StoredRecord) -> None:
+        if self._offset not in (None, offset):
+            return
+        key, value = record.key(), record.value() or b""
+        own = None if key is None else key.partition(b"\0")[2].decode("utf-8", "surrogateescape")
+        when = None if due is None else datetime.fromtimestamp(due / 1000, UTC)
+        message_id = f"{INGEST}:{self._partition}:{offset}"
+        found = WaitingMessage(message_id, home, own, when, tier, len(value))
+        if self._offset is not None:
+            found = found._replace(data=value, attributes=_attributes(record))
+        self._found[offset] = found
+
+    def _records(self, number: int) -> Iterator[StoredRecord]:
+        place = TopicPartition(self._topics[number], self._partition)
+        start, end = self._ranges[number]
+        for at in range(max(start, self._progress[number].position), end, AT_ONCE):
+            chunk = list(read_all(self._fetch, place, list(range(at, min(end, at + AT_ONCE)))))
+            self._on_read(len(chunk))
+            yield from chunk
+
+
+def _attributes(record: StoredRecord) -> dict[str, str]:
+    return {
+        name: (value or b"").decode("utf-8", "surrogateescape")
+        for name, value in record.headers() or ()
+        if not name.startswith("ps-")
+    }
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def _cancel(record: StoredRecord) -> DelayCancel | None:
+    value = _header(record, CANCEL_HEADER)
+    return None if value is None else decode_cancel(value)
+
+
+def _header(record: StoredRecord, wanted: str) -> bytes | None:
+    return next((value for name, value in record.headers() or () if name == wanted), None)

@@ -1,0 +1,83 @@
+"""What waits in the delays, while messages are in ingest, in tiers, in a router's memory, at home and cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kafka_pubsub import InvalidArgument, PubSub, Topic
+from kafka_pubsub.services.delays import DelayRouter
+from tests.support import until
+
+
+@pytest.fixture
+def ps() -> Iterator[PubSub]:
+    with PubSub.in_memory() as pubsub:
+        yield pubsub
+
+
+@pytest.fixture
+def topic(ps: PubSub) -> Topic:
+    return ps.create_topic("orders", partitions=2)
+
+
+def test_nothing_waits_where_nothing_was_delayed(ps: PubSub, topic: Topic) -> None:
+    topic.publish(b"x").result(10)
+    assert list(ps.delayed_messages()) == []
+
+
+def test_a_relative_delay_has_no_due_time_before_a_router_has_seen_it(ps: PubSub, topic: Topic) -> None:
+    due = datetime(2033, 1, 1, tzinfo=UTC)
+    topic.publish(b"abc", ordering_key="k", delay=600).result(10)
+    topic.publish(b"x", ordering_key="k", deliver_at=due).result(10)
+    first, second = ps.delayed_messages()
+    assert (first.topic, first.ordering_key, first.due, first.tier, first.size) == (
+        "orders",
+        "k",
+        None,
+        None,
+        3,
+    )
+    assert second.due == due
+    assert first.data is None
+
+
+def test_each_message_is_counted_once_wherever_it_waits(ps: PubSub, topic: Topic) -> None:
+    began = datetime.now(UTC)
+    with DelayRouter(ps) as router:
+        ids = {topic.publish(b"x", delay=delay).result(10): delay for delay in (1.4, 3.3, 700, 0.9)}
+        seen = set()
+        while router.metrics().get("home", 0) < 3:
+            waiting = list(ps.delayed_messages())
+            assert len({each.id for each in waiting}) == len(waiting)
+            assert {each.id for each in waiting} <= set(ids)
+            seen |= {(ids[each.id], each.tier) for each in waiting if each.tier is not None}
+            for each in waiting:
+                if each.due is not None:
+                    assert each.due >= began + timedelta(seconds=ids[each.id])
+        until(lambda: [ids[each.id] for each in ps.delayed_messages()] == [700])
+    assert (700, 9) in seen
+
+
+def test_one_message_is_shown_with_its_data(ps: PubSub, topic: Topic) -> None:
+    published = topic.publish(b"abc", attributes={"a": "b"}, delay=600).result(10)
+    topic.publish(b"other", delay=600).result(10)
+    (found,) = ps.delayed_messages(published)
+    assert (found.id, found.data, dict(found.attributes)) == (published, b"abc", {"a": "b"})
+    with DelayRouter(ps) as router:
+        until(lambda: router.metrics().get("hops", 0) >= 2)
+        (found,) = ps.delayed_messages(published)
+        assert (found.data, found.tier) == (b"abc", 9)
+    assert list(ps.delayed_messages(published.rpartition(":")[0] + ":99")) == []
+    assert list(ps.delayed_messages("orders:0:0")) == []
+    with pytest.raises(InvalidArgument, match="message_id: must be TOPIC:PARTITION:OFFSET"):
+        list(ps.delayed_messages("orders"))
+
+
+def test_a_cancelled_message_does_not_wait(ps: PubSub, topic: Topic) -> None:
+    with DelayRouter(ps):
+        kept, gone = (topic.publish(b"x", delay=600).result(10) for _ in range(2))
+        assert ps.cancel_delayed(gone)
+        assert [each.id for each in ps.delayed_messages()] == [kept]
