@@ -62,7 +62,7 @@ class Counts(NamedTuple):
 def counted(kept: DataFrame, spans: Spans | None) -> Counts:
     """Counts the messages that an audit has stored; with `spans` None they aren't counted by time."""
     span = F.lit(OUTSIDE) if spans is None else spans.of(F.col("publish_time"))
-    noted = (
+    told = (
         kept.withColumn("span", span)
         .groupingSets([["partition"], ["span"]], "partition", "span")
         .agg(
@@ -77,8 +77,8 @@ def counted(kept: DataFrame, spans: Spans | None) -> Counts:
         )
         .collect()
     )
-    found = {row.partition: row.asDict() for row in noted if not row.by_span}
-    over_time = {row.span: row.messages for row in noted if row.by_span}
+    found = {row.partition: row.asDict() for row in told if not row.by_span}
+    over_time = {row.span: row.messages for row in told if row.by_span}
     return Counts(spans or Spans(0, 1, 0), found, over_time, sum(each["given"] for each in found.values()))
 
 
@@ -90,7 +90,7 @@ def delays(archived: DataFrame, spans: Spans | None) -> dict[str, Any]:
     spans = spans or Spans(0, 1, 0)
     seconds = F.col("archived_at").cast("double") - F.col("publish_time").cast("double")
     bars = [F.count_if(seconds <= bound).alias(f"b{at}") for at, bound in enumerate(DELAYS)]
-    noted = (
+    told = (
         archived.withColumn("span", spans.of(F.col("publish_time")))
         .groupingSets([[], ["span"]], "span")
         .agg(
@@ -101,10 +101,10 @@ def delays(archived: DataFrame, spans: Spans | None) -> dict[str, Any]:
         )
         .collect()
     )
-    whole = next((row.asDict() for row in noted if row.whole), {})
+    whole = next((row.asDict() for row in told if row.whole), {})
     p50, p90, p99, most = whole.get("shares") or [0.0] * 4
     below = {str(bound): whole.get(f"b{at}", 0) for at, bound in enumerate(DELAYS)}
-    by_span = {row.span: row.shares for row in noted if not row.whole}
+    by_span = {row.span: row.shares for row in told if not row.whole}
     over = {
         name: [by_span[at][share] if at in by_span else None for at in range(spans.number)]
         for name, share in (("p50", 0), ("p99", 2))

@@ -96,7 +96,7 @@ def made(facts: Mapping[str, Any], link: str | None = None) -> str:
     if "archive" in facts:
         sections.append(("From publishing to the archive", _archive(facts)))
     foot = f"Made by kafka-pubsub spark run audit at {_time(facts['read']['began'])}. All times are UTC."
-    return page(f"Audit of {facts['topic']}", _conclusion(facts), sections, foot=foot)
+    return page(f"Audit of {facts['topic']}", _verdict(facts), sections, foot=foot)
 
 
 def _found(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -108,7 +108,7 @@ def _found(facts: Mapping[str, Any]) -> dict[str, int]:
     return counts
 
 
-def _conclusion(facts: Mapping[str, Any]) -> Markup:
+def _verdict(facts: Mapping[str, Any]) -> Markup:
     news = " new" if facts["read"]["since"] is not None else ""
     read = f"{facts['messages']:,}{news} messages were read; {len(facts['steps'])} checks were made."
     if facts["ok"]:
@@ -143,7 +143,7 @@ def _read(facts: Mapping[str, Any]) -> Markup:
     offsets = sum(each["end"] - each["beginning"] for each in facts["partitions"])
     first, last = read["first"], read["last"]
     span = "no messages" if first is None else f"{_time(first)} to {_time(last)}"
-    given = {
+    told = {
         "Topic": facts["topic"],
         "Cluster": read["bootstrap"],
         "Cluster id": read["cluster"],
@@ -156,10 +156,10 @@ def _read(facts: Mapping[str, Any]) -> Markup:
     }
     if facts["read"]["since"] is not None:
         since = f"the audit of {_time(facts['read']['since'])} ended; {facts['before']:,} messages before"
-        given["Only what came since"] = since
+        told["Only what came since"] = since
     if "archive" in facts:
-        given["Archive"] = facts["archive"]["path"]
-    return definitions(given)
+        told["Archive"] = facts["archive"]["path"]
+    return definitions(told)
 
 
 def _checks(facts: Mapping[str, Any]) -> Markup:
@@ -311,22 +311,22 @@ def _distribution(counts: Sequence[int]) -> Markup:
 
 
 def _archive(facts: Mapping[str, Any]) -> Markup:
-    found, given = facts["archive"], facts["archive"]["delays"]
+    found, told = facts["archive"], facts["archive"]["delays"]
     behind = sum(found["behind"].values())
     figures = [
-        ("archived", f"{given['messages']:,}", "messages", ""),
+        ("archived", f"{told['messages']:,}", "messages", ""),
         ("behind", f"{behind:,}", "offsets", "warn" if behind else "ok"),
-        *((name, duration(given[key]), "after publishing", "") for name, key in _PERCENTILES.items()),
+        *((name, duration(told[key]), "after publishing", "") for name, key in _PERCENTILES.items()),
     ]
     parts = [tiles(figures)]
-    if given["messages"]:
+    if told["messages"]:
         ranges, before, named = {}, 0, "up to"
-        for bound, count in given["below"].items():
+        for bound, count in told["below"].items():
             ranges[f"{named} {duration(float(bound))}"] = count - before
             before = count
-        ranges["longer"] = given["messages"] - before
+        ranges["longer"] = told["messages"] - before
         parts.append(bars(ranges))
-    over = given["over_time"]
+    over = told["over_time"]
     if over["p50"]:
         begin, step = over["begins_s"], over["step_s"]
         label = "Time from publishing to the archive, by the time of publishing (UTC)"

@@ -95,8 +95,8 @@ class AuditState:
 
     def archived(self, address: str) -> dict[int, int]:
         """Returns the offset of each partition up to which this archive was compared."""
-        stored = (self.last or {}).get("archive") or {}
-        return _numbered(stored.get("reached", {})) if stored.get("address") == address else {}
+        told = (self.last or {}).get("archive") or {}
+        return _numbered(told.get("reached", {})) if told.get("address") == address else {}
 
     def numbers(self) -> DataFrame | None:
         """Returns each key's highest number, topic and partition, as of the last audit that ended; None: none."""
@@ -124,8 +124,8 @@ class AuditState:
         version = None if numbers is None else self._keep_numbers(numbers, whole)
         now = datetime.now(UTC)
         common = {"topic": self._topic, "run": self.run, "at": now}
-        stored = json.dumps({**progress, "numbers": version})
-        rows = [{**common, "kind": _PROGRESS, "progress": stored}, *({**common, **each} for each in findings)]
+        told = json.dumps({**progress, "numbers": version})
+        rows = [{**common, "kind": _PROGRESS, "progress": told}, *({**common, **each} for each in findings)]
         names = [each.split()[0] for each in _COLUMNS.split(", ")]
         frame = self._spark.createDataFrame(
             [tuple(row.get(name) for name in names) for row in rows], _COLUMNS
@@ -156,6 +156,6 @@ class AuditState:
         return self._numbers.version()
 
 
-def _numbered(stored: Mapping[str, int]) -> dict[int, int]:
+def _numbered(told: Mapping[str, int]) -> dict[int, int]:
     """Turns the names of a JSON object back into the numbers that they were."""
-    return {int(number): offset for number, offset in stored.items()}
+    return {int(number): offset for number, offset in told.items()}

@@ -175,12 +175,12 @@ class Audit:
         if self._kept is None:
             found = self.messages()
             size = F.coalesce(F.length("data"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
-            wanted = {"size": size, "given": F.when(_has_id(), F.col("message_id"))}
+            told = {"size": size, "given": F.when(_has_id(), F.col("message_id"))}
             if self.sequence is not None:
-                wanted["number"] = number_of(found, self.sequence)
+                told["number"] = number_of(found, self.sequence)
             if self._archive is not None:
-                wanted["content"] = content_of()
-            columns = [column.alias(name) for name, column in wanted.items()]
+                told["content"] = content_of()
+            columns = [column.alias(name) for name, column in told.items()]
             found = found.select("topic", "partition", "offset", "key", "publish_time", *columns)
             self._kept = found.persist(StorageLevel.DISK_ONLY)
         return self._kept
@@ -289,12 +289,12 @@ class Audit:
         """Compares the archive with the log; also returns by how many offsets it is behind in each partition."""
         self._note("archive and log")
         # The archive's progress is read before its messages: otherwise a batch in between would look like a gap.
-        table, wanted = self._archive, None
+        table, told = self._archive, None
         if table is None:
             raise ValueError("this audit has no archive")
         if table.files is not None:
-            wanted = ownership.committed_offsets(files_below(self.spark, table.checkpoint)).get(self.topic)
-        reached = _reached(self._archived()) if wanted is None else wanted
+            told = ownership.committed_offsets(files_below(self.spark, table.checkpoint)).get(self.topic)
+        reached = _reached(self._archived()) if told is None else told
         self._reached = {number: min(end, reached.get(number, 0)) for number, end in self.ends.items()}
         ranges = self._ranges(self._compared_from(), self._reached)
         held = within(self._archived(), ranges)

@@ -127,11 +127,11 @@ class Cluster:
         Milliseconds since 1970. A record without a time doesn't count.
         """
         spots: tuple[Spot, ...] = (0, "newest")
-        given = [
+        told = [
             [found.timestamp for found in self._listed([topic], spot).values() if found.timestamp >= 0]
             for spot in spots
         ]
-        return (min(given[0]), max(given[1])) if all(given) else None
+        return (min(told[0]), max(told[1])) if all(told) else None
 
     def _offsets(
         self, topics: Iterable[str], spot: Spot, *, committed: bool = True

@@ -144,7 +144,7 @@ def stack(parts: Mapping[str, int]) -> Markup:
     """Draws one bar of several parts, with a legend."""
     whole = sum(parts.values())
     widths = _widths(list(parts.values()), whole)
-    drawn, x, labels = [], 0.0, []
+    drawn, x, told = [], 0.0, []
     for at, (name, count) in enumerate(parts.items()):
         title = escape(f"{name}: {count:,} ({share(count, whole)})")
         if count:
@@ -152,11 +152,11 @@ def stack(parts: Mapping[str, int]) -> Markup:
                 f'<rect class="s{at}" x="{x:.2f}" width="{widths[at]:.2f}" height="1"><title>{title}</title></rect>'
             )
         x += widths[at]
-        labels.append(f'<span><i class="s{at}"></i>{title}</span>')
+        told.append(f'<span><i class="s{at}"></i>{title}</span>')
     said = escape(", ".join(f"{count:,} {name}" for name, count in parts.items()))
     return Markup(
         f'<svg class="stack" viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label="{said}">'
-        f'{"".join(drawn)}</svg><div class="legend">{"".join(labels)}</div>'
+        f'{"".join(drawn)}</svg><div class="legend">{"".join(told)}</div>'
     )
 
 
@@ -275,7 +275,7 @@ def _plot(drawn: Sequence[str], up: Sequence[Tick], across: Sequence[Tick], labe
     )
 
 
-def page(title: str, conclusion: str, sections: Sequence[tuple[str, str]], *, foot: str = "") -> str:
+def page(title: str, verdict: str, sections: Sequence[tuple[str, str]], *, foot: str = "") -> str:
     """Makes a whole page: first `verdict` (the outcome, as markup), then `sections` (headings and markup)."""
     body = "".join(f"<section><h2>{escape(heading)}</h2>{markup}</section>" for heading, markup in sections)
     head = (
@@ -285,6 +285,6 @@ def page(title: str, conclusion: str, sections: Sequence[tuple[str, str]], *, fo
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
     return (
-        f'<!doctype html><html lang="en"><head>{head}</head><body><main><header><h1>{escape(title)}</h1>{conclusion}'
+        f'<!doctype html><html lang="en"><head>{head}</head><body><main><header><h1>{escape(title)}</h1>{verdict}'
         f"</header>{body}<footer>{_html(foot)}</footer></main></body></html>"
     )

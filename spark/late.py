@@ -59,5 +59,5 @@ class Late:
         )
         watermark = F.timestamp_millis(F.lit(before.watermark))
         found = self.timed(rows(records)).where(self.until <= watermark)
-        columns = {"watermark": watermark, "date": F.to_date("publish_time")}
-        run.append(found.withColumns(columns), self.table, number)
+        told = {"watermark": watermark, "date": F.to_date("publish_time")}
+        run.append(found.withColumns(told), self.table, number)

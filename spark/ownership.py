@@ -55,16 +55,16 @@ def check(files: Files, kind: str, about: Mapping[str, str], *, begun: str) -> b
     Raises `FailedPrecondition` if it belongs to another job or program. `begun` is the directory in it that has files
     as soon as the first batch was planned.
     """
-    mark = files.read(MARK)
-    if mark is None:
+    told = files.read(MARK)
+    if told is None:
         if names := files.names():
             raise FailedPrecondition(
                 f"{files.root} isn't a {kind} of kafka_pubsub: it holds {', '.join(names[:3])} and no {MARK}; "
                 "choose another path"
             )
     elif files.names(begun):
-        _check(_parsed(mark, files.full(MARK)), {"kind": kind, **about}, files.root)
-    return mark == _text(kind, about)
+        _check(_parsed(told, files.full(MARK)), {"kind": kind, **about}, files.root)
+    return told == _text(kind, about)
 
 
 def _text(kind: str, about: Mapping[str, str]) -> str:
@@ -73,10 +73,10 @@ def _text(kind: str, about: Mapping[str, str]) -> str:
 
 def confirm(files: Files, kind: str, about: Mapping[str, str]) -> None:
     """Raises `FailedPrecondition` if another command has claimed the directory since `claim`."""
-    mark = files.read(MARK)
-    if mark is None:
+    told = files.read(MARK)
+    if told is None:
         raise FailedPrecondition(f"{files.full(MARK)} was deleted while the job started: start it again")
-    _check(_parsed(mark, files.full(MARK)), {"kind": kind, **about}, files.root)
+    _check(_parsed(told, files.full(MARK)), {"kind": kind, **about}, files.root)
 
 
 def _parsed(text: str, where: str) -> dict[str, object]:
@@ -107,8 +107,8 @@ def _check(found: Mapping[str, object], wanted: Mapping[str, str], where: str) -
 
 def query_of(checkpoint: Files) -> str | None:
     """Returns the id of the query whose checkpoint this is; None before its first start."""
-    mark = checkpoint.read("metadata")
-    return None if mark is None else str(json.loads(mark)["id"])
+    told = checkpoint.read("metadata")
+    return None if told is None else str(json.loads(told)["id"])
 
 
 def last_batch(checkpoint: Files) -> int:

@@ -128,13 +128,13 @@ def _line(name: str, found: Progress) -> tuple[str, ...]:
     return (name, f"{found.rows:,}", f"{found.rows_per_s:,.0f}", behind, f"{found.dropped:,}")
 
 
-def progress_of(report: Any) -> Progress:
+def progress_of(told: Any) -> Progress:
     """Reads the figures from one of Spark's reports."""
-    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in report["stateOperators"])
-    behind = [found for each in report["sources"] if (found := _behind(each)) is not None]
+    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
+    behind = [found for each in told["sources"] if (found := _behind(each)) is not None]
     # These are summed over the sources, because over Spark Connect the report has no sums.
     rows, rate = (
-        sum(float(each[name] or 0) for each in report["sources"])
+        sum(float(each[name] or 0) for each in told["sources"])
         for name in ("numInputRows", "processedRowsPerSecond")
     )
     return Progress(int(rows), rate, sum(behind) if behind else None, dropped)
@@ -150,11 +150,11 @@ def _behind(source: Any) -> int | None:
     return None if mean is None else round(float(mean) * len(end))
 
 
-def _offsets(report: str | Mapping[str, Mapping[str, int]] | None) -> dict[tuple[str, str], int]:
+def _offsets(told: str | Mapping[str, Mapping[str, int]] | None) -> dict[tuple[str, str], int]:
     """Reads a source's offsets by topic and partition; empty if Spark doesn't say."""
     try:
         # In Spark's own process they are a text; over Spark Connect they are a part of the report.
-        found = (json.loads(report) if isinstance(report, str) else report) or {}
+        found = (json.loads(told) if isinstance(told, str) else told) or {}
         return {(topic, at): int(offset) for topic, each in found.items() for at, offset in each.items()}
     except (ValueError, AttributeError):
         return {}

@@ -40,22 +40,22 @@ def cluster_of(spark: SparkSession, connection: Connection) -> Cluster:
 
 def client_settings(connection: Connection) -> dict[str, str]:
     """Returns the connection's settings as librdkafka takes them."""
-    settings = {
-        name: value for name, value in connection.config.items() if name.startswith(_OF_A_CONNECTION)
-    } | {"bootstrap.servers": connection.bootstrap}
-    jaas = settings.pop(_JAAS, "")
+    told = {name: value for name, value in connection.config.items() if name.startswith(_OF_A_CONNECTION)} | {
+        "bootstrap.servers": connection.bootstrap
+    }
+    jaas = told.pop(_JAAS, "")
     for name in ("username", "password"):
         if found := re.search(rf'\b{name}\s*=\s*"((?:[^"\\]|\\.)*)"', jaas):
-            settings[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", found[1])
-    if jaas and "sasl.username" not in settings:
+            told[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", found[1])
+    if jaas and "sasl.username" not in told:
         raise FailedPrecondition(
             f"config {_JAAS}: over Spark Connect this process asks Kafka itself, and can use a username and password "
             "only; run the job with spark-submit"
         )
-    if settings.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in settings:
-        del settings["ssl.truststore.type"]
-        settings["ssl.ca.location"] = settings.pop("ssl.truststore.location")
-    return settings
+    if told.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in told:
+        del told["ssl.truststore.type"]
+        told["ssl.ca.location"] = told.pop("ssl.truststore.location")
+    return told
 
 
 class _RemoteCluster(Cluster):
@@ -124,12 +124,12 @@ class _RemoteCluster(Cluster):
         if not asked:
             return {}
         with self._explained("offsets"):
-            settings = self._admin.list_offsets(
+            told = self._admin.list_offsets(
                 asked,
                 isolation_level=levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED,
                 request_timeout=_PATIENCE,
             )
-            found = {at: each.result() for at, each in settings.items()}
+            found = {at: each.result() for at, each in told.items()}
         return {
             TopicPartition(at.topic, at.partition): Listed(each.offset, each.timestamp)
             for at, each in found.items()

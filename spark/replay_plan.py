@@ -221,12 +221,12 @@ class Replay:
         return written, total
 
     def _plan(self, source: Source, rate: float | None) -> Plan:
-        plan_text = self._state.read(_PLAN)
-        if plan_text is None:
+        told = self._state.read(_PLAN)
+        if told is None:
             plan = planned(source, rate)
             self._state.create(_PLAN, json.dumps([plan.size, plan.ranges]))
             return plan
-        size, ranges = json.loads(plan_text)
+        size, ranges = json.loads(told)
         return Plan(size, [(number, first, end) for number, first, end in ranges])
 
     def _progress(self) -> dict[str, Any]:

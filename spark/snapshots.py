@@ -76,31 +76,27 @@ def take(
 ) -> Snapshot:
     """Takes a snapshot of the subscription `record` of `topic`."""
     away = [] if record.retry_topic is None else [record.retry_topic.name]
-    dead_letter_topics = [] if record.options.dead_letter is None else [record.options.dead_letter.topic]
+    graves = [] if record.options.dead_letter is None else [record.options.dead_letter.topic]
     copy = {} if record.retry_topic is None else record.retry_topic.positions
     with cluster_of(spark, connection) as cluster:
         there = cluster.topics()
-        away, dead_letter_topics = (
-            [each for each in names if each in there] for names in (away, dead_letter_topics)
-        )
+        away, graves = ([each for each in names if each in there] for names in (away, graves))
         for attempt in range(1, TRIES + 1):
-            said = _ask(cluster, record.name, [*away, *dead_letter_topics])
-            in_checkpoints = _checkpoints(topic, away, said, read)
-            runs = {number: found.retry.runs for number, found in (in_checkpoints or {}).items()}
+            said = _ask(cluster, record.name, [*away, *graves])
+            told = _checkpoints(topic, away, said, read)
+            runs = {number: found.retry.runs for number, found in (told or {}).items()}
             beside = positions(spark, away[0], said.commits, copy, runs) if away else None
             waiting = _parked(spark, away, beside, said, read)
-            whole = beside is None or (_has_all(cluster, beside, away) and in_checkpoints is not None)
+            whole = beside is None or (_has_all(cluster, beside, away) and told is not None)
             if whole or attempt == TRIES:
                 break
             waiting.unpersist()
             note(f"subscription {record.name}: its owner deletes what we read; looking again")
         if not whole:
             note(f"subscription {record.name}: its owner deletes faster than we read; its order isn't judged")
-        runs = {number: found.main.runs for number, found in (in_checkpoints or {}).items()}
+        runs = {number: found.main.runs for number, found in (told or {}).items()}
         found = positions(spark, topic, said.commits, record.positions, runs)
-        return Snapshot(
-            found, waiting, _dead(spark, dead_letter_topics, topic, record.name, said, read), whole
-        )
+        return Snapshot(found, waiting, _dead(spark, graves, topic, record.name, said, read), whole)
 
 
 def _ask(cluster: Cluster, group: str, topics: Sequence[str]) -> _Said:
@@ -123,8 +119,8 @@ def _checkpoints(home: str, away: Sequence[str], said: _Said, read: Read) -> Map
     large = {number: named[number] for number, some in parts.items() if some and len(some) < some[0].total}
     for number, each in large.items():
         parts[number] = _parts(read, topic, ends, {number: each}, whole=True)
-    in_checkpoints = {number: found for number, some in parts.items() if (found := joined(some)) is not None}
-    return in_checkpoints if in_checkpoints.keys() == named.keys() else None
+    told = {number: found for number, some in parts.items() if (found := joined(some)) is not None}
+    return told if told.keys() == named.keys() else None
 
 
 def _parts(

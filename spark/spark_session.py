@@ -89,9 +89,9 @@ _PARTS = ("core", "errors.py", "model.py", "__init__.py", "config.py", "py.typed
 
 def packages(version: str, *, delta: bool = True) -> str:
     """Returns `spark.jars.packages` for this version of Spark; KAFKA_PUBSUB_SPARK_PACKAGES replaces it."""
-    given = os.environ.get("KAFKA_PUBSUB_SPARK_PACKAGES")
-    if given is not None:
-        return given
+    told = os.environ.get("KAFKA_PUBSUB_SPARK_PACKAGES")
+    if told is not None:
+        return told
     minor = ".".join(version.split(".")[:2])
     names = [f"org.apache.spark:{part}_{_SCALA}:{version}" for part in ("spark-sql-kafka-0-10", "spark-avro")]
     if delta:

@@ -106,7 +106,7 @@ class Run:
     #: What was deleted before the job could read it, as text; only with lost="skip".
     lost: list[str] = field(default_factory=list)
     #: Up to which offset of a partition such losses were reported.
-    reported: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    told: dict[tuple[str, int | None], int] = field(default_factory=dict)
     batches: int = 0
     rows: int = 0
     #: How many small files were put together.
@@ -184,15 +184,15 @@ class Run:
         if self.streaming.follow:
             self._maintain(self.began)
         if remote:
-            reported = {"began": self.began, **{name: getattr(self, name) for name in _SUMS}}
-            self.checkpoint.write(_DONE, json.dumps(reported))
+            told = {"began": self.began, **{name: getattr(self, name) for name in _SUMS}}
+            self.checkpoint.write(_DONE, json.dumps(told))
 
     def _hear(self) -> None:
         """Reads what the server's process has counted since this start."""
-        reported = json.loads(self.checkpoint.read(_DONE) or "{}")
-        if reported.get("began") == self.began:
+        told = json.loads(self.checkpoint.read(_DONE) or "{}")
+        if told.get("began") == self.began:
             for name in _SUMS:
-                setattr(self, name, reported[name])
+                setattr(self, name, told[name])
 
     def _tell_lost(self, spark: SparkSession) -> None:
         if self.streaming.lost == "skip":
@@ -258,8 +258,8 @@ class Run:
         to.append(rows, self.identity, number)
 
     def _note_progress(self, running: StreamingQuery) -> None:
-        for reported in running.recentProgress:
-            number, found = int(reported["batchId"]), progress_of(reported)
+        for told in running.recentProgress:
+            number, found = int(told["batchId"]), progress_of(told)
             if self.progress.take(number, found):
                 self.context.note(f"batch {number}: {found}")
                 if is_remote(self.checkpoint.spark):
@@ -306,17 +306,17 @@ class Run:
     def _count(self, rows: int | None, number: int) -> None:
         self.batches += 1
         self.rows += rows or 0
-        reported = "" if rows is None else f", {self.rows:,} so far"
-        self.context.note(f"batch {number} done{reported}")
+        told = "" if rows is None else f", {self.rows:,} so far"
+        self.context.note(f"batch {number} done{told}")
 
     def _tell(self, lost: Iterable[ownership.Loss]) -> None:
         """Notes the losses that weren't reported yet."""
         for each in lost:
-            reported = self.reported.get(each[:2], -1)
-            if each.last <= reported:
+            told = self.told.get(each[:2], -1)
+            if each.last <= told:
                 continue
-            self.reported[each[:2]] = each.last
-            self.lost.append(str(each._replace(first=max(each.first, reported + 1))))
+            self.told[each[:2]] = each.last
+            self.lost.append(str(each._replace(first=max(each.first, told + 1))))
             self.context.note(f"lost: {self.lost[-1]}")
 
     def _refuse(self, lost: Sequence[ownership.Loss]) -> None:
@@ -340,8 +340,8 @@ class Run:
 
     def _explained(self, error: Exception, spark: SparkSession) -> Exception:
         text = str(error)
-        if (reported := error_in(text)) is not None:
-            return reported
+        if (told := error_in(text)) is not None:
+            return told
         if any(said in text for said in _TAKEN_OVER):
             return FailedPrecondition(
                 f"another driver of {self.context.name} works with checkpoint {self.checkpoint.root} and has gone on; "
@@ -382,11 +382,11 @@ def prepare(
     `by_time` is the topic that a job with a watermark reads.
     """
     files = files_below(spark, checkpoint)
-    reported = {"job": context.name, **about}
+    told = {"job": context.name, **about}
     for table in tables:
         table.check()
-    mine = ownership.check(files, "checkpoint", reported, begun=_BEGUN)
-    run = Run(context, streaming, files, reported, tables, by_time)
+    mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
+    run = Run(context, streaming, files, told, tables, by_time)
     if not is_remote(spark):
         run.gauges = Gauges(spark, context.name)
     elif by_time is not None:

@@ -170,10 +170,10 @@ def _text(facts: dict[str, Any], report: str | None) -> str:
         counts = ", ".join(f"{each[name]:,} {name}" for name in ("acked", "waiting", "parked", "dead"))
         lines.append(f"subscription {each['name']}: {counts}")
     if "archive" in facts:
-        late = facts["archive"]["delays"]
+        told = facts["archive"]["delays"]
         left = sum(facts["archive"]["behind"].values())
         lines.append(
-            f"archive: {late['messages']:,} messages, {left:,} offsets behind, p99 {late['p99']:.1f} s after publishing"
+            f"archive: {told['messages']:,} messages, {left:,} offsets behind, p99 {told['p99']:.1f} s after publishing"
         )
     for name, counts in facts["steps"].items():
         lines.append(f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "clean"))

@@ -39,7 +39,7 @@ def run(
     from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
     from ..tables import Table
-    from ..transforms.changes import NEWER, SAME_ROW, STATES, changes_in, last_states, states
+    from ..transforms.changes import NEWER, SAME_ROW, STATES, last_states, states, told
 
     table = Table(spark, to, STATES, option="--to")
     rejected = Rejects(rejects_table(spark, rejects, table), expect)
@@ -47,10 +47,10 @@ def run(
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [table, rejected.table])
     messages = going.messages(spark, topic)
     # Conditions are checked before anything is read: a wrong one must not stop the job in its first batch.
-    rejected.check_conditions(changes_in(messages, envelope, schema))
+    rejected.check_conditions(told(messages, envelope, schema))
 
     def take(batch: DataFrame, number: int) -> None:
-        found = changes_in(batch, envelope, schema)
+        found = told(batch, envelope, schema)
         # A row that was deleted has no columns that a condition could check.
         kept = rejected.taken(going, found, number, unless=F.col("deleted"))
         table.merge(last_states(states(kept)), SAME_ROW, NEWER, going.identity, number)

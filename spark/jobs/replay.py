@@ -61,7 +61,7 @@ def run(
     if dry_run or state is None:
         plan = planned(source, rate)
         found = source.read(plan.ranges)
-        return _given(*looked_at(found if aside is None else aside.split(found)[0], SHOWN), plan, to, rate)
+        return _told(*looked_at(found if aside is None else aside.split(found)[0], SHOWN), plan, to, rate)
     from ..remote_files import files_below
 
     about = {"archive": archive or "", "topic": topic, "where": where or ""}
@@ -118,7 +118,7 @@ def _source(
     return ArchiveSource(archive_table(spark, archive, option="--archive"), topic, where)
 
 
-def _given(total: int, rows: list[Any], plan: Plan, target: str, rate: float | None) -> Outcome:
+def _told(total: int, rows: list[Any], plan: Plan, target: str, rate: float | None) -> Outcome:
     first = [
         {"message_id": row.message_id, "ordering_key": row.ordering_key, "bytes": len(row.data or b"")}
         for row in rows

@@ -90,7 +90,7 @@ def _findings(log: DataFrame, archive: DataFrame) -> DataFrame:
     elsewhere = log.groupBy("topic", F.col("content").alias("held")).agg(
         F.min("offset").alias("published_at")
     )
-    marked = joined.join(elsewhere, ["topic", "held"], "left")
+    told = joined.join(elsewhere, ["topic", "held"], "left")
     number = F.col("published_at").cast("string")
     kinds = F.array(
         _case(F.col("times").isNull(), "gap", F.lit("isn't in the archive")),
@@ -103,7 +103,7 @@ def _findings(log: DataFrame, archive: DataFrame) -> DataFrame:
         ),
         _case((F.col("content") != F.col("held")) & number.isNull(), "altered", F.lit("holds other bytes")),
     )
-    found = marked.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
+    found = told.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
     key = F.coalesce("key", "held_key").alias("key")
     return found.select("finding.kind", *_PLACE, key, "finding.said")
 

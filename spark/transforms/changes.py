@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from ..tables import Layout
 from .decoding import by_json
 
-__all__ = ["NEWER", "SAME_ROW", "STATES", "Envelope", "changes_in", "last_states", "states"]
+__all__ = ["NEWER", "SAME_ROW", "STATES", "Envelope", "last_states", "states", "told"]
 
 #: The form of a change: with an action, in Debezium's form, or the row itself.
 Envelope = Literal["action", "debezium", "row"]
@@ -42,7 +42,7 @@ NEWER = (
 )
 
 
-def changes_in(
+def told(
     messages: DataFrame, envelope: Envelope = "action", schema: str | StructType | None = None
 ) -> DataFrame:
     """Adds `action`, `after` (the row as JSON), `deleted`, and `problem` (why it isn't a change) to messages.
@@ -71,22 +71,20 @@ def changes_in(
 
 
 def _by_action(text: Column) -> tuple[Column, Column, Column]:
-    changes_in = F.upper(F.get_json_object(text, "$.action"))
-    known = F.when(changes_in.isin("INSERT", "UPDATE", "DELETE"), changes_in)
-    said = F.coalesce(F.concat(F.lit("has the action "), changes_in), F.lit("isn't JSON with an action"))
+    told = F.upper(F.get_json_object(text, "$.action"))
+    known = F.when(told.isin("INSERT", "UPDATE", "DELETE"), told)
+    said = F.coalesce(F.concat(F.lit("has the action "), told), F.lit("isn't JSON with an action"))
     return known, F.get_json_object(text, "$.data"), said
 
 
 def _by_debezium(text: Column) -> tuple[Column, Column, Column]:
     # With schemas in its messages, Debezium puts the change into `payload`.
     change = F.coalesce(F.get_json_object(text, "$.payload"), text)
-    changes_in = F.get_json_object(change, "$.op")
+    told = F.get_json_object(change, "$.op")
     known = (
-        F.when(changes_in.isin("c", "r"), F.lit("INSERT"))
-        .when(changes_in == "u", "UPDATE")
-        .when(changes_in == "d", "DELETE")
+        F.when(told.isin("c", "r"), F.lit("INSERT")).when(told == "u", "UPDATE").when(told == "d", "DELETE")
     )
-    said = F.coalesce(F.concat(F.lit("has the op "), changes_in), F.lit("isn't JSON with an op"))
+    said = F.coalesce(F.concat(F.lit("has the op "), told), F.lit("isn't JSON with an op"))
     return known, F.get_json_object(change, "$.after"), said
 
 
@@ -103,7 +101,7 @@ _READERS: dict[Envelope, Callable[[Column], tuple[Column, Column, Column]]] = {
 
 
 def states(found: DataFrame) -> DataFrame:
-    """Selects the columns of the table of last states from what `changes_in` returned.
+    """Selects the columns of the table of last states from what `told` returned.
 
     Messages with a `problem` must have been left out before.
     """

@@ -80,10 +80,10 @@ def registered(registry: str, subject: str, *, headers: Mapping[str, str] | None
     base = f"{registry.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
     found = {}
     for version in _asked(base, headers):
-        given = _asked(f"{base}/{version}", headers)
-        if given.get("references"):
+        told = _asked(f"{base}/{version}", headers)
+        if told.get("references"):
             raise SchemaError(f"{base}/{version} refers to other schemas: give it as one schema")
-        found[int(given["id"])] = str(given["schema"])
+        found[int(told["id"])] = str(told["schema"])
     return found
 
 

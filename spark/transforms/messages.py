@@ -133,7 +133,7 @@ def raw_records(
     reach = (
         _offsets(starting, ending) if only else {**_subscription(topic), **_from(spark, connection, starting)}
     )
-    given = {
+    told = {
         **({} if stream else _OF_A_BATCH),
         **theirs,
         **connection.spark_options(),
@@ -145,19 +145,19 @@ def raw_records(
     check_topics(spark, topic, connection)
     if stream:
         if max_per_batch is not None:
-            given["maxOffsetsPerTrigger"] = str(max_per_batch)
-        return spark.readStream.format("kafka").options(**given).load()
+            told["maxOffsetsPerTrigger"] = str(max_per_batch)
+        return spark.readStream.format("kafka").options(**told).load()
     if only:
-        return spark.read.format("kafka").options(**given).load()
+        return spark.read.format("kafka").options(**told).load()
     if isinstance(ending, datetime):
-        given["endingTimestamp"] = _milliseconds(ending, "ending")
+        told["endingTimestamp"] = _milliseconds(ending, "ending")
     elif isinstance(ending, str):
         if ending != "latest":
             raise InvalidArgument(f"ending must be 'latest', a time or offsets, not {ending!r}")
-        given["endingOffsets"] = ending
+        told["endingOffsets"] = ending
     else:
-        given["endingOffsets"] = json.dumps(_filled(spark, connection, ending, -1))
-    return spark.read.format("kafka").options(**given).load()
+        told["endingOffsets"] = json.dumps(_filled(spark, connection, ending, -1))
+    return spark.read.format("kafka").options(**told).load()
 
 
 def _theirs(options: Mapping[str, str], max_per_batch: int | None) -> dict[str, str]:
@@ -216,9 +216,9 @@ def check_topics(spark: SparkSession, topic: Topics, connection: Connection) -> 
 
 def _check_by_reading(spark: SparkSession, wanted: Sequence[str], connection: Connection) -> None:
     """Checks topics without the Java client: lets Spark read one of their records."""
-    given = {"subscribe": ",".join(wanted), "startingOffsets": "earliest", "endingOffsets": "latest"}
+    told = {"subscribe": ",".join(wanted), "startingOffsets": "earliest", "endingOffsets": "latest"}
     try:
-        spark.read.format("kafka").options(**connection.spark_options(), **given).load().limit(1).collect()
+        spark.read.format("kafka").options(**connection.spark_options(), **told).load().limit(1).collect()
     except Exception as error:
         if "UnknownTopicOrPartitionException" not in str(error):
             raise BrokerUnavailable(f"topics on {connection.bootstrap}: {first_line(error)}") from error
@@ -271,11 +271,11 @@ def _filled(
     """
     # Over Spark Connect the caller must name all partitions; otherwise Spark's error says which are missing.
     if is_remote(spark):
-        return {topic: {str(number): at for number, at in given.items()} for topic, given in offsets.items()}
+        return {topic: {str(number): at for number, at in told.items()} for topic, told in offsets.items()}
     from ..cluster import Cluster
 
     with Cluster(spark, connection) as cluster:
         return {
-            topic: {str(number): given.get(number, other) for number in cluster.partitions(topic)}
-            for topic, given in offsets.items()
+            topic: {str(number): told.get(number, other) for number in cluster.partitions(topic)}
+            for topic, told in offsets.items()
         }

@@ -64,8 +64,8 @@ def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFr
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     previous, number = F.lag("number").over(by_number), F.col("number")
-    marked = messages.withColumn("previous", previous).withColumn("highest", F.max("number").over(earlier))
-    marked = marked.withColumn("floor", floor)
+    told = messages.withColumn("previous", previous).withColumn("highest", F.max("number").over(earlier))
+    told = told.withColumn("floor", floor)
     kinds = F.array(
         F.when(
             number.isNull(), F.struct(F.lit("unnumbered").alias("kind"), F.lit("has no number").alias("said"))
@@ -80,8 +80,8 @@ def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFr
             _said("gap", "numbers ", F.col("previous") + 1, " to ", number - 1, " are missing"),
         ),
     )
-    marked = marked.where(F.col("offset") >= 0)
-    found = marked.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
+    told = told.where(F.col("offset") >= 0)
+    found = told.withColumn("finding", F.explode(F.filter(kinds, lambda each: each.isNotNull())))
     return found.select("finding.kind", "topic", "partition", "offset", F.col("key"), "finding.said")
 
 
@@ -129,9 +129,9 @@ def keys_out_of_place(messages: DataFrame, partitions: int) -> DataFrame:
     misplaced = _said(
         "misplaced", "lies in partition ", F.col("partition"), ", publishing puts it into ", F.col("expected")
     )
-    marked = F.when(F.size("partitions") > 1, split).when(F.col("partition") != F.col("expected"), misplaced)
+    told = F.when(F.size("partitions") > 1, split).when(F.col("partition") != F.col("expected"), misplaced)
     return (
-        found.withColumn("finding", marked)
+        found.withColumn("finding", told)
         .where("finding is not null")
         .select("finding.kind", "topic", "partition", "offset", "key", "finding.said")
     )

@@ -120,8 +120,8 @@ def _is_map(field: Any) -> bool:
 
 def _is_repeated(field: Any) -> bool:
     # Versions of protobuf below 6.31 have only the label, a number.
-    given = getattr(field, "is_repeated", None)
-    return bool(field.label == field.LABEL_REPEATED if given is None else given)
+    told = getattr(field, "is_repeated", None)
+    return bool(field.label == field.LABEL_REPEATED if told is None else told)
 
 
 def _begin(schema: Protobuf, framing: Framing) -> Decode:
@@ -155,9 +155,9 @@ def _path(message: Any) -> list[int]:
         file = descriptor_pb2.FileDescriptorProto()
         message.file.CopyToProto(file)
         return [[each.name for each in file.message_type].index(message.name)]
-    given = descriptor_pb2.DescriptorProto()
-    outer.CopyToProto(given)
-    return [*_path(outer), [each.name for each in given.nested_type].index(message.name)]
+    told = descriptor_pb2.DescriptorProto()
+    outer.CopyToProto(told)
+    return [*_path(outer), [each.name for each in told.nested_type].index(message.name)]
 
 
 def _unwrapped(body: bytes) -> tuple[list[int], bytes]:
@@ -199,12 +199,12 @@ def _named(body: bytes) -> tuple[str, bytes]:
     The name is field 1 of a message that comes first, after its length.
     """
     size, at = _plain_varint(body, 0)
-    given = body[at : at + size]
+    told = body[at : at + size]
     # This byte says: field 1, with a length.
-    length, begin = _plain_varint(given, 1) if given[:1] == b"\x0a" else (-1, 0)
-    if len(given) < size or begin + length != len(given):
+    length, begin = _plain_varint(told, 1) if told[:1] == b"\x0a" else (-1, 0)
+    if len(told) < size or begin + length != len(told):
         raise ValueError("its frame doesn't name a message, as Apicurio's serializer does by default")
-    return given[begin:].decode("utf-8", "replace"), body[at + size :]
+    return told[begin:].decode("utf-8", "replace"), body[at + size :]
 
 
 def _reader(message: Any) -> Callable[[Any], Any]:

@@ -31,8 +31,8 @@ def without(messages: DataFrame, target: DataFrame, name: str) -> DataFrame:
     """Returns those of the messages that the replay `name` hasn't written to `target` yet, in the same order."""
     there = target.where(F.col("message_id").startswith(name + ":")).select(F.col("message_id").alias("_id"))
     # The ids are broadcast, because they are at most those of a portion, and a shuffle would change the order.
-    identified = messages.withColumn("_id", identity(name))
-    return identified.join(F.broadcast(there), "_id", "left_anti").drop("_id")
+    told = messages.withColumn("_id", identity(name))
+    return told.join(F.broadcast(there), "_id", "left_anti").drop("_id")
 
 
 def again(messages: DataFrame, name: str, *, ordered: bool = False) -> DataFrame:

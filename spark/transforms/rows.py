@@ -154,7 +154,7 @@ def _moved(retry: Column) -> Column:
     )
 
 
-def _given() -> Column:
+def _told() -> Column:
     """Returns where a dead letter or a replayed message says that it was published; null for other records."""
     died = header_text(_DEAD + "offset")
     replayed = header_text(REPLAYED_HEADER)
@@ -212,7 +212,7 @@ def rows(
         F.when(plain, attributes_of(headers)).otherwise(attributes_of(theirs)).alias("attributes"),
         F.when(plain, position).otherwise(F.coalesce(header_text(_ID_HEADER), position)).alias("message_id"),
         published().alias("publish_time"),
-        F.when(plain, here).otherwise(F.coalesce(moved, _given(), here)).alias("origin"),
+        F.when(plain, here).otherwise(F.coalesce(moved, _told(), here)).alias("origin"),
         # Spark's source doesn't say that the topic is never null, and a write partitioned by topic would then need one
         # more step, to check for nulls.
         F.coalesce("topic", F.lit("")).alias("topic"),

@@ -67,12 +67,12 @@ def positions(
     topic: str,
     commits: Mapping[TopicPartition, Committed],
     copy: Mapping[int, int],
-    in_checkpoints: Mapping[int, Sequence[Run]] | None = None,
+    told: Mapping[int, Sequence[Run]] | None = None,
 ) -> Positions:
     """Makes tables of the commits of `topic`.
 
-    `copy` are the catalog's positions, for partitions without a commit. `in_checkpoints` are the finished runs of
-    the checkpoints that the commits name, by partition (default: none).
+    `copy` are the catalog's positions, for partitions without a commit. `told` are the finished runs of the checkpoints
+    that the commits name, by partition (default: none).
     """
     known = {at.partition: found for at, found in commits.items() if at.topic == topic}
     rows, cut, broken = [], [], []
@@ -83,7 +83,7 @@ def positions(
         if found.metadata and said is None:
             broken.append(TopicPartition(topic, number))
         rows.append((topic, number, offset))
-        more = (in_checkpoints or {}).get(number, ()) if said is not None and said.more else ()
+        more = (told or {}).get(number, ()) if said is not None and said.more else ()
         runs = united(() if said is None else said.runs, more, offset)
         cut += [(topic, number, bucket, parts) for bucket, parts in _cut(runs).items()]
     table = spark.createDataFrame(rows, "topic string, partition int, position bigint")

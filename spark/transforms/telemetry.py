@@ -40,12 +40,12 @@ def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: st
         for kind, function in (("min", F.min), ("avg", F.avg), ("max", F.max))
     ]
     grouped = found.withWatermark("time", late).groupBy(F.window("time", window), "ordering_key")
-    result = grouped.agg(F.count("*").alias("readings"), *numbers)
-    return result.select(
+    told = grouped.agg(F.count("*").alias("readings"), *numbers)
+    return told.select(
         "ordering_key",
         "window.start",
         "window.end",
-        *result.columns[2:],
+        *told.columns[2:],
         F.to_date("window.start").alias("date"),
     )
 
@@ -67,10 +67,10 @@ def chosen(found: DataFrame, condition: str) -> DataFrame:
 
 def alerts(found: DataFrame, condition: str) -> DataFrame:
     """Returns the windows of which the condition holds, as messages to publish."""
-    result = [name for name in found.columns if name != "date"]
+    told = [name for name in found.columns if name != "date"]
     return chosen(found, condition).select(
         "ordering_key",
-        F.to_json(F.struct(*result)).cast("binary").alias("data"),
+        F.to_json(F.struct(*told)).cast("binary").alias("data"),
         F.create_map(F.lit("kind"), F.lit("alert")).alias("attributes"),
         "start",
     )

@@ -89,12 +89,12 @@ class Sessions(StatefulProcessor):
 
 
 def _row(key: str, session: Session, why: str) -> dict[str, Any]:
-    types_text = json.dumps(session.types)
+    told = json.dumps(session.types)
     return {
         "ordering_key": key,
         "started": session.started,
         "ended": session.ended,
         "events": session.events,
-        "types": types_text,
+        "types": told,
         "why": why,
     }

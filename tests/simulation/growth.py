@@ -49,7 +49,7 @@ class Publisher:
 class Layout(Repartitioner):
     """The client's own. Groups in memory see a new partition by themselves."""
 
-    def _ring(self, record: SubscriptionRecord) -> None:
+    def _notify(self, record: SubscriptionRecord) -> None:
         """Nobody waits for metadata here."""
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Told = tuple[str, bytes, bytes | None, tuple[tuple[str, str], ...], int, str, int, int]
 
 
-def changes_in(row: Any) -> Told:
+def as_told(row: Any) -> Told:
     return (
         row.message_id,
         bytes(row.data or b""),
@@ -42,7 +42,7 @@ def delivered(subscription: Any, count: int) -> list[Told]:
     found: list[Told] = []
 
     def handle(message: Message) -> None:
-        found.append(changes_in(message))
+        found.append(as_told(message))
         message.ack()
 
     with subscription.pull(handle) as stream:
@@ -87,7 +87,7 @@ def test_rows_are_exactly_what_a_subscription_delivers(
         topic.flush(20)
         write_all_kinds(kafka.bootstrap, name)
         batch = messages(spark, name, bootstrap=kafka.bootstrap)
-        found = [changes_in(row) for row in batch.collect()]
+        found = [as_told(row) for row in batch.collect()]
         assert len(found) == 59
         assert sorted(map(repr, found)) == sorted(map(repr, delivered(subscription, 59)))
         stream = messages(spark, name, bootstrap=kafka.bootstrap, stream=True, max_per_batch=20)
@@ -98,7 +98,7 @@ def drained(stream: DataFrame, tmp_path: Path) -> list[Told]:
     found: list[Told] = []
 
     def take(batch: DataFrame, _: int) -> None:
-        found.extend(changes_in(row) for row in batch.collect())
+        found.extend(as_told(row) for row in batch.collect())
 
     query = (
         stream.writeStream.foreachBatch(take)

@@ -175,15 +175,16 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
 
 
 def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
-    from spark.transforms.changes import changes_in, states
+    from spark.transforms.changes import states
+    from spark.transforms.changes import told as as_told
 
     def told(envelope: Any, *bodies: str | None) -> tuple[list[Any], list[str]]:
         origin = "named_struct('topic', 't', 'partition', 0, 'offset', offset) AS origin"
         rows = [(b"k", "k", None if body is None else body.encode(), at) for at, body in enumerate(bodies)]
         frame = spark.createDataFrame(rows, "key binary, ordering_key string, data binary, offset bigint")
         frame = frame.selectExpr("*", "TIMESTAMP '2026-01-14 12:00:00' AS publish_time", origin)
-        judged = changes_in(frame, envelope).orderBy("offset").collect()
-        kept = states(changes_in(frame, envelope).where("problem is null")).orderBy("offset").collect()
+        judged = as_told(frame, envelope).orderBy("offset").collect()
+        kept = states(as_told(frame, envelope).where("problem is null")).orderBy("offset").collect()
         problems = [row.problem for row in judged if row.problem is not None]
         return [(row.action, row.data, row.deleted) for row in kept], problems
 
