@@ -86,7 +86,7 @@ class SimulatedRunner(StreamRunner):
     #: While partitions are given up: the acks that their last word must hold.
     _leaving: dict[int, set[int]]
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         pass
 
     def fetches(self, thread: threading.Thread) -> bool:
