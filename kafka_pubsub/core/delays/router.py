@@ -192,6 +192,9 @@ class Router:
         """The lowest key that something may have that wasn't read yet."""
         return min((tier.low for tier in self.tiers if tier.unknown), default=_NEVER[:2])
 
+    def _head_of(self, source: int) -> Waiting:
+        return self.tiers[source - 1].buffer[0] if source else self.ingest.arrived[0]
+
     def _take_head(self, source: int) -> Waiting:
         if source == _INGEST:
             message, queue = self.ingest.take(), self.ingest.arrived
@@ -250,7 +253,7 @@ class Router:
             self._take_rested()
         if self._memory and self._memory[0][:2] == key:
             message = self._take_rested()
-        elif self._heads and self._heads[0][:2] == key:
+        elif self._heads and self._heads[0][:2] == key and self._head_of(self._heads[0][2]).due == key[0]:
             source = self._heads[0][2]
             message = self._take_head(source)
             self._handled[source] = max(self._handled[source], message.position + 1)
