@@ -3,19 +3,20 @@
 Rules
 1. A plan changes nothing. Applying makes what is missing and sets settings; it never deletes a topic, and never changes
    a number of partitions, because messages wait in them.
-2. A setting that the client may not see is left alone.
+2. Where the client may not see a topic's settings, the plan says so instead of guessing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import NamedTuple
 
 from kafka_pubsub.client.topology.declaration import WantedTopic, wanted_topics
 from kafka_pubsub.config import DelayDeclaration
 from kafka_pubsub.core.delays.layout import MOST_TIERS, tier_topic
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import AlreadyExists, FailedPrecondition
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Admin
 
@@ -84,7 +85,8 @@ class Topology:
         for change in reversed(changes):
             if change.kind is ChangeKind.CREATE:
                 topic = wanted[change.topic]
-                self._admin.create_topic(topic.name, topic.partitions, topic.replication, topic.settings)
+                with suppress(AlreadyExists):  # a router that starts makes the same topics
+                    self._admin.create_topic(topic.name, topic.partitions, topic.replication, topic.settings)
             else:
                 self._admin.update_topic(change.topic, {change.setting: change.new})
             on_change(change)
@@ -98,6 +100,15 @@ def _compare(wanted: WantedTopic, found: TopicInfo) -> list[Change]:
             f"has {found.partitions} partitions, and {wanted.partitions} are declared: they can't be changed while "
             f"messages wait; declare partitions={found.partitions}"
         )
+        changes.append(Change(ChangeKind.REFUSED, wanted.name, text))
+    if wanted.replication not in (None, found.replication):
+        text = (
+            f"has {found.replication} copies, and {wanted.replication} are declared: move replicas with Kafka's own "
+            "tools (kafka-reassign-partitions.sh)"
+        )
+        changes.append(Change(ChangeKind.REFUSED, wanted.name, text))
+    if not found.config:
+        text = "its settings can't be read: this client needs DescribeConfigs on it"
         changes.append(Change(ChangeKind.REFUSED, wanted.name, text))
     for name, new in wanted.settings.items():
         old = found.config.get(name)

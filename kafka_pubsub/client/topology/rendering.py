@@ -19,6 +19,7 @@ def render_terraform(declaration: DelayDeclaration) -> str:
     """Returns a Terraform module as JSON, with a `kafka_topic` for each topic.
 
     `partitions`, `replication_factor` and `settings` are variables of the module: the cluster's owner decides.
+    What delays need wins over `settings`.
     """
     topics = wanted_topics(declaration)
     module = {
@@ -48,7 +49,7 @@ def render_terraform(declaration: DelayDeclaration) -> str:
                     "name": "${each.key}",
                     "partitions": "${var.partitions}",
                     "replication_factor": "${var.replication_factor}",
-                    "config": "${merge(local.settings, var.settings)}",
+                    "config": "${merge(var.settings, local.settings)}",
                     "lifecycle": {"prevent_destroy": True},
                 }
             }

@@ -125,6 +125,32 @@ def test_other_partitions_and_more_tiers_are_refused_before_anything_is_done(
         topology.apply(Declaration(tiers=2, partitions=2))
 
 
+def test_other_copies_and_settings_that_cannot_be_read_are_said(
+    topology: Topology, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology.apply(SMALL)
+    changes = topology.plan(Declaration(tiers=3, partitions=2, replication=3))
+    assert {each.text.partition(":")[0] for each in changes} == {"has 1 copies, and 3 are declared"}
+    real = backend.admin.topic
+    monkeypatch.setattr(backend.admin, "topic", lambda name: real(name)._replace(config={}))
+    changes = topology.plan(SMALL)
+    assert {each.text for each in changes} == {
+        "its settings can't be read: this client needs DescribeConfigs on it"
+    }
+
+
+def test_a_topic_that_is_made_meanwhile_is_taken_as_it_is(topology: Topology, backend: MemoryBackend) -> None:
+    changes = topology.plan(SMALL)
+    Topology(backend.admin, may_create=True).apply(SMALL)
+    topology.plan = lambda declaration: changes  # type: ignore[method-assign]
+    assert topology.apply(SMALL) == changes
+
+
+def test_what_delays_need_wins_over_the_settings_of_the_module() -> None:
+    (resource,) = json.loads(render_terraform(SMALL))["resource"]["kafka_topic"].values()
+    assert resource["config"] == "${merge(var.settings, local.settings)}"
+
+
 def test_nothing_is_made_where_nothing_may_be_made(backend: MemoryBackend) -> None:
     with pytest.raises(FailedPrecondition, match="create=False"):
         Topology(backend.admin, may_create=False).apply(SMALL)
