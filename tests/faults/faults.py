@@ -3,7 +3,7 @@
 Rules
 1. A burst heals what it broke before it returns, whatever happens in it.
 2. It says what it does to the driver's history before it does it.
-3. Poison is no burst: it comes with the messages (`Fault.poison`), and the crew revives itself.
+3. Poison is no burst: it comes with the messages (`Fault.poison`), and dead processes are started again.
 """
 
 from __future__ import annotations

@@ -108,13 +108,13 @@ import os, signal, sys
 from pathlib import Path
 from kafka_pubsub.local import processes
 from kafka_pubsub.observe.history import HistoryFile
-from tests.faults.children import Crew
+from tests.faults.children import Children
 from tests.faults.test_children_and_faults import nowhere
 folder = Path(sys.argv[1])
-crew = Crew(folder, HistoryFile(folder / "driver.jsonl", role="driver", topic="t"), nowhere)
-crew.start(0)
-crew.freeze(0)
-print(crew.pids[0], processes.identity(crew.pids[0]), flush=True)
+children = Children(folder, HistoryFile(folder / "driver.jsonl", role="driver", topic="t"), nowhere)
+children.start(0)
+children.freeze(0)
+print(children.pids[0], processes.identity(children.pids[0]), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
