@@ -28,6 +28,7 @@ __all__ = [
     "DelayCancel",
     "DelayRequest",
     "Delayed",
+    "TickRecord",
     "decode_cancel",
     "decode_delayed",
     "decode_request",
@@ -83,6 +84,13 @@ class DelayCancel(NamedTuple):
     left: int = 0
 
 
+class TickRecord(NamedTuple):
+    """The time when a router had read everything below the offset `read`."""
+
+    time: int
+    read: int
+
+
 @cache
 def _schema(kind: str, version: int) -> dict[str, Any]:
     import fastavro
@@ -130,9 +138,9 @@ def decode_cancel(value: bytes | None) -> DelayCancel | None:
     return None if said is None or said["target"] < 0 or said["left"] < 0 else DelayCancel(**said)
 
 
-def encode_tick(time: int) -> bytes:
+def encode_tick(tick: TickRecord) -> bytes:
     """The value of a tick's record."""
-    return _written("tick", {"time": time})
+    return _written("tick", tick._asdict())
 
 
 def is_tick(headers: Sequence[Header]) -> bool:
@@ -140,10 +148,10 @@ def is_tick(headers: Sequence[Header]) -> bool:
     return any(name == _SCHEMA_HEADER and (value or b"").startswith(b"tick/v") for name, value in headers)
 
 
-def decode_tick(value: bytes | None) -> int | None:
-    """The time that a tick says; None: nothing can be made of it."""
+def decode_tick(value: bytes | None) -> TickRecord | None:
+    """What a tick says; None: nothing can be made of it."""
     said = None if value is None else _read("tick", VERSION, value)
-    return None if said is None else said["time"]
+    return None if said is None else TickRecord(**said)
 
 
 def _written(kind: str, fields: Mapping[str, object]) -> bytes:

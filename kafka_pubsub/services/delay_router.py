@@ -27,6 +27,7 @@ from kafka_pubsub.schema.delays import (
     TICK_HEADER,
     DelayCancel,
     Delayed,
+    TickRecord,
     decode_cancel,
     decode_delayed,
     decode_request,
@@ -220,7 +221,9 @@ class DelayTask:
         if not self.router.tick_wanted(now):
             return None
         self._role.metrics.count("ticks")
-        return Append(INGEST, self._tick_key, encode_tick(now), [TICK_HEADER])
+        return Append(
+            INGEST, self._tick_key, encode_tick(TickRecord(now, self.router.ingest.read)), [TICK_HEADER]
+        )
 
     def work(self, most: int) -> Work | None:
         """What is to be written, and how far that is; at first only our transactional id."""
@@ -350,9 +353,9 @@ def _read_ingest(record: StoredRecord) -> Came | Tick:
     if said is not None:
         return Came(offset, said.home, said.due, said.delay, record)
     if is_tick(record.headers() or ()):
-        now = decode_tick(record.value())
-        if now is not None:
-            return Tick(offset, now)
+        tick = decode_tick(record.value())
+        if tick is not None:
+            return Tick(offset, tick.time, min(tick.read, offset))
     cancel = _cancel_header(record)
     if cancel is not None:
         return Came(offset, "", cancel.due, None, record, cancel.target)

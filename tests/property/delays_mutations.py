@@ -33,10 +33,20 @@ def own_clock(patch: Patch) -> None:
             real(self, [record])
             if isinstance(record, Came) and self._came:
                 self.time += 1
-                self._tick(Tick(record.offset, self.time))
+                self._tick(Tick(record.offset, self.time, record.offset + 1))
                 self.seek = None
 
     patch.setattr(Ingest, "receive", receive)
+
+
+def whole_log(patch: Patch) -> None:
+    """A tick dates everything before it, also what was stored after it was made."""
+    real = Ingest._tick
+
+    def tick(self: Ingest, tick: Tick) -> None:
+        real(self, tick._replace(read=tick.offset))
+
+    patch.setattr(Ingest, "_tick", tick)
 
 
 def wall_clock(patch: Patch) -> None:
@@ -206,6 +216,7 @@ def cancel_any(patch: Patch) -> None:
 
 MUTATIONS: Sequence[Callable[[Patch], None]] = (
     own_clock,
+    whole_log,
     wall_clock,
     no_mark,
     forgotten_time,

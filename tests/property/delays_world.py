@@ -19,6 +19,8 @@ __all__ = ["LONGEST", "TIERS", "UNIT", "DelayWorld"]
 
 UNIT, TIERS = 4, 4
 LONGEST = UNIT * 2**TIERS - 1
+#: By how much a router's clock may lag.
+MOST_SKEW = 6
 #: Bytes of messages without a tick that the router keeps: three messages.
 KEEP = 2000
 
@@ -44,6 +46,10 @@ class DelayWorld:
         self.now = 0
         self.skew = 0
         self.ingest: list[Came | Tick] = []
+        # Ticks that were made and aren't stored: time, and how far their router had read.
+        self.made: list[tuple[int, int]] = []
+        # When each message with a relative delay was published, by offset.
+        self.published: dict[int, int] = {}
         # A record of a tier, or None for a transaction's marker.
         self.tiers: list[list[Waiting | None]] = [[] for _ in range(TIERS)]
         # Due, offset, the time at which it was released, hops.
@@ -57,6 +63,7 @@ class DelayWorld:
     # -- what the world does ------------------------------------------------------------------------------------
 
     def publish_after(self, delay: int) -> None:
+        self.published[len(self.ingest)] = self.now
         self.ingest.append(Came(len(self.ingest), "home", None, delay, body()))
 
     def publish_at(self, due: int) -> None:
@@ -74,7 +81,16 @@ class DelayWorld:
 
     def write_tick(self, time: int) -> None:
         """As a router does that was replaced, or whose clock is wrong."""
-        self.ingest.append(Tick(len(self.ingest), max(0, time)))
+        self.ingest.append(Tick(len(self.ingest), max(0, time), len(self.ingest)))
+
+    def make_tick(self, time: int) -> None:
+        """A router makes a tick that is stored later."""
+        self.made.append((max(0, time), self.router.ingest.read))
+
+    def store_tick(self) -> None:
+        """A tick is stored that was made long ago."""
+        if self.made:
+            self.ingest.append(Tick(len(self.ingest), *self.made.pop(0)))
 
     def restart(self) -> None:
         """The router dies; another one begins at what is committed."""
@@ -111,7 +127,7 @@ class DelayWorld:
         clock = max(0, self.now + self.skew)
         wanted = self.router.tick_wanted(clock)
         if wanted:
-            self.write_tick(clock)
+            self.ingest.append(Tick(len(self.ingest), clock, self.router.ingest.read))
         return wanted
 
     def transact(self, most: int, outcome: str = "stored") -> bool:
@@ -202,8 +218,8 @@ class DelayWorld:
                 waiting.append(record)
             else:
                 time = max(time, record.time)
-                yield from ((time, each) for each in waiting)
-                waiting = []
+                yield from ((time, each) for each in waiting if each.offset < record.read)
+                waiting = [each for each in waiting if each.offset >= record.read]
 
     def _judge_times(self, home: dict[int, tuple[int, int, int, int]]) -> None:
         time_of = {each.offset: time for time, each in self._arrivals()}
@@ -214,4 +230,9 @@ class DelayWorld:
             due, _, released, hops = home[offset]
             assert due == wanted, f"{offset} is due at {wanted}, not {due}"
             assert released >= wanted, f"{offset} came early"
+            delay = cast(Came, self.ingest[offset]).delay
+            if delay is not None:
+                assert wanted >= self.published[offset] - MOST_SKEW + delay, (
+                    f"{offset} came early by the clock"
+                )
             assert hops == ((wanted - time) // UNIT).bit_count(), f"{hops} hops for {wanted - time}"

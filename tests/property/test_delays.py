@@ -60,6 +60,14 @@ class Delays(RuleBasedStateMachine):
     def late_tick(self, skew: int) -> None:
         self.world.write_tick(self.world.now + skew)
 
+    @rule(skew=st.integers(-6, 6))
+    def make_tick(self, skew: int) -> None:
+        self.world.make_tick(self.world.now + skew)
+
+    @rule()
+    def store_tick(self) -> None:
+        self.world.store_tick()
+
     @rule()
     def kill(self) -> None:
         self.world.restart()
@@ -121,6 +129,8 @@ def run(seed: int) -> None:
         (3, world.restart),
         (2, lambda: world.write_tick(world.now + random.randrange(-6, 7))),
         (7, world.tick),
+        (2, lambda: world.make_tick(world.now + random.randrange(-6, 7))),
+        (2, world.store_tick),
         (40, lambda: world.fetch(random.randrange(TIERS + 1), random.randrange(1, 9))),
         (20, transact),
     ]

@@ -24,7 +24,7 @@ def test_it_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_issues_own_are_among_them() -> None:
     own = {
         "old_releases_count",
-        "whoever_wrote_last",
+        "last_written_counts",
         "commit_before_ack",
         "blocked_key_evicted",
         "map_truncated",

@@ -2,14 +2,15 @@
 
 Theory. The id of a delayed message is the place at which it came in. The message is looked for where it may wait: in
 the log of ingest, then in the tiers, the largest first, because that is its way. Then a request is written to ingest,
-which takes the same way. It counts if the message is due after the time at which the request came in, so the tick
-behind the request is the answer.
+which takes the same way. It counts if the message is due after the time at which the request came in, so the request's
+tick is the answer.
 
 Rules
 1. True means that the message will not be delivered. False means that it is at home, or will be.
 2. Times are those of the log: at the committed position of ingest the time is that of the commit, and each tick behind
-   it may raise it. If the router has trimmed what is read here, the search begins again.
-3. Without a tick in time the answer isn't known: `DeadlineExceeded`.
+   it may raise it. A record came in at the time of the first tick whose router had read it.
+3. If the router has trimmed what is read here, the search begins again.
+4. Without a tick in time the answer isn't known: `DeadlineExceeded`.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class _Search:
         try:
             while True:
                 for record in self._read_on():
-                    if self._take_tick(record) and (record.offset() or 0) > sent:
+                    if self._take_tick(record) > sent:
                         return due > self._time
         except _Trimmed:
             self._begin()
@@ -132,7 +133,7 @@ class _Search:
         self._next, self._time = max(start, progress.position), progress.time
 
     def _find_in_ingest(self, offset: int) -> _Found | None:
-        """Reads all of ingest; if the message is there, to the tick behind it, which says when it is due."""
+        """Reads all of ingest; if the message is there, to its tick, which says when it is due."""
         end = self._admin.last_stable_offsets(INGEST)[self._partition]
         found: _Found | None = None
         came: Came | None = None
@@ -141,7 +142,7 @@ class _Search:
                 if record.offset() == offset:
                     request = decode_request(_header(record, DELAY_HEADER))
                     came = request and Came(offset, request.home, request.due, request.delay, record)
-                if self._take_tick(record) and came is not None and found is None:
+                if self._take_tick(record) > offset and came is not None and found is None:
                     found = _Found(came.home or "", due_of(came, self._time))
         return found
 
@@ -178,11 +179,13 @@ class _Search:
             time.sleep(_LOOK)
         return records
 
-    def _take_tick(self, record: StoredRecord) -> bool:
-        """Follows the time of the log; returns whether the record is a tick."""
+    def _take_tick(self, record: StoredRecord) -> int:
+        """Follows the time of the log; returns how far the router of a tick had read, of another record 0."""
         tick = decode_tick(record.value()) if is_tick(record.headers() or ()) else None
-        self._time = max(self._time, tick or 0)
-        return tick is not None
+        if tick is None:
+            return 0
+        self._time = max(self._time, tick.time)
+        return tick.read
 
 
 def _records(fetch: RecordFetch, place: TopicPartition, start: int, end: int) -> Iterator[StoredRecord]:

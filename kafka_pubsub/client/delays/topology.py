@@ -3,12 +3,14 @@
 Rules
 1. The topics that there are say how many tiers and partitions a cluster has; nothing else does.
 2. Nothing is ever changed: a topic with a wrong layout or retention is refused with what to do about it.
-3. Two processes that make them at the same time make one set: what another has made is taken as it is.
+3. The process that makes the dead-letter topic makes all; another that would make them at the same time waits for
+   that, and takes them as they are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 
 from kafka_pubsub.core.delays.layout import (
     DEAD,
@@ -28,6 +30,8 @@ __all__ = ["DelayTopics"]
 
 #: Settings that would lose waiting messages if they were others, and what they must be.
 _VITAL = ("cleanup.policy", "retention.ms", "retention.bytes")
+#: Seconds that another process may take to make the topics, and between two looks.
+_PATIENCE, _LOOK = 5.0, 0.1
 
 
 class DelayTopics:
@@ -57,7 +61,10 @@ class DelayTopics:
             raise InvalidArgument(f"tiers: must be 1 to {MOST_TIERS}, not {tiers!r}")
         if partitions is not None and partitions < 1:
             raise InvalidArgument(f"partitions: must be 1 or more, not {partitions!r}")
-        found = self.find() if self._exists(INGEST) and self._exists(tier_topic(0)) else None
+        found = self._find_made()
+        if found is None and self._may_create and not self._claim(partitions or PARTITIONS):
+            found = self._await_maker()
+            partitions = partitions or self._admin.topic(DEAD).partitions
         if found is not None and partitions not in (None, found.partitions):
             raise FailedPrecondition(
                 f"partitions: the tiers of this cluster have {found.partitions}, not {partitions}; leave it out"
@@ -104,6 +111,27 @@ class DelayTopics:
     def routers(self) -> int:
         """How many routers run now, anywhere."""
         return self._admin.group_members(GROUP)
+
+    def _find_made(self) -> DelayLayout | None:
+        """The layout; None: the topics weren't made, or not all."""
+        return self.find() if self._exists(INGEST) and self._exists(tier_topic(0)) else None
+
+    def _claim(self, partitions: int) -> bool:
+        """Makes the first topic; returns False if it was there."""
+        if self._exists(DEAD):
+            return False
+        try:
+            self._admin.create_topic(DEAD, partitions, None, DelayLayout(1, partitions).settings)
+        except AlreadyExists:
+            return False
+        return True
+
+    def _await_maker(self) -> DelayLayout | None:
+        """Waits for the process that made the first topic; returns None if it doesn't make all."""
+        end = time.monotonic() + _PATIENCE
+        while (found := self._find_made()) is None and time.monotonic() < end:
+            time.sleep(_LOOK)
+        return found
 
     def _exists(self, topic: str) -> bool:
         try:

@@ -7,12 +7,14 @@ rests in a router's memory for its last second, and the mark says which of those
 Rules
 1. All commits are read before all ends, so a message that hops meanwhile is found in one of its places or in both; of
    both the later place counts.
-2. A message of ingest came in at the time of the next tick behind it; without one its due time isn't known.
+2. A message of ingest came in at the time of the first tick whose router had read it; without one its due time isn't
+   known.
 3. Requests to cancel are no messages: the message that a request is for doesn't wait any more.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -29,6 +31,7 @@ from kafka_pubsub.schema.delays import (
     CANCEL_HEADER,
     DELAY_HEADER,
     DelayCancel,
+    TickRecord,
     decode_cancel,
     decode_delayed,
     decode_request,
@@ -115,13 +118,13 @@ class _Scan:
                 yield message
 
     def _read_ingest(self) -> None:
-        came: list[Came] = []
+        came: deque[Came] = deque()
         for record in self._records(0):
             if is_tick(record.headers() or ()):
-                self._time = max(self._time, decode_tick(record.value()) or 0)
-                for each in came:
-                    self._arrive(each)
-                came = []
+                tick = decode_tick(record.value()) or TickRecord(0, 0)
+                self._time = max(self._time, tick.time)
+                while came and came[0].offset < tick.read:
+                    self._arrive(came.popleft())
                 continue
             request, cancel = decode_request(_header(record, DELAY_HEADER)), _cancel(record)
             offset = record.offset() or 0
@@ -134,7 +137,7 @@ class _Scan:
                 self._add(each.offset, each.home or "", each.due, None, each.record)
 
     def _arrive(self, message: Came) -> None:
-        """Takes a message of ingest, or a request, with the tick behind it."""
+        """Takes a message of ingest, or a request, with its tick."""
         if message.target >= 0:
             if (message.due or 0) > self._time:
                 self._cancelled.add((message.due or 0, message.target))

@@ -1,13 +1,14 @@
 """The log of ingest: messages that come in, and the ticks that say when they did.
 
-Theory. Time is in the log. A message came in at the time of the next tick behind it, and time is the highest tick read
-so far. So a message that was read waits for a tick before anything can be decided about it. Where very many messages
-stand before the next tick (no router ran for a while) they aren't kept: the log is read on until the tick is found, and
-then once more from there.
+Theory. Time is in the log, and is the highest tick read so far. A tick says how far its router had read. A message
+came in at the time of the first tick whose router had read it. So a message that was read waits for a tick before
+anything can be decided about it. Where very many messages wait for one (no router ran for a while) they aren't kept:
+the log is read on until the tick is found, and then once more from there.
 
 Rules
 1. What a message's times are follows from the log alone, however often it is read.
-2. A relative delay counts from the time at which the message came in; `due` is never before that.
+2. A relative delay counts from the time at which the message came in; `due` is never before that. A tick may be stored
+   long after it was made, so it says nothing of messages that its router hadn't read.
 3. Time is that of the tick that was found as soon as it is known. What is handled before the messages that are read
    once more came in at that time or before, and with a lower offset.
 4. The time at a position is the highest tick below it; it is stored with the position, because the tick may be trimmed.
@@ -28,7 +29,7 @@ __all__ = ["KEEP", "Ingest", "due_of"]
 _BESIDE = 600
 #: Units beyond the longest delay that are waited out in memory: the publisher's clock may be ahead of the router's.
 _BEYOND = 600
-#: Bytes of messages without a tick behind them that are kept.
+#: Bytes of messages without a tick that are kept.
 KEEP = 4 * 1024 * 1024
 
 
@@ -45,15 +46,15 @@ class Ingest:
         self.time = time
         #: Everything below it was read.
         self.read = position
-        #: With a tick behind them, and not handled yet.
+        #: With a tick, and not handled yet.
         self.arrived: deque[Waiting] = deque()
         #: About so many bytes do they take.
         self.size = 0
         #: From where the log must be read once more; None: it is read on.
         self.seek: int | None = None
         self._unit, self._tiers, self._kept_size = unit, tiers, keep
-        # Read, and no tick behind them yet.
-        self._came: list[Came] = []
+        # Read, and without a tick yet.
+        self._came: deque[Came] = deque()
         self._came_size = 0
         # The first message that wasn't kept; None: all were.
         self._dropped: int | None = None
@@ -65,7 +66,7 @@ class Ingest:
 
     @property
     def asks(self) -> bool:
-        """Whether messages were read that no tick follows yet."""
+        """Whether messages were read that have no tick yet."""
         return bool(self._came) or self._dropped is not None
 
     @property
@@ -93,7 +94,7 @@ class Ingest:
                 self._tick(record)
                 if self.seek is not None:
                     return
-            elif self._ahead is not None:
+            elif self._ahead is not None and record.offset < self._ahead.read:
                 self._arrive(record)
             elif self._dropped is None:
                 self._keep(record)
@@ -119,21 +120,23 @@ class Ingest:
         self._came_size += _BESIDE + len(message.record)
         if self._came_size > self._kept_size:
             self._dropped = self._came[0].offset
-            self._came, self._came_size = [], 0
+            self._came.clear()
+            self._came_size = 0
 
     def _tick(self, tick: Tick) -> None:
         if tick.time > self.time:
             self.time = tick.time
             self._ticks.append(tick)
-        if self._dropped is not None:
-            self._ahead = Tick(tick.offset, self.time)
+        if self._dropped is None:
+            while self._came and self._came[0].offset < tick.read:
+                message = self._came.popleft()
+                self._came_size -= _BESIDE + len(message.record)
+                self._arrive(message)
+            self.reach(self.read)
+        elif tick.read > self._dropped:
+            self._ahead = tick
             self.seek = self.read = self._dropped
             self._dropped = None
-            return
-        for message in self._came:
-            self._arrive(message)
-        self._came, self._came_size = [], 0
-        self.reach(self.read)
 
     def _arrive(self, message: Came) -> None:
         """Decides the message's times: it came in now."""

@@ -37,10 +37,11 @@ class Came(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A record of the log of ingest that says what time it is."""
+    """A record of the log of ingest that says what time it was when its router had read all below `read`."""
 
     offset: int
     time: int
+    read: int
 
 
 class Waiting(NamedTuple):

@@ -39,6 +39,7 @@ def test_messages_that_wait_while_broker_and_router_are_away_come_home_once() ->
         with PubSub(broker.bootstrap) as ps:
             topic = ps.create_topic("home", partitions=3)
             with DelayRouter(ps, tiers=4, partitions=2) as router:
+                router.wait_until_running()
                 published = publish(topic, 100)
                 until(lambda: router.metrics().get("home", 0) >= 10, "the first messages at home")
             assert router.metrics()["home"] < 100, "some were still waiting"

@@ -68,6 +68,7 @@ def test_a_router_whose_clock_lags_from_its_start_holds_messages_up_until_anothe
 ) -> None:
     topic = ps.create_topic("home", partitions=3)
     with DelayRouter(ps, tiers=4, partitions=2) as right:
+        right.wait_until_running()
         published = publish(topic, 60, shortest=3.0)
         until(lambda: right.metrics().get("hops", 0) >= 60, "all messages in the tiers")
     with SteppedRouter(ps, WallClock(-HOUR)) as lagging:

@@ -28,7 +28,7 @@ CHECKSUMS = {
     "delay_cancel/v1.avsc": "0ae44404880e59debc498e0478abfa122a87d3948af0adcc5f5ba79bec166d65",
     "delay_request/v1.avsc": "346cc5bacbd1a8ad1b907956aed543fdfba6e3c6da4c7e63915b03ffccdb90c7",
     "delayed/v1.avsc": "df81cf7af0d483649e30598bfdedf612de9b0fee49caf2de4b59c11ea244d47a",
-    "tick/v1.avsc": "b14174d127e4d1566e772eb9ba048cbec3ed28fa2e09cfbf216f8e84360d8fa5",
+    "tick/v1.avsc": "2ba6478431dd5b1a624ce8b1f9393a1675e24d4b537225c1f6d7d473b5e80f6b",
 }
 
 SMALL = Checkpoint(
@@ -95,7 +95,7 @@ def test_a_record_of_a_version_that_is_not_known_is_not_guessed() -> None:
 REQUEST = delays.DelayRequest("orders.eu", None, 2**28 * 1000 - 1)
 ABSOLUTE = delays.DelayRequest("orders.eu", 1_700_000_000_123, None)
 DELAYED = delays.Delayed("orders.eu", 1_700_000_000_123, 1_700_000_000_000, 2**27 + 5, 2**40)
-TICK = 1_700_000_000_123
+TICK = delays.TickRecord(1_700_000_000_123, 2**40)
 CANCEL = delays.DelayCancel(1_700_000_000_123, 2**40, 2**40 + 7, 1_700_000_000_000, 2**27 + 5)
 KEPT: dict[str, tuple[bytes, Callable[[bytes], bool]]] = {
     "delay_cancel/v1-0": (delays.encode_cancel(CANCEL), lambda value: delays.decode_cancel(value) == CANCEL),
