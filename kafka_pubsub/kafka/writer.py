@@ -12,6 +12,8 @@ Rules
 3. A waiting `poll` or `flush` stays below 0.2 s: above, the Python client calls on after a fatal error with the
    exception still set, and reports would be lost.
 4. A stopped producer is freed `RETIRE_S` later: a call of another thread may still be inside it.
+5. A producer that has lost its brokers is replaced. librdkafka forgets all brokers when the only one answers, while
+   it stops, that there is none; now and then it never finds the broker again (tried: 3 of 96 producers).
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ _DRAIN_S: Final = 5.0
 _RETIRE_S: Final = 10.0
 # Seconds; a broker that has just answered answers this in milliseconds.
 _METADATA_S: Final = 5.0
+# Seconds without a report, after an error, before we look whether the producer has lost its brokers (rule 5).
+_LOST_S: Final = 10.0
 
 # Reports after which the message can't be in the log: the broker refused it, or it was never sent.
 _NOT_STORED: Final = frozenset(
@@ -172,6 +176,8 @@ class KafkaLogWriter(LogWriter):
         self._reprime_at = time.monotonic() + PRIMED_FOR_S
         # Whether an answer may have been lost since the producer was made.
         self._disturbed = False
+        # When the last report came, or nothing was waited for (monotonic seconds).
+        self._answered_at = time.monotonic()
         self._closed = False
         self._channels: dict[str, _Channel] = {}
         self._session = self._new_session()
@@ -213,6 +219,8 @@ class KafkaLogWriter(LogWriter):
         session = self._session
         served = self._serve(session, lambda: session.producer.poll(min(timeout, _LONGEST_WAIT_S)))
         self._keep_house(session)
+        if self._disturbed:
+            self._watch(session, served)
         return served
 
     def flush(self, timeout: float) -> int:
@@ -296,7 +304,7 @@ class KafkaLogWriter(LogWriter):
             session.stopped_because = reason
             session.shut()
             session.give_up_at = time.monotonic() + _DRAIN_S
-        _log.warning("a message was refused, so the producer is replaced to keep the order: %s", reason)
+        _log.warning("the producer is replaced, to keep the order of its messages: %s", reason)
 
     def _keep_house(self, session: _Session) -> None:
         session.primer.learn()
@@ -308,6 +316,34 @@ class KafkaLogWriter(LogWriter):
             session.primer.expire()
         while self._retired and self._retired[0][0] <= now:
             self._handles.close_producer(self._retired.pop(0)[1])
+
+    def _watch(self, session: _Session, served: int) -> None:
+        now = time.monotonic()
+        if served or not len(session.producer):
+            self._answered_at = now
+        elif now - self._answered_at > _LOST_S and session.stopped_because is None:
+            self._answered_at = now
+            threading.Thread(
+                target=self._find_brokers, args=(session,), name="kafka_pubsub-find-brokers", daemon=True
+            ).start()
+
+    def _find_brokers(self, session: _Session) -> None:
+        """Stops the producer if a new one finds a broker and it doesn't."""
+        try:
+            fresh = self._handles.producer(self._defaults, self._rules)
+        except PubSubError:
+            return  # closed meanwhile
+        try:
+            fresh.list_topics(timeout=_METADATA_S)
+        except KafkaException:
+            return  # no broker is there
+        finally:
+            self._handles.close_producer(fresh)
+        try:
+            session.producer.list_topics(timeout=_METADATA_S)
+        except KafkaException as failure:
+            if error_of(failure).code() == KafkaError._TRANSPORT:
+                self._stop(session, "the client library has lost the brokers")
 
     def _replace(self, session: _Session, now: float) -> None:
         # Messages that the broker refused behind the first failure go back into the queue, and would wait for ever.
