@@ -36,7 +36,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.errors import AlreadyExists, BrokerUnavailable, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.bounded_calls import ask, explain
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
@@ -293,6 +293,10 @@ class CatalogLog:
             if not self._found_again():
                 self._drop_consumer()
                 return
+        except BrokerUnavailable:
+            # A consumer that has lost its brokers doesn't find them again (decision 047).
+            self._drop_consumer()
+            raise
         self._read_at = now
 
     def _found_again(self) -> bool:
