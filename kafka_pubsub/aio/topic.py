@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from kafka_pubsub.aio.publish_queue import PublishLine
+from kafka_pubsub.client.delays.due import NOW
 from kafka_pubsub.client.publish.many import PublishItem, read_items
 from kafka_pubsub.client.publish.topic import Topic as SyncTopic
 from kafka_pubsub.client.publish.topic import encode_json
@@ -88,17 +89,26 @@ class Topic:
         """Queues many messages in their order, and returns their futures in the order of the items.
 
         An item is a body, or a dict with `publish`'s arguments: `{"data": b"...", "ordering_key": "k", "attributes":
-        {...}}`. All items are checked before the first is queued: `InvalidArgument` names the place and the field of
-        a wrong one, and nothing is sent. If an item can't be queued, its future and all later ones fail.
+        {...}, "delay": 600}`. All items are checked before the first is queued: `InvalidArgument` names the place and
+        the field of a wrong one, and nothing is sent. If an item can't be queued, its future and all later ones fail.
 
         Example:
             ids = await asyncio.gather(*topic.publish_many({"data": line, "ordering_key": "log"} for line in lines))
         """
         messages = read_items(items)
         futures: list[asyncio.Future[str]] = []
-        for data, ordering_key, attributes in messages.arguments():
+        for index, (data, key, attributes) in enumerate(messages.arguments(0, len(messages.data))):
+            due = messages.dues.get(index, NOW)
             try:
-                futures.append(self.publish(data, ordering_key=ordering_key, attributes=attributes))
+                futures.append(
+                    self.publish(
+                        data,
+                        ordering_key=key,
+                        attributes=attributes,
+                        delay=due.delay,
+                        deliver_at=due.deliver_at,
+                    )
+                )
             except PubSubError as error:
                 if not futures:
                     raise

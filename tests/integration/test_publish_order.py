@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from kafka_pubsub.client.publish.many import PublishItem
+from kafka_pubsub.client.publish.many import PublishItem, read_items
 from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.config import Batching, PublishFlow
@@ -116,7 +116,7 @@ def test_a_message_that_the_broker_refuses_leaves_no_later_one_of_its_key(
         publisher.publish(b"-1:", ordering_key="K").result(PATIENCE)
     bodies = [b"%d:" % number + b"x" * (30_000 if number == refused else 500) for number in range(400)]
     futures: list[Future[str]] = (
-        list(publisher.publish_many({"data": body, "ordering_key": "K"} for body in bodies))
+        list(publisher.publish_many(read_items({"data": body, "ordering_key": "K"} for body in bodies)))
         if many
         else [publisher.publish(body, ordering_key="K") for body in bodies]
     )
@@ -298,7 +298,7 @@ def test_many_messages_of_one_call_lie_where_their_ids_say_in_each_keys_order(be
             {"data": b"%d:" % number, "ordering_key": f"k{number % 50}", "attributes": {"n": str(number)}}
             for number in range(3_000)
         ]
-        ids = publisher.publish_many(items).result(PATIENCE)
+        ids = publisher.publish_many(read_items(items)).result(PATIENCE)
         assert len(set(ids)) == len(items)
         records = bench.stored(name)
         assert len(records) == stored_before + len(items)

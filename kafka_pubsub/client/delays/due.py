@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kafka_pubsub.core.delays.layout import longest
 from kafka_pubsub.errors import InvalidArgument
 
-__all__ = ["Due", "check_longest", "parse_due"]
+__all__ = ["NOW", "Due", "check_longest", "parse_due"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -26,6 +26,20 @@ class Due(NamedTuple):
     at: int | None
     after: int | None
     wait: int
+
+    @property
+    def delay(self) -> timedelta | None:
+        """As the argument `delay`."""
+        return None if self.after is None else self.after * _MILLISECOND
+
+    @property
+    def deliver_at(self) -> datetime | None:
+        """As the argument `deliver_at`."""
+        return None if self.at is None else _EPOCH + self.at * _MILLISECOND
+
+
+#: No delay.
+NOW: Final = Due(None, None, 0)
 
 
 def parse_due(delay: object, deliver_at: object, now: float) -> Due | None:

@@ -15,20 +15,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from kafka_pubsub.client.delays.cancel import cancel_delayed, parse_id
 from kafka_pubsub.client.delays.due import Due, check_longest, parse_due
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.delays.waiting import WaitingMessage, waiting_messages
-from kafka_pubsub.client.publish.checks import encode_attributes, encode_key, refuse_data
+from kafka_pubsub.client.publish.checks import encode_attributes, encode_key, headers_size, refuse_data
 from kafka_pubsub.client.publish.future import PublishFuture
+from kafka_pubsub.client.publish.many import Messages, PublishFutures, at_item
 from kafka_pubsub.client.publish.publisher import TopicPublisher
 from kafka_pubsub.client.publish.topic_settings import PublishTarget, fresh
 from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.core.delays.layout import INGEST, MOST_TIERS
-from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, OrderingKeyPaused, PubSubError
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    DeadlineExceeded,
+    InvalidArgument,
+    OrderingKeyPaused,
+    PubSubError,
+)
 from kafka_pubsub.model import Header
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
@@ -75,9 +83,17 @@ class DelayedPublisher:
         headers = [] if attributes is None else encode_attributes(attributes)
         self._publisher.vet(home, data, key, [_ID, *headers])
         check_longest(due, self._look())
-        if key is not None:
-            key = home.name.encode() + b"\0" + key
-        return self._publisher.relay(data, key, [_header(home.name, due), *headers])
+        return self._publisher.relay(data, _key(home.name, key), [_header(home.name, due), *headers])
+
+    def publish_many(self, home: TopicPublisher, messages: Messages) -> PublishFutures:
+        """Queues messages in their order, each for later or straight home."""
+        tiers = self._look()
+        for index, due in messages.dues.items():
+            try:
+                check_longest(due, tiers)
+            except InvalidArgument as error:
+                raise at_item(index, error) from None
+        return self._publisher.relay_many(home, messages)
 
     def cancel(self, home: str | None, message_id: str, timeout: float) -> bool:
         """Cancels a delayed message; see `Topic.cancel`."""
@@ -156,13 +172,26 @@ class _IngestPublisher(TopicPublisher):
         self._look(data, key, headers)
         with self._lock:
             future = PublishFuture(self._outstanding.current)
-            if key is not None and key in self._paused:
-                future.fail(_refuse_paused(key, self._paused[key]))
-            else:
-                self._publish_with_care(future, data, key, headers)
+            self._publish_with_care(future, data, key, headers)
         if self._last_reporter is not None:
             self._last_reporter.take_turn()
         return future
+
+    def relay_many(self, home: TopicPublisher, messages: Messages) -> PublishFutures:
+        """Queues messages in their order: here if they are delayed, else at home."""
+        count = len(messages.data)
+        runs = list(_runs(messages.dues, count))
+        home._look_over(_at_home(messages), 0, count)
+        relayed = _relayed(messages, home.name)
+        for delayed, start, end in runs:
+            if delayed:
+                self._look_over(relayed, start, end)
+        later = dict.fromkeys(messages.dues, self._outstanding.current)
+        futures = PublishFutures(home._outstanding.current, count, later)
+        return futures.fill(
+            relayed,
+            ((self.queue_run if delayed else home.queue_run, start, end) for delayed, start, end in runs),
+        )
 
     def resume_key(self, key: bytes) -> None:
         """Allows publishing of a key again, as `resume` does."""
@@ -170,13 +199,46 @@ class _IngestPublisher(TopicPublisher):
             self.flush(30.0)
             self._paused.pop(key, None)
 
+    def _refuse_paused(self, key: bytes) -> PubSubError:
+        home, _, own = key.partition(b"\0")
+        return OrderingKeyPaused(
+            f"ordering key {own.decode()!r:.200} is paused for delayed messages of topic {home.decode()!r}, since an "
+            f"earlier one failed ({self._paused[key].message}); decide about that message, then call "
+            "topic.resume(ordering_key)"
+        )
 
-def _refuse_paused(key: bytes, reason: PubSubError) -> OrderingKeyPaused:
-    home, _, own = key.partition(b"\0")
-    return OrderingKeyPaused(
-        f"ordering key {own.decode()!r:.200} is paused for delayed messages of topic {home.decode()!r}, since an "
-        f"earlier one failed ({reason.message}); decide about that message, then call topic.resume(ordering_key)"
-    )
+
+def _runs(delayed: Collection[int], count: int) -> Iterator[tuple[bool, int, int]]:
+    """Yields where runs of delayed messages, and of others, begin and end."""
+    start = 0
+    for later, run in groupby(range(count), delayed.__contains__):
+        end = start + len(list(run))
+        yield later, start, end
+        start = end
+
+
+def _at_home(messages: Messages) -> Messages:
+    """The messages as they will be at home."""
+    headers = messages.headers.copy()
+    for index in messages.dues:
+        headers[index] = [_ID, *(headers[index] or ())]
+    return messages._replace(headers=headers, largest=messages.largest + headers_size([_ID]))
+
+
+def _relayed(messages: Messages, home: str) -> Messages:
+    """The messages as they are queued: those that are delayed as they come in."""
+    keys, headers, most = messages.keys.copy(), messages.headers.copy(), 0
+    for index, due in messages.dues.items():
+        header = _header(home, due)
+        keys[index] = _key(home, keys[index])
+        headers[index] = [header, *(headers[index] or ())]
+        most = max(most, headers_size([header]))
+    largest = messages.largest + len(home) + 1 + most
+    return messages._replace(keys=keys, headers=headers, largest=largest)
+
+
+def _key(home: str, key: bytes | None) -> bytes | None:
+    return None if key is None else home.encode() + b"\0" + key
 
 
 def _header(home: str, due: Due) -> Header:

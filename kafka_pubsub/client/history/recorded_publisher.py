@@ -2,25 +2,25 @@
 
 Rules
 1. A message is recorded and queued in one step, so that a history's numbers are in the order of each key's messages.
-2. Arguments that aren't a message aren't recorded. A message that the call refuses is recorded as failed.
+2. Arguments that aren't a message aren't recorded, nor are the items of a `publish_many` that raises. A message that
+   `publish` refuses is recorded as failed.
 3. An answer is recorded on the thread of the done-callbacks; `close` waits a moment for those of flushed messages.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
 
 from kafka_pubsub.client.history.protocol import Histories, PublishHistory
 from kafka_pubsub.client.publish.future import PublishFuture
-from kafka_pubsub.client.publish.many import PublishFutures, PublishItem, read_items
+from kafka_pubsub.client.publish.many import Messages, PublishFutures
 from kafka_pubsub.client.publish.publisher import TopicPublisher
 from kafka_pubsub.client.publish.topic_settings import PublishTarget
 from kafka_pubsub.client.publish.writer_pool import WriterPool
-from kafka_pubsub.errors import PubSubError
 
 __all__ = ["new_publisher"]
 
@@ -76,19 +76,11 @@ class RecordedPublisher(TopicPublisher):
         future.add_done_callback(partial(self._answered, number))
         return future
 
-    def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
-        """Does what `TopicPublisher.publish_many` does, but publishes the messages one by one and records each."""
-        messages = read_items(items)
-        futures = PublishFutures(self._outstanding.current, len(messages.data))
-        for index, arguments in enumerate(messages.arguments()):
-            try:
-                futures.made[index] = self.publish(*arguments)
-            except PubSubError as error:
-                if not index:
-                    raise
-                futures.fail_from(index, error)
-                break
-        return futures
+    def queue_run(self, messages: Messages, futures: PublishFutures, start: int, end: int) -> None:
+        """Does what `TopicPublisher.queue_run` does, but publishes the messages one by one and records each."""
+        for index, arguments in enumerate(messages.arguments(start, end), start):
+            futures.made[index] = self.publish(*arguments)
+            futures.queued = index + 1
 
     def _answered(self, number: int, future: Future[str]) -> None:
         error = future.exception()

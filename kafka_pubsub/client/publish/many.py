@@ -3,7 +3,8 @@
 Theory: each kept future costs a visit in each round of the garbage collector, in all as much as the rest of publishing
 a message. So the futures of one call are one object with two lists, and a future is made only when you read it. The
 report of a message is used again for another message once the first is stored. So a call makes no more reports than
-there are unanswered messages at once, and gives the collector no reason to run.
+there are unanswered messages at once, and gives the collector no reason to run. Delayed items are queued by another
+publisher, so a call is queued run by run: `DelayedPublisher.publish_many`.
 
 Rules
 1. All items are read and checked before the first is queued: the error names a wrong item, and nothing is sent.
@@ -17,10 +18,13 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Final, NamedTuple, TypedDict, overload
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Final, NamedTuple, Self, TypedDict, overload
 
+from kafka_pubsub.client.delays.due import Due, parse_due
 from kafka_pubsub.client.publish.checks import (
     MAX_KEY_BYTES,
     encode_attributes,
@@ -29,7 +33,7 @@ from kafka_pubsub.client.publish.checks import (
     refuse_data,
 )
 from kafka_pubsub.client.publish.flow_control import Epoch
-from kafka_pubsub.client.publish.future import NOT_SIGNALLED, PublishFuture
+from kafka_pubsub.client.publish.future import NOT_SIGNALLED, PublishFuture, message_id
 from kafka_pubsub.client.publish.writer_pool import ANY_PARTITION, NOW, Channel
 from kafka_pubsub.errors import InvalidArgument, PubSubError
 from kafka_pubsub.model import Header, StoredRecord
@@ -42,7 +46,10 @@ RUN: Final = 512
 _encode = str.encode
 _new = object.__new__
 
-_FIELDS = frozenset({"data", "ordering_key", "attributes"})
+_FIELDS = frozenset({"data", "ordering_key", "attributes", "delay", "deliver_at"})
+
+#: No message of a call is delayed.
+_NONE: Final[Mapping[int, Epoch]] = MappingProxyType({})
 
 
 class _Body(TypedDict):
@@ -52,28 +59,36 @@ class _Body(TypedDict):
 class PublishItem(_Body, total=False):
     """One message of `publish_many`, with the names of `publish`'s arguments; only `data` must be there.
 
-    `ordering_key`: None, the default, means that the message has no order. `attributes`: none by default.
+    `ordering_key`: None, the default, means that the message has no order. `attributes`: none by default. `delay`
+    (seconds or a timedelta) or `deliver_at` (a datetime with a time zone): until when the message is kept back; None,
+    the default, is now.
     """
 
     ordering_key: str | None
     attributes: Mapping[str, str] | None
+    delay: float | timedelta | None
+    deliver_at: datetime | None
 
 
 class Messages(NamedTuple):
-    """Checked items, field by field. `largest` is an upper bound of one message's bytes, key and headers included."""
+    """Checked items, field by field. `largest` is an upper bound of one message's bytes, key and headers included.
+
+    `dues`: when the delayed ones are due, by index.
+    """
 
     data: list[bytes]
     keys: list[bytes | None]
     headers: list[list[Header] | None]
     largest: int
+    dues: Mapping[int, Due]
 
     def at(self, index: int) -> tuple[bytes, bytes | None, list[Header] | None]:
         """Returns the body, key and headers of one message."""
         return self.data[index], self.keys[index], self.headers[index]
 
-    def arguments(self) -> Iterator[tuple[bytes, str | None, Mapping[str, str] | None]]:
-        """Yields all messages as arguments of `publish`."""
-        for data, key, headers in self.run(0, len(self.data)):
+    def arguments(self, start: int, end: int) -> Iterator[tuple[bytes, str | None, Mapping[str, str] | None]]:
+        """Yields the messages from `start` up to `end` as arguments of `publish`, without their delays."""
+        for data, key, headers in self.run(start, end):
             attributes = (
                 None if headers is None else {name: (value or b"").decode() for name, value in headers}
             )
@@ -91,6 +106,9 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
     keys: list[bytes | None] = []
     # By index: most messages have none.
     headers: dict[int, list[Header]] = {}
+    dues: dict[int, Due] = {}
+    # One for all: of two items with one time, the first must not wait while the second goes straight home.
+    now = time.time()
     for item in items:
         # The hot path, as in `TopicPublisher.publish`.
         if isinstance(item, bytes):
@@ -105,7 +123,7 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
             except (TypeError, KeyError, AttributeError):
                 raise _wrong_item(item, len(bodies)) from None
             if len(item) > 1 + (ordering_key is not None) + (attributes is not None):
-                _check_names(item, len(bodies))
+                _read_rest(item, len(bodies), now, dues)
         key = None
         try:
             if not isinstance(data, bytes):
@@ -125,7 +143,7 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
     )
     count = len(bodies)
     return Messages(
-        bodies, keys, list(map(headers.get, range(count))) if headers else [None] * count, largest
+        bodies, keys, list(map(headers.get, range(count))) if headers else [None] * count, largest, dues
     )
 
 
@@ -161,12 +179,22 @@ def _wrong_field(ordering_key: object, index: int, error: Exception) -> Exceptio
     return error
 
 
-def _check_names(item: Mapping[str, object], index: int) -> None:
+def _read_rest(item: PublishItem, index: int, now: float, dues: dict[int, Due]) -> None:
+    """Adds when the item is due, if that isn't now; refuses fields that it can't have."""
     for name in item:
         if name not in _FIELDS:
             raise InvalidArgument(
                 f"items[{index}] has {name!r}, which is no argument of publish: leave it out or correct it"
             )
+    delay, deliver_at = item.get("delay"), item.get("deliver_at")
+    if delay is None and deliver_at is None:
+        return
+    try:
+        due = parse_due(delay, deliver_at, now)
+    except InvalidArgument as error:
+        raise at_item(index, error) from None
+    if due is not None:
+        dues[index] = due
 
 
 class PublishFutures(Sequence[Future[str]]):
@@ -175,10 +203,14 @@ class PublishFutures(Sequence[Future[str]]):
     `result(timeout)` waits for all and returns their ids. A future is made when you first read it, and stays the same.
     """
 
-    __slots__ = ("_epoch", "made", "outcomes", "partitions", "spare")
+    __slots__ = ("_delayed", "_epoch", "made", "outcomes", "partitions", "queued", "spare")
 
-    def __init__(self, epoch: Epoch, count: int) -> None:
+    def __init__(self, epoch: Epoch, count: int, delayed: Mapping[int, Epoch] = _NONE) -> None:
         self._epoch = epoch
+        # The epochs of the delayed messages, by index: another publisher's.
+        self._delayed = delayed
+        # From this one on no message has been queued.
+        self.queued = 0
         # As in `PublishFuture`, by index.
         self.outcomes: list[int | PubSubError | None] = [None] * count
         self.partitions: list[int | None] = [None] * count
@@ -186,6 +218,18 @@ class PublishFutures(Sequence[Future[str]]):
         self.spare: list[Report] | None = []
         # The futures that were read, by index.
         self.made: dict[int, PublishFuture] = {}
+
+    def fill(self, messages: Messages, runs: Iterable[tuple[QueueRun, int, int]]) -> Self:
+        """Queues the messages run by run; raises why not even the first could be queued."""
+        try:
+            for queue_run, start, end in runs:
+                queue_run(messages, self, start, end)
+        except PubSubError as error:
+            if not self.queued:
+                raise
+            self._fail_from(self.queued, error)
+        self.spare = None
+        return self
 
     def queue(
         self,
@@ -223,7 +267,7 @@ class PublishFutures(Sequence[Future[str]]):
             epoch.sent_bytes += free - left
         return reached
 
-    def fail_from(self, start: int, error: PubSubError) -> None:
+    def _fail_from(self, start: int, error: PubSubError) -> None:
         """Sets the error of all messages from `start` on, which were not queued; before the futures are handed out."""
         for index in range(start, len(self.outcomes)):
             self.outcomes[index] = error
@@ -247,15 +291,20 @@ class PublishFutures(Sequence[Future[str]]):
                 try:
                     self[index].exception(None if until is None else max(0.0, until - time.monotonic()))
                 except TimeoutError:
-                    raise TimeoutError(self._epoch.owner.waits(timeout)) from None
+                    raise TimeoutError(self._epoch_of(index).owner.waits(timeout)) from None
         name = self._epoch.owner.name
-        return [
+        ids = [
             # As `message_id` does: the call would cost as much again.
             f"{name}:{partition}:{outcome}"
             if type(outcome) is int and outcome >= 0
             else self[index].result(0)
             for index, (partition, outcome) in enumerate(zip(self.partitions, self.outcomes, strict=True))
         ]
+        for index, epoch in self._delayed.items():
+            outcome = self.outcomes[index]
+            assert isinstance(outcome, int), "an error would have been raised above"
+            ids[index] = message_id(epoch.owner.name, self.partitions[index], outcome)
+        return ids
 
     def __len__(self) -> int:
         return len(self.outcomes)
@@ -275,7 +324,7 @@ class PublishFutures(Sequence[Future[str]]):
         future = self.made.get(index)
         if future is None:
             future = _new(PublishFuture)  # as its `__init__` does, with the outcome if there is one
-            future.epoch, future._waiting = self._epoch, None
+            future.epoch, future._waiting = self._epoch_of(index), None
             # The outcome is read first, because a report writes it last.
             future._outcome = self.outcomes[index]
             future._partition = self.partitions[index]
@@ -284,6 +333,13 @@ class PublishFutures(Sequence[Future[str]]):
             if future._outcome is None:
                 self.tell(index)
         return future
+
+    def _epoch_of(self, index: int) -> Epoch:
+        return self._delayed.get(index, self._epoch)
+
+
+#: Queues the messages of one call from an index up to another; raises at the first that can't be queued.
+QueueRun = Callable[[Messages, PublishFutures, int, int], None]
 
 
 class Report:

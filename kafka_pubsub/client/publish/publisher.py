@@ -23,7 +23,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kafka_pubsub.client.publish.checks import (
@@ -46,10 +46,8 @@ from kafka_pubsub.client.publish.many import (
     RUN,
     Messages,
     PublishFutures,
-    PublishItem,
     Report,
     at_item,
-    read_items,
 )
 from kafka_pubsub.client.publish.topic_settings import PublishTarget, TargetWatch, fresh
 from kafka_pubsub.client.publish.writer_pool import (
@@ -191,33 +189,30 @@ class TopicPublisher:
             self._last_reporter.take_turn()
         return future
 
-    def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
+    def publish_many(self, messages: Messages) -> PublishFutures:
         """Queues messages in their order, by the rules in `many.py`."""
-        messages = read_items(items)
         count = len(messages.data)
-        futures = PublishFutures(self._outstanding.current, count)
-        reached = 0
-        try:
-            self._look_over(messages, 0, count)
-            while reached < count:
-                start, end = reached, min(reached + RUN, count)
-                if start:
-                    self._look_over(messages, start, end)
-                with self._lock:
-                    epoch = self._outstanding.current
-                    if self._no_keys is None and not self._paused and self._channel.quick is not None:
-                        reached = futures.queue(messages, start, end, epoch, self._channel, self._paused)
-                    if reached == start:
-                        self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
-                        reached += 1
-                if self._last_reporter is not None and (reached ^ start) & ~_TURN_MASK:
-                    self._last_reporter.take_turn()
-        except PubSubError as error:
-            if not reached:
-                raise
-            futures.fail_from(reached, error)
-        futures.spare = None
-        return futures
+        self._look_over(messages, 0, count)
+        return PublishFutures(self._outstanding.current, count).fill(messages, [(self.queue_run, 0, count)])
+
+    def queue_run(self, messages: Messages, futures: PublishFutures, start: int, end: int) -> None:
+        """Queues the messages of a `publish_many` from `start` up to `end`; `futures.queued` says how far it came."""
+        while start < end:
+            stop = min(start + RUN, end)
+            if start:
+                self._look_over(messages, start, stop)
+            reached = start
+            with self._lock:
+                epoch = self._outstanding.current
+                if self._no_keys is None and not self._paused and self._channel.quick is not None:
+                    reached = futures.queue(messages, start, stop, epoch, self._channel, self._paused)
+                if reached == start:
+                    self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
+                    reached += 1
+            futures.queued = reached
+            if self._last_reporter is not None and (reached ^ start) & ~_TURN_MASK:
+                self._last_reporter.take_turn()
+            start = reached
 
     def _publish_with_care(
         self, report: PublishFuture | Report, data: bytes, key: bytes | None, headers: list[Header] | None
@@ -231,7 +226,7 @@ class TopicPublisher:
         report.epoch = epoch = self._outstanding.current
         # Checked after everything that may release the lock.
         if key is not None and key in self._paused:
-            report.fail(refuse_paused(key, self._paused[key]))
+            report.fail(self._refuse_paused(key))
             return
         try:
             reporter.append(self.name, data, key, headers, report)
@@ -274,7 +269,7 @@ class TopicPublisher:
             self._outstanding.pause(_BUSY_S)
             reporter = self._ready(len(data))
             if key is not None and key in self._paused:
-                report.fail(refuse_paused(key, self._paused[key]))
+                report.fail(self._refuse_paused(key))
                 return
             report.epoch = epoch = self._outstanding.current
             try:
@@ -286,6 +281,9 @@ class TopicPublisher:
                 epoch.sent_bytes += len(data)
                 return
         report.fail(self.failed(key, error))
+
+    def _refuse_paused(self, key: bytes) -> PubSubError:
+        return refuse_paused(key, self._paused[key])
 
     def _next_reporter(self) -> ReportThread:
         old = self._last_reporter

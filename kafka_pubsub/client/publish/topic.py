@@ -16,12 +16,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.client.admin.topics import TopicAdmin
+from kafka_pubsub.client.publish.many import PublishFutures, PublishItem, read_items
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.delays.publisher import DelayedPublisher
-    from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
     from kafka_pubsub.client.publish.publisher import TopicPublisher
     from kafka_pubsub.core.key_places import KeyPlaces
 
@@ -119,17 +119,20 @@ class Topic:
         """Queues many messages in their order: the cheapest way to publish many.
 
         An item is a body, or a dict with `publish`'s arguments: `{"data": b"...", "ordering_key": "k", "attributes":
-        {...}}`. All are read and checked before the first is queued: `InvalidArgument` names the place and the field of
-        a wrong one, and nothing is sent. What is known only later comes through the futures, which are in the order of
-        the items: an item of a paused key fails by itself; from the first one that can't be queued at all (no room
-        under `PublishFlow(on_limit="error")`, a closed `PubSub`) all fail. It waits while there is no room, as
-        `publish` does.
+        {...}, "delay": 600}`. All are read and checked before the first is queued: `InvalidArgument` names the place
+        and the field of a wrong one, and nothing is sent. What is known only later comes through the futures, which
+        are in the order of the items, delayed or not: an item of a paused key fails by itself; from the first one that
+        can't be queued at all (no room under `PublishFlow(on_limit="error")`, a closed `PubSub`) all fail. It waits
+        while there is no room, as `publish` does.
 
         Example:
             ids = topic.publish_many({"data": line, "ordering_key": "log"} for line in lines).result(timeout=60)
         """
         publisher = self._publishers.get(self._name) or self._publisher()
-        return publisher.publish_many(items)
+        messages = read_items(items)
+        if messages.dues:
+            return self._delayed().publish_many(publisher, messages)
+        return publisher.publish_many(messages)
 
     def publish_json(
         self,
