@@ -79,7 +79,9 @@ class Topic:
             delay=delay,
             deliver_at=deliver_at,
         )
-        return asyncio.wrap_future(self._line.publish(send, self._sync.would_block(data)), loop=loop)
+        delayed = delay is not None or deliver_at is not None
+        would_block = self._sync.would_block(data, delayed=delayed)
+        return asyncio.wrap_future(self._line.publish(send, would_block), loop=loop)
 
     async def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:
         """Cancels a delayed message; returns whether it was in time. See `kafka_pubsub.Topic.cancel`."""

@@ -130,6 +130,10 @@ class DelayedPublisher:
         """Allows delayed publishing with a key again."""
         self._publisher.resume_key(home.encode() + b"\0" + encode_key(ordering_key))
 
+    def would_block(self, size: int) -> bool:
+        """Whether a delayed message would have to wait now: to look topics up, or because too much is on its way."""
+        return time.monotonic() >= self._known_until or self._publisher.would_block(size)
+
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was published is stored or has failed; `DeadlineExceeded` after `timeout`."""
         self._publisher.flush(timeout)

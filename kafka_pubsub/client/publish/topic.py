@@ -152,9 +152,13 @@ class Topic:
             deliver_at=deliver_at,
         )
 
-    def would_block(self, data: object) -> bool:
-        """Whether `publish` would have to wait now: to look the topic up, or because too much is on its way."""
-        return self._publisher().would_block(len(data) if isinstance(data, bytes) else 0)
+    def would_block(self, data: object, *, delayed: bool = False) -> bool:
+        """Whether `publish` would have to wait now: to look topics up, or because too much is on its way.
+
+        `delayed` (default False): whether the message has a `delay` or `deliver_at`.
+        """
+        size = len(data) if isinstance(data, bytes) else 0
+        return self._publisher().would_block(size) or (delayed and self._delayed().would_block(size))
 
     def resume(self, ordering_key: str) -> None:
         """Allows publishing with a key again that a failed publish has paused."""

@@ -24,6 +24,7 @@ from kafka_pubsub import (
     aio,
 )
 from kafka_pubsub.aio.publish_queue import PublishLine
+from kafka_pubsub.memory import FaultPlan, MemoryBackend
 
 SECONDS = 20
 
@@ -155,6 +156,34 @@ def test_many_messages_of_one_call_keep_their_order_behind_what_waits_in_line() 
         assert (await topic.publish(b"last")).endswith(":101")
 
     run(work)
+
+
+class Askers(FaultPlan):
+    """Notes which threads ask the cluster."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def request(self, operation: str, name: str) -> None:
+        self.threads.add(threading.get_ident())
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_the_first_delayed_message_does_not_block_the_loop(many: bool) -> None:
+    askers = Askers()
+
+    async def main() -> None:
+        async with asyncio.timeout(SECONDS), aio.PubSub.in_memory(MemoryBackend(faults=askers)) as ps:
+            topic = await ps.create_topic("orders")
+            await topic.publish(b"x")
+            if many:
+                await asyncio.gather(*topic.publish_many([b"y", {"data": b"x", "delay": 600}]))
+            else:
+                await topic.publish(b"x", delay=600)
+
+    asyncio.run(main())
+    assert askers.threads
+    assert threading.get_ident() not in askers.threads
 
 
 def test_a_full_publisher_does_not_block_the_loop() -> None:
