@@ -26,7 +26,7 @@ from kafka_pubsub.client.delays.waiting import WaitingMessage, waiting_messages
 from kafka_pubsub.client.publish.checks import encode_attributes, encode_key, headers_size, refuse_data
 from kafka_pubsub.client.publish.future import PublishFuture
 from kafka_pubsub.client.publish.many import Messages, PublishFutures, at_item
-from kafka_pubsub.client.publish.publisher import TopicPublisher
+from kafka_pubsub.client.publish.publisher import TURN_MASK, TopicPublisher
 from kafka_pubsub.client.publish.topic_settings import PublishTarget, fresh
 from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.core.delays.layout import INGEST, MOST_TIERS
@@ -177,7 +177,8 @@ class _IngestPublisher(TopicPublisher):
         with self._lock:
             future = PublishFuture(self._outstanding.current)
             self._publish_with_care(future, data, key, headers)
-        if self._last_reporter is not None:
+            count = future.epoch.sent_messages
+        if not count & TURN_MASK and self._last_reporter is not None:
             self._last_reporter.take_turn()
         return future
 

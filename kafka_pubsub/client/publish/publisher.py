@@ -62,10 +62,10 @@ from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import DeadlineExceeded, InvalidArgument, PubSubError
 from kafka_pubsub.model import Header
 
-__all__ = ["PublishTarget", "TopicPublisher"]
+__all__ = ["TURN_MASK", "PublishTarget", "TopicPublisher"]
 
-# A publisher serves reports after so many messages, a power of two less one: every 2 to 4 ms at full speed.
-_TURN_MASK: Final = 511
+#: A publisher serves reports after so many messages, a power of two less one: every 2 to 4 ms at full speed.
+TURN_MASK: Final = 511
 
 # Seconds between two checks whether a writer that replaces its producer accepts messages again.
 _BUSY_S: Final = 0.005
@@ -185,7 +185,7 @@ class TopicPublisher:
                 # Counted afterwards: Ctrl-C in between must not leave a counted message that is never reported.
                 epoch.sent_messages = count = epoch.sent_messages + 1
                 epoch.sent_bytes += length
-        if not count & _TURN_MASK and self._last_reporter is not None:
+        if not count & TURN_MASK and self._last_reporter is not None:
             self._last_reporter.take_turn()
         return future
 
@@ -210,7 +210,7 @@ class TopicPublisher:
                     self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
                     reached += 1
             futures.queued = reached
-            if self._last_reporter is not None and (reached ^ start) & ~_TURN_MASK:
+            if self._last_reporter is not None and (reached ^ start) & ~TURN_MASK:
                 self._last_reporter.take_turn()
             start = reached
 
