@@ -5,11 +5,13 @@ Rules
    topic and a zero byte, so that messages of one key take the same way; at home it is the publisher's alone.
 2. At home the header `ps-id` names the message: the place where it came in. Its timestamp is the time of its delivery.
 3. What can't be delivered goes to the topic `DEAD`, as it came in, with the reason in a header.
+4. Only what is stored is counted: what a transaction decided that wasn't stored is decided again.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -169,6 +171,8 @@ class DelayTask:
         self._stored: IngestProgress | None = None
         # Ingest offsets of the messages in the last work, by the number of their records.
         self._sent: list[int] = []
+        # What the last work does, by the names of the metrics.
+        self._counts: Counter[str] = Counter()
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -220,15 +224,19 @@ class DelayTask:
         """A tick, if one is wanted."""
         if not self.router.tick_wanted(now):
             return None
-        self._role.metrics.count("ticks")
         return Append(
             INGEST, self._tick_key, encode_tick(TickRecord(now, self.router.ingest.read)), [TICK_HEADER]
         )
+
+    def appended(self) -> None:
+        """A tick is stored."""
+        self._role.metrics.count("ticks")
 
     def work(self, most: int) -> Work | None:
         """What is to be written, and how far that is; at first only our transactional id."""
         if not self._announced:
             self._announced, self._sent = True, []
+            self._counts.clear()
             return Work((), self._positions(named=True))
         moves = self.router.take(min(most, self._role.pace.room()))
         now = time.monotonic()
@@ -236,6 +244,7 @@ class DelayTask:
             return None
         self._commit_at = now + _COMMIT_S
         self._role.pace.spend(sum(to == TO_HOME for to, _ in moves))
+        self._counts.clear()
         records = [
             self._home(message)
             if to == TO_HOME
@@ -247,7 +256,7 @@ class DelayTask:
         ]
         self._sent = [message.offset for to, message in moves if to != TO_NOTHING]
         if len(moves) > len(records):
-            self._role.metrics.count("cancelled", len(moves) - len(records))
+            self._counts["cancelled"] = len(moves) - len(records)
         positions = self._positions()
         return Work(records, positions) if positions else None
 
@@ -277,6 +286,9 @@ class DelayTask:
     def stored(self) -> None:
         """The last work is stored."""
         self._stored = self.router.last_ingest()
+        for name, count in self._counts.items():
+            self._role.metrics.count(name, count)
+        self._counts.clear()
         if self._role.refused:
             for offset in self._sent:
                 self._role.refused.pop((self._number, offset), None)
@@ -288,7 +300,7 @@ class DelayTask:
         return None if self.router.asked else self.router.next_at()
 
     def _hop(self, tier: int, message: Waiting) -> NewRecord:
-        self._role.metrics.count("hops")
+        self._counts["hops"] += 1
         record = message.record
         at, offset, due, left, home, _, _, target = message
         if target < 0:
@@ -311,7 +323,7 @@ class DelayTask:
         partition = self._role.homes.partition(home, key)
         if partition is None:
             return self._dead(message, f"home topic {home!r} doesn't exist any more")
-        self._role.metrics.count("home")
+        self._counts["home"] += 1
         headers = [(_ID_HEADER, self._id(message)), *_others(record)]
         return NewRecord(home, partition, key, record.value(), headers, self.router.time)
 
@@ -319,7 +331,7 @@ class DelayTask:
         return f"{INGEST}:{self._number}:{message.offset}".encode()
 
     def _dead(self, message: Waiting, reason: str) -> NewRecord:
-        self._role.metrics.count("dead")
+        self._counts["dead"] += 1
         record = message.record
         headers = list(record.headers() or ())
         if not reason:

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple
 
 from kafka_pubsub.config import Batching
@@ -304,7 +305,8 @@ class Engine:
             found = task.append(now)
             if found is not None:
                 try:
-                    self._writer.append(found.topic, found.value, found.key, found.headers, _unheard)
+                    report = partial(_report, task)
+                    self._writer.append(found.topic, found.value, found.key, found.headers, report)
                 except BufferError:
                     break  # it is asked for again
         self._writer.poll(0)
@@ -374,5 +376,7 @@ class Engine:
         return [TopicPartition(topic, number) for topic in self._role.topics]
 
 
-def _unheard(_: object, __: StoredRecord) -> None:
-    """What is written outside of transactions may be lost."""
+def _report(task: Task, error: object, record: StoredRecord) -> None:
+    """Tells a task that its record is stored; what is written outside of transactions may be lost."""
+    if error is None:
+        task.appended()

@@ -122,7 +122,7 @@ class Service:
         return ServiceHealth(self._state, self._metrics.partitions, self._metrics.error, self._clock.apart)
 
     def metrics(self) -> Mapping[str, int]:
-        """What it has done since it was started."""
+        """What it has done since it was started; of its work only what is known to be stored counts."""
         metrics = self._metrics
         return {
             "partitions": metrics.partitions,

@@ -64,6 +64,9 @@ class Task(Protocol):
     def append(self, now: int) -> Append | None:
         """A record to be written outside of transactions now; `now` is milliseconds since the epoch."""
 
+    def appended(self) -> None:
+        """The record of an earlier `append` is stored."""
+
     def work(self, most: int) -> Work | None:
         """Up to `most` records and what is to be committed with them; None: nothing.
 

@@ -74,7 +74,7 @@ def test_a_cancelled_message_stays_cancelled_when_routers_change(
     with DelayRouter(ps, tiers=TIERS) as router:
         topic.publish(b"next", delay=0.1).result(10)
         until(lambda: len(bodies(backend)) == 2)
-        assert router.metrics().get("home") == 1
+    assert router.metrics().get("home") == 1
 
 
 def test_without_a_router_the_answer_is_not_guessed(ps: PubSub, topic: Topic) -> None:

@@ -122,7 +122,7 @@ def test_a_home_topic_that_is_gone_sends_its_messages_to_the_dead_letters(
         assert said["ps-id"] == published.encode()
         assert said["a"] == b"b"
         assert dead_letter.key() == b"orders\0k"
-        assert router.metrics()["dead"] == 1
+    assert router.metrics()["dead"] == 1
 
 
 def test_records_that_are_not_ours_go_to_the_dead_letters_and_hold_up_nothing(
@@ -332,6 +332,64 @@ class FailingTransactions(FaultPlan):
         if self.commits % 4 == 2:
             return RequestOutcome.REFUSED
         return RequestOutcome.ANSWER_LOST if self.commits % 4 == 0 else RequestOutcome.DONE
+
+
+class RefusedCommits(FaultPlan):
+    """Of the commits of transactions every fourth is refused."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
+        if step is not Step.COMMIT:
+            return RequestOutcome.DONE
+        self.commits += 1
+        return RequestOutcome.REFUSED if self.commits % 4 == 2 else RequestOutcome.DONE
+
+
+def test_only_what_is_stored_is_counted_however_often_it_was_tried() -> None:
+    backend = MemoryBackend(faults=RefusedCommits())
+    delays = [n / 5 for n in range(1, 15)]
+    with PubSub.in_memory(backend) as ps:
+        topic, gone = ps.create_topic("orders", partitions=1), ps.create_topic("gone", partitions=1)
+        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+            for delay in delays:
+                topic.publish(b"x", ordering_key="k", delay=delay)
+            cancelled = topic.publish(b"cancelled", delay=4).result(10)
+            gone.publish(b"dead", delay=0.7).result(10)
+            ps.delete_topic("gone")
+            assert topic.cancel(cancelled)
+            until(lambda: router.metrics().get("cancelled"))
+        counts = router.metrics()
+    assert counts["aborted"] > 3
+    assert (counts["home"], counts["dead"], counts["cancelled"]) == (len(delays), 1, 1)
+    # The request to cancel waits for what was left of 4 seconds when it came in.
+    hops = sum(int(delay).bit_count() for delay in delays) + 1
+    assert hops <= counts["hops"] <= hops + 2
+    assert counts["hops"] + counts["home"] + counts["dead"] == counts["records"]
+
+
+class RefusedTick(FaultPlan):
+    """The log refuses the first tick."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+    def append(self, topic: str, key: bytes | None, value: bytes | None) -> RequestOutcome:
+        if topic != INGEST or value == b"x":
+            return RequestOutcome.DONE
+        self.ticks += 1
+        return RequestOutcome.REFUSED if self.ticks == 1 else RequestOutcome.DONE
+
+
+def test_a_tick_that_the_log_refuses_is_not_counted() -> None:
+    faults = RefusedTick()
+    with PubSub.in_memory(MemoryBackend(faults=faults)) as ps:
+        topic = ps.create_topic("orders", partitions=1)
+        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+            topic.publish(b"x", delay=0.01)
+            until(partial(has_brought_home, router))
+    assert 0 < router.metrics()["ticks"] < faults.ticks
 
 
 def test_transactions_that_fail_or_are_not_answered_lose_and_double_nothing() -> None:
