@@ -90,10 +90,20 @@ class _Scan:
     ) -> None:
         self._fetch, self._partition, self._offset, self._on_read = fetch, partition, offset, on_read
         self._topics = layout.topics
-        commits = [admin.group_offsets(GROUP, topic).get(partition) for topic in self._topics]
-        starts = [admin.log_range(TopicPartition(topic, partition))[0] for topic in self._topics]
-        ends = [admin.last_stable_offsets(topic)[partition] for topic in self._topics]
-        self._ranges = list(zip(starts, ends, strict=True))
+        places = [TopicPartition(topic, partition) for topic in self._topics]
+        # One request says which logs were ever written: most tiers weren't, and each question about one takes a while.
+        used = admin.high_watermarks(places)
+        commits = [
+            admin.group_offsets(GROUP, place.topic).get(partition) if used[place] else None
+            for place in places
+        ]
+        used = admin.high_watermarks(places)
+        self._ranges = [
+            (admin.log_range(place)[0], admin.last_stable_offsets(place.topic)[partition])
+            if used[place]
+            else (0, 0)
+            for place in places
+        ]
         begun: list[IngestProgress | Progress] = []
         for number, found in enumerate(commits):
             at, text = (self._ranges[number][0], "") if found is None else (found.offset or 0, found.metadata)
