@@ -13,6 +13,7 @@ import click
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, stderr_console
+from kafka_pubsub.cli.routers import NO_ROUTER, Delays, look_at_delays
 
 if TYPE_CHECKING:
     from kafka_pubsub.local import Status
@@ -97,16 +98,23 @@ def down(session: Session) -> None:
 def status(ctx: click.Context) -> None:
     """Tell whether the embedded Kafka runs.
 
-    Exit code 0 if it does, 1 if not.
+    Exit code 0 if it does, 1 if not. If delayed messages wait there and no delay router is running, it says so; with
+    --json see `routers` and `delayed_messages_wait`, which are null if the cluster doesn't tell within 5 seconds.
     """
-    from kafka_pubsub import local
-
     session = ctx.ensure_object(Session)
-    now = local.status()
-    if session.as_json or now.state != "stopped":
-        session.output.details(_as_json(now) if session.as_json else _for_a_person(now))
-    else:
+    now = session.local_status()
+    delays = Delays()
+    if now.state == "running":
+        delays = look_at_delays(lambda: session.open_pubsub(now.bootstrap, {}))
+    if session.as_json:
+        more = {"routers": delays.routers, "delayed_messages_wait": delays.waiting}
+        session.output.details({**_as_json(now), **more})
+    elif now.state == "stopped":
         session.output.line("Kafka isn't running; `kafka-pubsub up` starts it")
+    else:
+        session.output.details(_for_a_person(now))
+    if delays.waiting:
+        session.output.note(f"Delayed messages wait. {NO_ROUTER}")
     if now.state != "running":
         ctx.exit(1)
 

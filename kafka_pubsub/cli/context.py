@@ -1,6 +1,7 @@
 """The state of one run of the program: Kafka's address, the form of answers, and how a `PubSub` is opened.
 
-Rule: `open_pubsub` and `find_running` are fields, so that a test runs every command over `PubSub.in_memory()`.
+Rule: `open_pubsub`, `find_running` and `local_status` are fields, so that a test runs every command over
+`PubSub.in_memory()`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kafka_pubsub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.local import Status
 
 __all__ = ["OpenPubSub", "Session"]
 
@@ -34,12 +36,19 @@ def _find_running() -> str | None:
     return find_running()
 
 
+def _local_status() -> Status:
+    from kafka_pubsub.local import status
+
+    return status()
+
+
 @dataclass
 class Session:
     """The shared options of one command line, which are set while click parses it."""
 
     open_pubsub: OpenPubSub = _open_pubsub
     find_running: Callable[[], str | None] = _find_running
+    local_status: Callable[[], Status] = _local_status
     bootstrap: str | None = None
     #: librdkafka settings given with `--config`; empty: none were.
     config: dict[str, str] = field(default_factory=dict)

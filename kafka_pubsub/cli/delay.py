@@ -13,6 +13,7 @@ from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, shown_bytes
+from kafka_pubsub.cli.routers import count_routers
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def delay() -> None:
 def list_waiting(session: Session, topic: str | None, messages: bool) -> None:
     """Show what waits: by topic, by tier, and when it is due.
 
-    It reads all that waits, which takes a second for some ten thousand messages.
+    It reads all that waits, which takes a second for some ten thousand messages. If messages wait and no delay router
+    is running, it says so; with --json `routers` counts them, or is null if the cluster doesn't tell.
     """
     read = 0
 
@@ -70,7 +72,7 @@ def list_waiting(session: Session, topic: str | None, messages: bool) -> None:
             tell(f"{read:,} records read")
 
         found = [each for each in pubsub.delayed_messages(on_read=count) if topic in (None, each.topic)]
-        runs = pubsub.delay_routers()
+        runs = count_routers(pubsub, session.output) if found or session.as_json else None
     found.sort(key=lambda each: (each.due is None, each.due or datetime.max.replace(tzinfo=UTC)))
     if messages:
         session.output.table(
@@ -87,8 +89,6 @@ def list_waiting(session: Session, topic: str | None, messages: bool) -> None:
             session.output.line(line)
     else:
         session.output.note("Nothing waits.")
-    if found and not runs:
-        session.output.note("No delay router is running: `kafka-pubsub service router` starts one.")
 
 
 @delay.command(cls=Command, examples=[("", "kafka-pubsub delay show _kafka_pubsub.delay.in:0:17")])

@@ -24,6 +24,7 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.keys import KeyRule
 from kafka_pubsub.cli.publishing import Progress, Publishing
+from kafka_pubsub.cli.routers import count_routers
 from kafka_pubsub.cli.signals import StopFlag, Stopped, stop_flag
 from kafka_pubsub.cli.types import DURATION, MOMENT, PAIR, pairs
 from kafka_pubsub.errors import PubSubError
@@ -83,7 +84,8 @@ def publish(
 ) -> None:
     """Publish DATA, a file, or the lines of stdin.
 
-    With --json one object a message: its id, its key and its line.
+    With --json one object a message: its id, its key and its line. A delayed message waits until a delay router brings
+    it to its topic; the command says it if none is running.
     """
     rule = KeyRule.of(key, key_field, key_separator)
     source = _Source(data, path, whole)
@@ -107,8 +109,8 @@ def publish(
                 session.output.note("Stopping; waiting for the broker's answers.")
             publishing.finish()
         publishing.raise_failure()
-        if (delay or deliver_at) and not pubsub.delay_routers():
-            session.output.note("No delay router is running: `kafka-pubsub service router` starts one.")
+        if delay or deliver_at:
+            count_routers(pubsub, session.output)
     if stop.is_set():
         session.output.note(f"Stopped; {publishing.stored:,} messages were published.")
         stop.raise_if_set()

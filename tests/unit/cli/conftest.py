@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,19 +13,22 @@ from click.testing import CliRunner, Result
 from kafka_pubsub.app import PubSub
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.main import cli
+from kafka_pubsub.local import Status
 
 
 @dataclass
 class CommandLine:
-    """Runs commands; `pubsub` is what they talk to."""
+    """Runs commands; `pubsub` is what they talk to, and `status` what `kafka-pubsub up` has started."""
 
     pubsub: PubSub
     address: str | None = "memory"
+    status: Status = field(default_factory=lambda: Status("running", "memory"))
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
         session = Session(
             open_pubsub=lambda bootstrap, config: contextlib.nullcontext(self.pubsub),
             find_running=lambda: self.address,
+            local_status=lambda: self.status,
         )
         return CliRunner().invoke(cli, list(arguments), input=stdin, obj=session)
 
