@@ -1,0 +1,210 @@
+"""One lane of one partition: the messages that were read and haven't begun, and what is known of the rest.
+
+Rules
+1. Messages are held in the order of the log. They leave it from the front, or out of order where keys block the first.
+2. Times never go back within a lane. If the broker's clock stepped back, the messages before the step count with the
+   time after it, because they come before it in the log.
+3. The *head* is the first message that can be delivered now. Unless the caller offers another, that is the first one
+   held. A lane that holds messages and has no head is blocked. One that holds none is empty once its end is reached.
+4. Each message knows how many requests for ends had been made when it was read. A request covers what was read before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from kafka_pubsub.core.lanes.names import Lane
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["DUE", "FIRST", "ReadAhead"]
+
+T = TypeVar("T")
+
+#: What can be delivered first is what is held first.
+FIRST = -2
+#: What can be delivered first isn't held here, and goes before all that is: a message that is delivered again.
+DUE = -1
+
+_NONE_HELD = -1
+_MOST = 2**63 - 1
+
+
+class ReadAhead(Generic[T]):
+    """The messages of a lane from a position on."""
+
+    def __init__(self, lane: Lane, position: int, requests: int) -> None:
+        self.lane = lane
+        #: Everything below it was read, or can never be.
+        self.position = position
+        #: The lane's end by the latest answer, and the number of that request. None: it isn't known.
+        self.end: int | None = None
+        self.request = 0
+        #: Requests with this number or below were made before this lane was there.
+        self.asked_before = requests
+        self.paused = False
+        #: The offset of the head, and its time; None: there is none. The time of one that isn't held is -1.
+        self.head: int | None = None
+        self.time = _NONE_HELD
+        self.offsets: list[int] = []
+        self.times: list[int] = []
+        self.messages: list[T] = []
+        self._offer: int | None = FIRST
+        # From which offset on messages were read after how many requests.
+        self._batches: list[tuple[int, int]] = []
+
+    # -- what comes in ------------------------------------------------------------------------------------------
+
+    def receive(self, entries: Sequence[tuple[int, int, T]], requests: int) -> bool:
+        """Takes what was read: offset, time and message; returns whether times were lowered (rule 2)."""
+        if entries and entries[0][0] < self.position:
+            entries = [entry for entry in entries if entry[0] >= self.position]
+        if not entries:
+            return False
+        if not self._batches or self._batches[-1][1] != requests:
+            self._batches.append((entries[0][0], requests))
+        self._forget_batches()
+        offsets, times, messages = zip(*entries, strict=True)
+        before = len(self.times)
+        self.offsets += offsets
+        self.times += times
+        self.messages += messages
+        self.position = offsets[-1] + 1
+        lowered = self.times[max(0, before - 1) :] != sorted(self.times[max(0, before - 1) :])
+        if lowered:
+            self._lower()
+        self._look()
+        return lowered
+
+    def put_back(self, entries: Sequence[tuple[int, int, T]]) -> None:
+        """Takes back messages that were taken and haven't begun."""
+        for offset, time, message in entries:
+            at = bisect_left(self.offsets, offset)
+            self.offsets.insert(at, offset)
+            self.times.insert(at, time)
+            self.messages.insert(at, message)
+        self._lower()
+        self._look()
+
+    def _lower(self) -> None:
+        times = self.times
+        lowest = _MOST
+        for at in range(len(times) - 1, -1, -1):
+            lowest = times[at] = min(lowest, times[at])
+
+    def reach(self, position: int) -> None:
+        """Nothing below the position is left to be read."""
+        self.position = max(self.position, position)
+
+    def offer(self, offset: int | None) -> None:
+        """Says which message can be delivered first: an offset, `FIRST`, `DUE`, or None for none."""
+        self._offer = offset
+        self._look()
+
+    def pause(self, *, paused: bool) -> None:
+        """Says whether nothing of this lane can be delivered, whatever it holds."""
+        self.paused = paused
+        self._look()
+
+    def reset(self) -> int:
+        """Forgets what is held and what is known of the end; returns the offset to read from."""
+        if self.offsets:
+            self.position = self.offsets[0]
+        for each in (self.offsets, self.times, self.messages, self._batches):
+            each.clear()
+        self.end, self._offer = None, FIRST
+        self._look()
+        return self.position
+
+    # -- what goes out ------------------------------------------------------------------------------------------
+
+    def take(self, count: int) -> None:
+        """Takes the first `count` messages."""
+        del self.offsets[:count], self.times[:count], self.messages[:count]
+        self._look()
+
+    def take_these(self, offsets: Sequence[int]) -> None:
+        """Takes the messages at these offsets; after that nothing is offered until the caller offers anew."""
+        for offset in offsets:
+            at = bisect_left(self.offsets, offset)
+            if self.offsets[at : at + 1] != [offset]:
+                raise InvariantViolated(f"{self.lane}: offset {offset} was taken, and isn't held")
+            del self.offsets[at], self.times[at], self.messages[at]
+        if self._offer != FIRST:
+            self._offer = None
+        self._look()
+
+    def _look(self) -> None:
+        """Finds the head (rule 3)."""
+        offer = None if self.paused else self._offer
+        if offer == FIRST:
+            offer = self.offsets[0] if self.offsets else None
+            self.head, self.time = offer, self.times[0] if self.times else _NONE_HELD
+            return
+        self.head, self.time = offer, _NONE_HELD
+        if offer is not None:
+            at = bisect_left(self.offsets, offset := offer)
+            if self.offsets[at : at + 1] == [offset]:
+                self.time = self.times[at]
+
+    # -- what is known ------------------------------------------------------------------------------------------
+
+    @property
+    def holds(self) -> bool:
+        """Whether it can't be empty, or doesn't count: it holds messages, or is paused."""
+        return bool(self.offsets) or self.paused or self.head is not None
+
+    @property
+    def reached(self) -> bool:
+        """Whether everything was read, as far as its end is known."""
+        return self.end is not None and self.position >= self.end
+
+    @property
+    def unread(self) -> bool:
+        """Whether it is known that there is more to read."""
+        return self.end is not None and self.position < self.end
+
+    @property
+    def head_requests(self) -> int:
+        """How many requests had been made when the head was read; one that isn't held was read before all."""
+        return 0 if self.head is None or self.time == _NONE_HELD else self.requests_at(self.head)
+
+    def requests_at(self, offset: int) -> int:
+        """Returns how many requests had been made when the message at an offset was read."""
+        at = bisect_right(self._batches, (offset, _MOST)) - 1
+        return self._batches[at][1] if at >= 0 else 0
+
+    def covered_by(self, request: int) -> int:
+        """Returns the offset below which all was read before this request was made."""
+        for offset, requests in self._batches:
+            if requests >= request:
+                return offset
+        return _MOST
+
+    def count_below(self, offset: int) -> int:
+        """Returns how many messages it holds from its head on, below an offset."""
+        head = self.offsets[0] if self.head is None else self.head
+        return bisect_left(self.offsets, offset) - bisect_left(self.offsets, head)
+
+    def _forget_batches(self) -> None:
+        first = self.offsets[0] if self.offsets else self.position
+        while len(self._batches) > 1 and self._batches[1][0] <= first:
+            del self._batches[0]
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if it contradicts itself."""
+        if not len(self.offsets) == len(self.times) == len(self.messages):
+            raise InvariantViolated(f"{self.lane}: {len(self.offsets)} offsets, {len(self.times)} times")
+        if self.offsets != sorted(set(self.offsets)) or self.offsets[-1:] >= [self.position]:
+            raise InvariantViolated(f"{self.lane}: {self.offsets} are held, read up to {self.position}")
+        if self.times != sorted(self.times):
+            raise InvariantViolated(f"{self.lane}: times go back: {self.times}")
+        if self._batches != sorted(self._batches) or len({each for _, each in self._batches}) != len(
+            self._batches
+        ):
+            raise InvariantViolated(f"{self.lane}: batches are out of order: {self._batches}")
+        if self.paused and self.head is not None:
+            raise InvariantViolated(f"{self.lane}: it is paused and has a head")
+        if self._offer == FIRST and not self.paused and self.head != next(iter(self.offsets), None):
+            raise InvariantViolated(f"{self.lane}: its head is {self.head}, it holds {self.offsets}")
