@@ -33,7 +33,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from kafka_pubsub.core.lanes.ageing import BOUND, NEVER, SHARE, Ageing
@@ -100,23 +100,17 @@ class LaneMerge(Generic[T]):
         self._lanes[lane] = added
         found = self._priorities.setdefault(lane.priority, Priority(lane.priority, self._sent))
         self._priorities = dict(sorted(self._priorities.items(), reverse=True))
-        if lane.durable:
-            found.durable = added
-        else:
-            found.transient = added
-        self._change(lane, anew=True)
+        found.put(lane, added)
+        self._change(lane)
 
     def forget(self, lane: Lane) -> None:
         """Forgets a lane and what it holds; unknown ones are no error."""
         if self._lanes.pop(lane, None) is None:
             return
-        self._change(lane, anew=True)
+        self._change(lane)
         priority = self._priorities[lane.priority]
-        if lane.durable:
-            priority.durable = None
-        else:
-            priority.transient = None
-        if not list(priority):
+        priority.put(lane, None)
+        if not priority.lanes:
             del self._priorities[lane.priority]
             self.ageing.forget(lane.priority)
 
@@ -135,7 +129,7 @@ class LaneMerge(Generic[T]):
     @property
     def lanes(self) -> list[Lane]:
         """The lanes: the highest priority first, the durable one before the transient one."""
-        return [each.lane for priority in self._priorities.values() for each in priority]
+        return [each.lane for priority in self._priorities.values() for each in priority.lanes]
 
     def held(self, lane: Lane) -> int:
         """Returns how many messages of the lane were read and haven't begun."""
@@ -152,12 +146,15 @@ class LaneMerge(Generic[T]):
 
         What was read before is left out.
         """
-        self._change(lane, anew=self._lanes[lane].receive(entries, self.requests))
+        time = self._lanes[lane].receive(entries, self.requests)
+        self._priorities[lane.priority].come(time)
+        self._change(lane)
 
     def put_back(self, lane: Lane, entries: Sequence[tuple[int, int, T]]) -> None:
         """Takes back messages that were taken and haven't begun."""
         self._lanes[lane].put_back(entries)
-        self._change(lane, anew=True)
+        self._priorities[lane.priority].unsettle()
+        self._change(lane)
 
     def reach(self, lane: Lane, position: int) -> None:
         """The lane was read up to this offset, markers included."""
@@ -212,6 +209,7 @@ class LaneMerge(Generic[T]):
         for name, lane in self._lanes.items():
             if request > max(lane.request, lane.asked_before):
                 lane.end, lane.request = ends.get(name, 0), request
+                self._priorities[name.priority].answered()
                 self._change(name)
 
     # -- choices ------------------------------------------------------------------------------------------------
@@ -241,13 +239,22 @@ class LaneMerge(Generic[T]):
         """The first `count` messages of the chosen lane begin."""
         choice = self._chosen(count, now)
         self._lanes[choice.lane].take(count)
-        self._advance(choice, count, now)
+        self._count(choice, count, now)
+        if count < choice.most and not choice.aged:
+            # What is known is the same, so the run goes on.
+            self._choice = Choice(choice.lane, choice.most - count, choice.below)
+            self.ageing.aged(now)
+            self._until = self.ageing.next_at
+        else:
+            self._change(choice.lane)
 
     def took(self, offsets: Sequence[int], now: float, *, due: int = 0) -> None:
         """These messages of the chosen lane begin, and `due` ones that are delivered again."""
-        choice = self._chosen(len(offsets) + due, now)
+        count = len(offsets) + due
+        choice = self._chosen(count, now)
         self._lanes[choice.lane].take_these(offsets)
-        self._advance(choice, len(offsets) + due, now)
+        self._count(choice, count, now)
+        self._change(choice.lane)
 
     def _chosen(self, count: int, now: float) -> Choice:
         choice = self.next(now)
@@ -255,24 +262,24 @@ class LaneMerge(Generic[T]):
             raise InvariantViolated(f"{count} messages were taken, and {choice} was chosen")
         return choice
 
-    def _advance(self, choice: Choice, count: int, now: float) -> None:
+    def _count(self, choice: Choice, count: int, now: float) -> None:
         """Counts a choice that was carried out (rule 4)."""
-        number = choice.lane.priority
+        number, ageing = choice.lane.priority, self.ageing
         if choice.aged:
-            self.ageing.go_out_of_turn(number, now)
+            ageing.go_out_of_turn(number, now)
         else:
-            self.ageing.go_in_turn(number, count)
+            ageing.go_in_turn(number, count)
         for lower, priority in self._priorities.items():
-            if lower < number and lower not in self.ageing.passed and priority.has_head:
-                self.ageing.pass_over(lower, now)
-        self._change(choice.lane)
+            if lower < number and lower not in ageing.passed and priority.has_head:
+                ageing.pass_over(lower, now)
 
     def _choose(self, now: float) -> Choice | None:
         self._missing, self._uncovered = Missing(), False
-        self._until = self.ageing.next_at(now)
+        ripe = self.ageing.aged(now)
+        self._until = self.ageing.next_at
         first = self._in_turn(self._missing)
         top = _ABOVE_ALL if first is None else first.lane.lane.priority
-        aged = [each for each in self.ageing.aged(top, now) if self._priorities[each].has_head]
+        aged = [each for each in ripe if each < top and self._priorities[each].has_head]
         most = (self.ageing.share_left or SHARE) if aged else RUN
         if aged and not self.ageing.share_left:
             for number in aged:
@@ -281,8 +288,9 @@ class LaneMerge(Generic[T]):
                     return Choice(pick.lane.lane, 1, pick.lane.head + 1, aged=True)
         if first is None:
             return None
-        lane, below = first.lane, min(first.below, first.lane.covered_by(first.request))
-        self._uncovered = below < first.below
+        lane, below, request = first
+        if request != _ABOVE_ALL and (covered := lane.covered_by(request)) < below:
+            below, self._uncovered = covered, True
         if lane.time >= 0:
             most = min(most, lane.count_below(below))
         return Choice(lane.lane, most, below)
@@ -290,34 +298,28 @@ class LaneMerge(Generic[T]):
     def _in_turn(self, missing: Missing) -> Pick[T] | None:
         """Returns what goes first by priority (rules 1 and 2)."""
         request = _ABOVE_ALL
-        for priority in self._priorities.values():
+        for number, priority in self._priorities.items():
             if not priority.has_head:
                 empty = priority.empty_since(missing)
                 if empty is None:
-                    if not any(lower.has_head for lower in self._below(priority)):
+                    if not any(each.has_head for lower, each in self._priorities.items() if lower < number):
                         missing.clear()
                     return None
                 request = min(request, empty)
                 continue
             pick = priority.pick(missing)
-            if pick is None:
-                return None
+            if pick is None or request == _ABOVE_ALL:
+                return pick
             if request <= pick.lane.head_requests:
                 missing.ends = True
                 return None
-            return pick._replace(request=min(request, pick.request))
+            return pick if pick.request < request else Pick(pick.lane, pick.below, request)
         return None
 
-    def _below(self, priority: Priority[T]) -> Iterator[Priority[T]]:
-        return (each for each in self._priorities.values() if each.number < priority.number)
-
-    def _change(self, lane: Lane, *, anew: bool = False) -> None:
-        """The next choice is found anew; `anew`: so is the order of equal times in this lane's priority."""
+    def _change(self, lane: Lane) -> None:
+        """The next choice is found anew."""
         self._until = -NEVER
-        priority = self._priorities[lane.priority]
-        if anew:
-            priority.unsettle()
-        if lane.priority in self.ageing.passed and priority.drained:
+        if lane.priority in self.ageing.passed and self._priorities[lane.priority].drained:
             self.ageing.forget(lane.priority)
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 from kafka_pubsub.core.lanes.names import Lane
@@ -66,39 +66,61 @@ class Priority(Generic[T]):
         self.number = number
         self.durable: ReadAhead[T] | None = None
         self.transient: ReadAhead[T] | None = None
+        self.lanes: tuple[ReadAhead[T], ...] = ()
         self._sent = sent
         # The time that is settled, and per durable message of that time the transient one up to which others go first.
         self._settled: int | None = None
         self._after: dict[int, int] = {}
 
-    def __iter__(self) -> Iterator[ReadAhead[T]]:
-        return (lane for lane in (self.durable, self.transient) if lane is not None)
+    def put(self, name: Lane, lane: ReadAhead[T] | None) -> None:
+        """Adds a lane, or takes it away."""
+        if name.durable:
+            self.durable = lane
+        else:
+            self.transient = lane
+        self.lanes = tuple(each for each in (self.durable, self.transient) if each is not None)
+        self.unsettle()
 
     @property
     def has_head(self) -> bool:
         """Whether one of its messages can be delivered now."""
-        return any(lane.head is not None for lane in self)
+        durable, transient = self.durable, self.transient
+        return (durable is not None and durable.head is not None) or (
+            transient is not None and transient.head is not None
+        )
 
     @property
     def drained(self) -> bool:
         """Whether it holds nothing, and isn't known to have more."""
-        return not any(lane.offsets or lane.head is not None or lane.unread for lane in self)
+        return not any(lane.offsets or lane.head is not None or lane.unread for lane in self.lanes)
 
     def unsettle(self) -> None:
-        """Forgets how equal times were settled, because times or messages changed."""
+        """Forgets how equal times were settled, because messages came back or lanes changed."""
         self._settled = None
+
+    def come(self, time: int | None) -> None:
+        """Takes note that times from this one on are new in one of its lanes."""
+        if time is not None and self._settled is not None and time <= self._settled:
+            self._settled = None
+
+    def answered(self) -> None:
+        """Takes note of new ends: a lane may have more of the time that is settled."""
+        if any(lane.unread and lane.times[-1:] == [self._settled] for lane in self.lanes):
+            self._settled = None
 
     def empty_since(self, missing: Missing) -> int | None:
         """Returns the oldest request by which its lanes without messages are empty; None: one may have some."""
-        oldest: int | None = _NEWEST
-        for lane in self:
-            if not lane.holds:
-                if not lane.reached:
-                    missing.beyond(lane)
-                    oldest = None
-                elif oldest is not None:
-                    oldest = min(oldest, lane.request)
-        return oldest
+        oldest = _NEWEST
+        known = True
+        for lane in self.lanes:
+            if lane.offsets or lane.paused or lane.head is not None:
+                continue
+            if not lane.reached:
+                missing.beyond(lane)
+                known = False
+            elif lane.request < oldest:
+                oldest = lane.request
+        return oldest if known else None
 
     def pick(self, missing: Missing) -> Pick[T] | None:
         """Returns the lane that goes first; None: none has a head, or that isn't known yet."""
@@ -138,9 +160,9 @@ class Priority(Generic[T]):
 
     def _settle(self, durable: ReadAhead[T], transient: ReadAhead[T], missing: Missing) -> bool:
         time = durable.time
-        spans = [(bisect_left(each.times, time), bisect_right(each.times, time)) for each in self]
+        spans = [(bisect_left(each.times, time), bisect_right(each.times, time)) for each in self.lanes]
         read = max(
-            each.requests_at(each.offsets[end - 1]) for each, (_, end) in zip(self, spans, strict=True)
+            each.requests_at(each.offsets[end - 1]) for each, (_, end) in zip(self.lanes, spans, strict=True)
         )
         known = True
         for lane in (durable, transient):
@@ -183,7 +205,7 @@ class Priority(Generic[T]):
 
     def check(self) -> None:
         """Raises `InvariantViolated` if it contradicts itself."""
-        for lane in self:
+        for lane in self.lanes:
             lane.check()
             if lane.lane.priority != self.number:
                 raise InvariantViolated(f"{lane.lane} is among the lanes of priority {self.number}")

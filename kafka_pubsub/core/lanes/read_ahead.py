@@ -56,12 +56,12 @@ class ReadAhead(Generic[T]):
 
     # -- what comes in ------------------------------------------------------------------------------------------
 
-    def receive(self, entries: Sequence[tuple[int, int, T]], requests: int) -> bool:
-        """Takes what was read: offset, time and message; returns whether times were lowered (rule 2)."""
+    def receive(self, entries: Sequence[tuple[int, int, T]], requests: int) -> int | None:
+        """Takes what was read: offset, time and message; returns the lowest time that is new here."""
         if entries and entries[0][0] < self.position:
             entries = [entry for entry in entries if entry[0] >= self.position]
         if not entries:
-            return False
+            return None
         if not self._batches or self._batches[-1][1] != requests:
             self._batches.append((entries[0][0], requests))
         self._forget_batches()
@@ -71,11 +71,11 @@ class ReadAhead(Generic[T]):
         self.times += times
         self.messages += messages
         self.position = offsets[-1] + 1
-        lowered = self.times[max(0, before - 1) :] != sorted(self.times[max(0, before - 1) :])
-        if lowered:
+        come = self.times[max(0, before - 1) :]
+        if come != sorted(come):
             self._lower()
         self._look()
-        return lowered
+        return self.times[before]
 
     def put_back(self, entries: Sequence[tuple[int, int, T]]) -> None:
         """Takes back messages that were taken and haven't begun."""
@@ -149,11 +149,6 @@ class ReadAhead(Generic[T]):
                 self.time = self.times[at]
 
     # -- what is known ------------------------------------------------------------------------------------------
-
-    @property
-    def holds(self) -> bool:
-        """Whether it can't be empty, or doesn't count: it holds messages, or is paused."""
-        return bool(self.offsets) or self.paused or self.head is not None
 
     @property
     def reached(self) -> bool:

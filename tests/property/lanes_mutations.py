@@ -1,0 +1,336 @@
+"""The rules of the lanes, each broken on purpose: the world must notice.
+
+The first nine are the mutations of the protocol's model; the others break what the core adds to it: runs, answers that
+come late or not at all, keys that block, clocks that step back, and ageing by time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kafka_pubsub.core.lanes import merge, priority, read_ahead
+from kafka_pubsub.core.lanes.ageing import Ageing
+from kafka_pubsub.core.lanes.merge import Choice, LaneMerge
+from kafka_pubsub.core.lanes.priority import Missing, Pick, Priority
+from kafka_pubsub.core.lanes.read_ahead import ReadAhead
+
+__all__ = ["MUTATIONS"]
+
+Patch = pytest.MonkeyPatch
+Read = ReadAhead[Any]
+
+_FAR = 2**62
+
+
+def old_ends(patch: Patch) -> None:
+    """A lane counts as empty by an end that was asked for before the chosen head was read."""
+    patch.setattr(ReadAhead, "head_requests", property(lambda self: 0))
+    patch.setattr(ReadAhead, "covered_by", lambda self, request: _FAR)
+
+
+def _settle_heads(patch: Patch, rank: Callable[[Any], Any]) -> None:
+    """Equal times are settled by the two heads alone, by their rank."""
+
+    def pick(
+        self: Priority[Any], durable: Read, transient: Read, head: int, other: int, missing: Missing
+    ) -> Any:
+        a, b = (
+            lane.messages[bisect_left(lane.offsets, at)] for lane, at in ((durable, head), (transient, other))
+        )
+        lane, at = (durable, head) if rank(a) <= rank(b) else (transient, other)
+        return Pick(lane, at + 1, _FAR)
+
+    patch.setattr(Priority, "_pick_settled", pick)
+
+
+def by_id(patch: Patch) -> None:
+    """Equal times are settled by message id instead of the publisher's sequence."""
+    _settle_heads(patch, lambda message: message.number)
+
+
+def heads_only(patch: Patch) -> None:
+    """Equal times are settled by publisher and sequence of the two heads, without a look behind them."""
+    _settle_heads(patch, lambda message: (message.publisher, message.sequence))
+
+
+def half_known(patch: Patch) -> None:
+    """Equal times are settled before both lanes are known beyond that time."""
+    real = Priority._settle
+
+    def settle(self: Priority[Any], durable: Read, transient: Read, missing: Missing) -> bool:
+        kept = [(lane, lane.end, lane.request) for lane in (durable, transient)]
+        for lane in (durable, transient):
+            lane.end, lane.request = 0, _FAR
+        try:
+            return real(self, durable, transient, missing)
+        finally:
+            for lane, end, request in kept:
+                lane.end, lane.request = end, request
+
+    patch.setattr(Priority, "_settle", settle)
+
+
+def no_sequence(patch: Patch) -> None:
+    """The two classes of a priority aren't merged by time: the durable one goes first."""
+    real = Priority.pick
+
+    def pick(self: Priority[Any], missing: Missing) -> Pick[Any] | None:
+        lane = self.durable
+        if (
+            lane is not None
+            and lane.head is not None
+            and self.transient is not None
+            and self.transient.offsets
+        ):
+            return Pick(lane, lane.head + 1, _FAR)
+        return real(self, missing)
+
+    patch.setattr(Priority, "pick", pick)
+
+
+def no_ageing(patch: Patch) -> None:
+    """Low lanes wait for ever."""
+    patch.setattr(Ageing, "aged", lambda self, now: [])
+
+
+def ageing_first(patch: Patch) -> None:
+    """Aged lanes always go first."""
+    patch.setattr(Ageing, "share_left", property(lambda self: 0))
+
+
+def advance_all(patch: Patch) -> None:
+    """A choice advances every lane."""
+    real = LaneMerge._count
+
+    def advance(self: LaneMerge[Any], choice: Choice, count: int, now: float) -> None:
+        for lane, side in self._lanes.items():
+            if lane != choice.lane:
+                side.take(1)
+        real(self, choice, count, now)
+
+    patch.setattr(LaneMerge, "_count", advance)
+
+
+def peek_moves(patch: Patch) -> None:
+    """`has_next` isn't idempotent."""
+    real = LaneMerge.has_next
+
+    def has_next(self: LaneMerge[Any], now: float) -> bool:
+        choice = self.next(now)
+        if choice is not None and choice.most > 1:
+            self._lanes[choice.lane].take(1)
+        return real(self, now)
+
+    patch.setattr(LaneMerge, "has_next", has_next)
+
+
+def uncovered_run(patch: Patch) -> None:
+    """A run goes on past what was read before the ends were asked for."""
+    patch.setattr(ReadAhead, "covered_by", lambda self, request: _FAR)
+
+
+def uncut_run(patch: Patch) -> None:
+    """A run goes on past the other class's head."""
+    patch.setattr(priority, "_below", lambda lane, time: lane.position)
+
+
+def uncut_tie(patch: Patch) -> None:
+    """Of equal times, a run of durable messages goes on past one that must wait."""
+    real = Priority._pick_settled
+
+    def pick(self: Priority[Any], durable: Read, *rest: Any) -> Pick[Any] | None:
+        found = real(self, durable, *rest)
+        return found and found._replace(below=found.lane.position)
+
+    patch.setattr(Priority, "_pick_settled", pick)
+
+
+def unsettled_never(patch: Patch) -> None:
+    """How equal times were settled is kept, though the times have changed."""
+    patch.setattr(Priority, "unsettle", lambda self: None)
+    patch.setattr(Priority, "come", lambda self, time: None)
+
+
+def sibling_unknown(patch: Patch) -> None:
+    """The other class of the same priority needn't be known to be empty."""
+
+    def pick(self: Priority[Any], lane: Read, missing: Missing) -> Pick[Any] | None:
+        return None if lane.head is None else Pick(lane, lane.head + 1, _FAR)
+
+    patch.setattr(Priority, "_pick_alone", pick)
+
+
+def higher_unknown(patch: Patch) -> None:
+    """A higher priority needn't be known to be empty."""
+    real = Priority.empty_since
+
+    def empty_since(self: Priority[Any], missing: Missing) -> int | None:
+        return real(self, missing) if self.has_head else _FAR
+
+    patch.setattr(Priority, "empty_since", empty_since)
+
+
+def early_answer(patch: Patch) -> None:
+    """A lane that was added after the question counts as empty by the answer."""
+    real = LaneMerge.ends
+
+    def ends(self: LaneMerge[Any], request: int, answer: Any) -> None:
+        for lane in self._lanes.values():
+            lane.asked_before = 0
+        real(self, request, answer)
+
+    patch.setattr(LaneMerge, "ends", ends)
+
+
+def counted_at_answer(patch: Patch) -> None:
+    """An answer covers what was read before it came, instead of what was read before the question."""
+    real = LaneMerge.ends
+
+    def ends(self: LaneMerge[Any], request: int, answer: Any) -> None:
+        for lane in self._lanes.values():
+            lane._batches = [(offset, min(requests, request - 1)) for offset, requests in lane._batches[:1]]
+        real(self, request, answer)
+
+    patch.setattr(LaneMerge, "ends", ends)
+
+
+def lost_leader_waits(patch: Patch) -> None:
+    """A lane that an answer leaves out holds up the others."""
+    real = LaneMerge.ends
+
+    def ends(self: LaneMerge[Any], request: int, answer: Any) -> None:
+        real(self, request, {lane: answer.get(lane, _FAR) for lane in self._lanes})
+
+    patch.setattr(LaneMerge, "ends", ends)
+
+
+def lost_answer(patch: Patch) -> None:
+    """Ends aren't asked for again while a question is unanswered."""
+    patch.setattr(merge, "PATIENCE", float("inf"))
+
+
+def _hold_up(patch: Patch, waits: Callable[[Read], bool]) -> None:
+    """Lanes without a head hold up the others, if they wait."""
+    real = Priority.empty_since
+
+    def empty_since(self: Priority[Any], missing: Missing) -> int | None:
+        found = real(self, missing)
+        return None if any(lane.head is None and waits(lane) for lane in self.lanes) else found
+
+    patch.setattr(Priority, "empty_since", empty_since)
+
+
+def blocked_waits(patch: Patch) -> None:
+    """A lane whose messages are all blocked holds up the others."""
+    _hold_up(patch, lambda lane: bool(lane.offsets) and not lane.paused)
+
+
+def paused_waits(patch: Patch) -> None:
+    """A paused lane holds up the others."""
+    _hold_up(patch, lambda lane: lane.paused and not lane.reached)
+
+
+def blocked_goes(patch: Patch) -> None:
+    """The first message held goes, though another is offered."""
+    real = ReadAhead.offer
+    patch.setattr(ReadAhead, "offer", lambda self, offset: real(self, read_ahead.FIRST))
+
+
+def times_go_back(patch: Patch) -> None:
+    """Times that step back count as they are."""
+    patch.setattr(ReadAhead, "_lower", lambda self: None)
+
+
+def full_buffer(patch: Patch) -> None:
+    """The merge doesn't say which lanes it needs more of."""
+    patch.setattr(LaneMerge, "wants_read", lambda self, now: [])
+
+
+def aged_once(patch: Patch) -> None:
+    """After each message out of turn a lane waits for the whole bound again."""
+    real = Ageing.go_out_of_turn
+
+    def go(self: Ageing, number: int, now: float) -> None:
+        real(self, number, now)
+        self.forget(number)
+
+    patch.setattr(Ageing, "go_out_of_turn", go)
+
+
+def youngest_first(patch: Patch) -> None:
+    """Of aged lanes, the one that has waited for the shortest time goes first."""
+    real = Ageing.aged
+    patch.setattr(Ageing, "aged", lambda self, now: real(self, now)[::-1])
+
+
+def share_by_choice(patch: Patch) -> None:
+    """A run counts as one message of the share."""
+    real = Ageing.go_in_turn
+    patch.setattr(Ageing, "go_in_turn", lambda self, number, count: real(self, number, 1))
+
+
+def long_run(patch: Patch) -> None:
+    """A run goes on past the moment at which an aged head may go."""
+    real = LaneMerge._choose
+
+    def choose(self: LaneMerge[Any], now: float) -> Choice | None:
+        choice = real(self, now)
+        if choice is None or choice.aged:
+            return choice
+        return choice._replace(most=self._lanes[choice.lane].count_below(choice.below) or choice.most)
+
+    patch.setattr(LaneMerge, "_choose", choose)
+
+
+def aged_for_ever(patch: Patch) -> None:
+    """A priority that went in turn, or is empty, is still aged."""
+    patch.setattr(Ageing, "forget", lambda self, number: None)
+
+    def go(self: Ageing, number: int, count: int) -> None:
+        self._since = min(merge.SHARE, self._since + count)
+
+    patch.setattr(Ageing, "go_in_turn", go)
+
+
+def not_strict(patch: Patch) -> None:
+    """Strict priorities age too."""
+    real = Ageing.__init__
+    patch.setattr(Ageing, "__init__", lambda self, bound: real(self, merge.BOUND))
+
+
+MUTATIONS: Sequence[Callable[[Patch], None]] = (
+    old_ends,
+    by_id,
+    heads_only,
+    half_known,
+    no_sequence,
+    no_ageing,
+    ageing_first,
+    advance_all,
+    peek_moves,
+    uncovered_run,
+    uncut_run,
+    uncut_tie,
+    unsettled_never,
+    sibling_unknown,
+    higher_unknown,
+    early_answer,
+    counted_at_answer,
+    lost_leader_waits,
+    lost_answer,
+    blocked_waits,
+    paused_waits,
+    blocked_goes,
+    times_go_back,
+    full_buffer,
+    aged_once,
+    youngest_first,
+    share_by_choice,
+    long_run,
+    aged_for_ever,
+    not_strict,
+)
