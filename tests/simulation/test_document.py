@@ -9,6 +9,7 @@ import pytest
 
 from tests.property.delays_mutations import MUTATIONS as DELAYS_MUTATIONS
 from tests.property.delays_world import DelayWorld
+from tests.property.lanes_mutations import MUTATIONS as LANES_MUTATIONS
 from tests.simulation.answer_mutations import ANSWER_MUTATIONS
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.growth_mutations import GROWTH_MUTATIONS
@@ -26,7 +27,7 @@ TEXT = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
 
 
 def test_every_invariant_of_this_issue_has_its_chapter() -> None:
-    written = [f"I{number}" for number in (*range(1, 9), *range(12, 17))]
+    written = [f"I{number}" for number in (*range(1, 10), *range(12, 17))]
     assert re.findall(r"^## (I\d+):", TEXT, re.MULTILINE) == written
 
 
@@ -54,7 +55,7 @@ def test_every_check_that_it_names_exists() -> None:
 
 
 def test_it_names_every_mutation() -> None:
-    names = [*MUTATIONS, *(mutation.__name__ for mutation in (*_OTHERS, *DELAYS_MUTATIONS))]
+    names = [*MUTATIONS, *(mutation.__name__ for mutation in (*_OTHERS, *DELAYS_MUTATIONS, *LANES_MUTATIONS))]
     assert [name for name in names if f"`{name}`" not in TEXT] == []
 
 

@@ -66,6 +66,12 @@ class LaneRules(NamedTuple):
         """Whether the topic may have another lane than its own Kafka topic."""
         return self.priorities > 1 or self.transient
 
+    @property
+    def lanes(self) -> list[Lane]:
+        """The lanes that the topic may have: the highest priority first, the durable one before the transient one."""
+        classes = (True, False) if self.transient else (True,)
+        return [Lane(each, durable) for each in reversed(range(self.priorities)) for durable in classes]
+
     def name(self, lane: Lane) -> str:
         """Returns the name of a lane's Kafka topic."""
         return self.topic if lane == (self.default, True) else self.topic + lane.suffix
