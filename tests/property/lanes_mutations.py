@@ -108,7 +108,7 @@ def advance_all(patch: Patch) -> None:
 
     def advance(self: LaneMerge[Any], choice: Choice, count: int, now: float) -> None:
         for lane, side in self._lanes.items():
-            if lane != choice.lane:
+            if lane != choice.lane and side.head in side.offsets[:1]:
                 side.take(1)
         real(self, choice, count, now)
 

@@ -230,13 +230,13 @@ class LaneMerge(Generic[T]):
         return list(self._missing.lanes)
 
     def wakeup_at(self) -> float | None:
-        """Returns when time alone may change what is chosen or wanted; None: never."""
+        """Returns when time alone may change what `next` or `wants_ends` said last; None: never."""
         waits = self._missing.ends or bool(self._missing.lanes)
         at = min(self._until, self._asked_at + PATIENCE if waits else NEVER)
         return None if at == NEVER else at
 
     def take(self, count: int, now: float) -> None:
-        """The first `count` messages of the chosen lane begin."""
+        """The first `count` messages of the chosen lane begin; `took` is for a lane of which another one is offered."""
         choice = self._chosen(count, now)
         self._lanes[choice.lane].take(count)
         self._count(choice, count, now)
@@ -249,9 +249,11 @@ class LaneMerge(Generic[T]):
             self._change(choice.lane)
 
     def took(self, offsets: Sequence[int], now: float, *, due: int = 0) -> None:
-        """These messages of the chosen lane begin, and `due` ones that are delivered again."""
+        """These messages of the chosen lane begin, and `due` ones that it doesn't hold, which are delivered again."""
         count = len(offsets) + due
         choice = self._chosen(count, now)
+        if offsets and max(offsets) >= choice.below:
+            raise InvariantViolated(f"offset {max(offsets)} was taken, and {choice} was chosen")
         self._lanes[choice.lane].take_these(offsets)
         self._count(choice, count, now)
         self._change(choice.lane)
@@ -335,5 +337,5 @@ class LaneMerge(Generic[T]):
         if any(lane.request > self.requests for lane in self._lanes.values()):
             raise InvariantViolated("an answer came to a request that wasn't made")
         choice = self._choice if self._until > -NEVER else None
-        if choice is not None and (head := self._lanes[choice.lane].head) is None:
-            raise InvariantViolated(f"{choice} is chosen, which has no head: {head}")
+        if choice is not None and self._lanes[choice.lane].head is None:
+            raise InvariantViolated(f"{choice} was chosen, and has no head")

@@ -121,6 +121,10 @@ class ReadAhead(Generic[T]):
 
     def take(self, count: int) -> None:
         """Takes the first `count` messages."""
+        if self.head not in self.offsets[:1]:
+            raise InvariantViolated(
+                f"{self.lane}: its first messages were taken, and its head is {self.head}"
+            )
         del self.offsets[:count], self.times[:count], self.messages[:count]
         self._look()
 

@@ -360,8 +360,11 @@ def test_keys_decide_what_a_head_is() -> None:
     assert scene.merge.next(0.0) == Choice(LOW, 3, 3), "nothing of the high lane is offered"
     scene.merge.offer(HIGH, 0)
     assert scene.merge.next(0.0) == Choice(HIGH, 2, 3)
-    scene.merge.took([0, 2], 0.0)
-    assert scene.merge.held(HIGH) == 0
+    scene.merge.took([0], 0.0)
+    scene.merge.offer(LOW, 1)
+    with pytest.raises(InvariantViolated, match="its head is 1"):
+        scene.merge.take(1, 0.0)
+    assert scene.merge.held(HIGH) == 1
     scene.merge.check()
 
 
@@ -440,7 +443,9 @@ def test_a_caller_that_takes_what_was_not_chosen_is_stopped() -> None:
     assert scene.next() == Choice(LOW, 1, 1)
     with pytest.raises(InvariantViolated, match="2 messages were taken"):
         scene.merge.take(2, 0.0)
-    with pytest.raises(InvariantViolated, match="offset 7 was taken, and isn't held"):
-        scene.merge.took([7], 0.0)
+    with pytest.raises(InvariantViolated, match="offset -7 was taken, and isn't held"):
+        scene.merge.took([-7], 0.0)
+    with pytest.raises(InvariantViolated, match="offset 1 was taken, and Choice"):
+        scene.merge.took([1], 0.0)
     with pytest.raises(InvariantViolated, match="was added twice"):
         scene.merge.add(LOW, 0)
