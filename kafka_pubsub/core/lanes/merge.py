@@ -34,11 +34,11 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from kafka_pubsub.core.lanes.ageing import BOUND, NEVER, SHARE, Ageing
 from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.core.lanes.priority import Missing, Pick, Priority, Sent
+from kafka_pubsub.core.lanes.priority import Choice, Missing, Pick, Priority, Sent
 from kafka_pubsub.core.lanes.read_ahead import DUE, FIRST, ReadAhead
 from kafka_pubsub.errors import InvariantViolated
 
@@ -52,18 +52,6 @@ RUN = 1000
 PATIENCE = 1.0
 #: Above every priority, and newer than every request.
 _ABOVE_ALL = 2**63 - 1
-
-
-class Choice(NamedTuple):
-    """The lane that goes next: up to `most` of its messages at offsets below `below`, from its head on.
-
-    `aged`: out of turn, because its head has waited too long.
-    """
-
-    lane: Lane
-    most: int
-    below: int
-    aged: bool = False
 
 
 class LaneMerge(Generic[T]):

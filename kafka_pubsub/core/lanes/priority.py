@@ -19,7 +19,7 @@ from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.read_ahead import ReadAhead
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Missing", "Pick", "Priority", "Sent"]
+__all__ = ["Choice", "Missing", "Pick", "Priority", "Sent"]
 
 T = TypeVar("T")
 
@@ -49,6 +49,18 @@ class Missing:
             self.lanes.append(lane.lane)
         else:
             self.ends = True
+
+
+class Choice(NamedTuple):
+    """The lane that goes next: up to `most` of its messages at offsets below `below`, from its head on.
+
+    `aged`: out of turn, because its head has waited too long.
+    """
+
+    lane: Lane
+    most: int
+    below: int
+    aged: bool = False
 
 
 class Pick(NamedTuple, Generic[T]):
