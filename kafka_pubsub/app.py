@@ -126,6 +126,8 @@ class PubSub:
         replication: int | None = None,
         message_ordering: bool | None = None,
         retention: Seconds | None = None,
+        priorities: int | None = None,
+        transient: bool | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
@@ -134,7 +136,9 @@ class PubSub:
         `partitions`: their number, by default 8. `replication`: the copies of each message, by default the broker's
         default. `message_ordering`: None, the default, accepts ordering keys; True declares that the topic uses them,
         and False refuses them. `retention`: the seconds for which messages are kept, by default the broker's.
-        `labels`: your own names and values, by default none.
+        `priorities`: how many there are, 1 (the default) to 10; the highest goes first. `transient` (default False):
+        whether the topic takes messages that may be lost (`publish(durable=False)`). A topic with either has lanes
+        (docs/lanes.md). `labels`: your own names and values, by default none.
 
         Raises `AlreadyExists` if the topic exists; with `exist_ok` (default False) only if it differs in a setting
         that you give.
@@ -145,6 +149,8 @@ class PubSub:
             replication=replication,
             message_ordering=message_ordering,
             retention=retention,
+            priorities=priorities,
+            transient=transient,
             labels=labels,
         )
         self._cluster.topics.create(name, wanted, exist_ok=exist_ok)
@@ -187,10 +193,22 @@ class PubSub:
         *,
         message_ordering: bool | Unset | None = UNSET,
         retention: Seconds | Unset | None = UNSET,
+        priorities: int | Unset = UNSET,
+        transient: bool | Unset = UNSET,
         labels: Mapping[str, str] | Unset = UNSET,
     ) -> Topic:
-        """Changes only the settings that you give; None returns a setting to its default."""
-        changes = given(message_ordering=message_ordering, retention=retention, labels=labels)
+        """Changes only the settings that you give; None returns a setting to its default.
+
+        `priorities` can be raised and `transient` switched on at any time, and neither can be taken back. The default
+        priority stays what it was when the topic got lanes, because it is that of the messages in the topic itself.
+        """
+        changes = given(
+            message_ordering=message_ordering,
+            retention=retention,
+            priorities=priorities,
+            transient=transient,
+            labels=labels,
+        )
         self._cluster.topics.update(name, changes)
         return self.topic(name)
 

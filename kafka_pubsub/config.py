@@ -4,7 +4,8 @@ Rules
 1. Every value object is frozen; a wrong value raises `InvalidArgument`, which names the field and what is allowed.
 2. Durations are seconds (int or float) unless the name says otherwise; `timedelta` is accepted too.
 3. The records that the catalog stores (`TopicRecord`, `SubscriptionRecord`) carry a version and refuse unknown
-   fields: a record of a newer version is refused, never guessed.
+   fields: a record of a newer version is refused, never guessed. Fields that came later aren't stored while they have
+   their default, so that an older version reads the records that don't use them.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
+    model_serializer,
     model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from kafka_pubsub.core.delays.layout import MOST_TIERS, PARTITIONS, DelayLayout
+from kafka_pubsub.core.lanes.names import MOST_PRIORITIES, Lane, LaneRules, middle_priority
 from kafka_pubsub.errors import InvalidArgument
 
 __all__ = [
@@ -33,12 +37,14 @@ __all__ = [
     "DeadLetterPolicy",
     "DelayDeclaration",
     "FlowControl",
+    "LaneTopic",
     "PublishFlow",
     "Repartition",
     "ResourceState",
     "RetryPolicy",
     "RetryTopic",
     "Settings",
+    "SubscriptionLane",
     "SubscriptionOptions",
     "SubscriptionRecord",
     "TopicOptions",
@@ -104,6 +110,17 @@ class Value(BaseModel):
     """A frozen value whose wrong fields raise `InvalidArgument`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    #: Fields that older versions don't know; they aren't stored while they have their default.
+    later_fields: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _leave_out(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        fields: dict[str, object] = dump(self)
+        for name in self.later_fields:
+            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
+                fields.pop(name, None)
+        return fields
 
     def __init__(self, **fields: object) -> None:
         try:
@@ -186,13 +203,35 @@ class TopicOptions(Value):
     """A topic's stored configuration; `PubSub.create_topic` explains each setting.
 
     With None, `replication` and `retention` are the broker's. With None as `message_ordering`, keys are accepted.
+    `default_priority` is the priority of messages in the topic's own Kafka topic, fixed when the topic gets lanes;
+    None: it has none.
     """
+
+    later_fields = frozenset({"priorities", "transient", "default_priority"})
 
     partitions: int = Field(default=8, ge=1, le=10_000)
     replication: int | None = Field(default=None, ge=1, le=100)
     message_ordering: bool | None = None
     retention: Seconds | None = Field(default=None, gt=0)
+    priorities: int = Field(default=1, ge=1, le=MOST_PRIORITIES)
+    transient: bool = False
+    default_priority: int | None = Field(default=None, ge=0, lt=MOST_PRIORITIES)
     labels: dict[str, str] = Field(default_factory=dict)
+
+    def lane_rules(self, topic: str) -> LaneRules:
+        """Returns the lanes that a topic with these options may have."""
+        default = self.default_priority
+        return LaneRules(
+            topic,
+            self.priorities,
+            self.transient,
+            middle_priority(self.priorities) if default is None else default,
+        )
+
+    def with_lanes_fixed(self) -> Self:
+        """Returns the options with their default priority written down if they allow lanes."""
+        rules = self.lane_rules("")
+        return self.model_copy(update={"default_priority": rules.default}) if rules.any else self
 
 
 class SubscriptionOptions(Value):
@@ -225,12 +264,28 @@ class Repartition(Value):
     started: float = 0.0
 
 
+class LaneTopic(Value):
+    """A lane's Kafka topic as the catalog stores it; `topic_id` is Kafka's id, empty while the lane is being made."""
+
+    name: str
+    priority: int = Field(ge=0, lt=MOST_PRIORITIES)
+    durable: bool
+    topic_id: str = ""
+
+    @property
+    def lane(self) -> Lane:
+        """Returns the lane."""
+        return Lane(self.priority, self.durable)
+
+
 class TopicRecord(Value):
     """A topic as the catalog stores it.
 
     `topic_id` is Kafka's id, by which a topic that was deleted and made again is recognised. It is empty while the
-    topic is `creating`.
+    topic is `creating`. `lanes` are the lanes that were used, beside the topic's own Kafka topic.
     """
+
+    later_fields = frozenset({"lanes"})
 
     version: Literal[1] = 1
     name: str
@@ -240,6 +295,16 @@ class TopicRecord(Value):
     created: float = 0.0
     state: ResourceState = "ready"
     repartition: Repartition | None = None
+    lanes: tuple[LaneTopic, ...] = ()
+
+    @property
+    def lane_rules(self) -> LaneRules:
+        """Returns the lanes that the topic may have."""
+        return self.options.lane_rules(self.name)
+
+    def lane(self, name: str) -> LaneTopic | None:
+        """Returns the lane whose Kafka topic has this name."""
+        return next((each for each in self.lanes if each.name == name), None)
 
 
 class RetryTopic(Value):
@@ -256,13 +321,26 @@ class RetryTopic(Value):
     positions: dict[int, int] = Field(default_factory=dict)
 
 
+class SubscriptionLane(Value):
+    """A subscription's part of one lane: a copy of its positions, and the lane's retry topic.
+
+    A partition without a position begins at 0, because the lane is younger than the subscription.
+    """
+
+    retry_topic: RetryTopic
+    positions: dict[int, int] = Field(default_factory=dict)
+
+
 class SubscriptionRecord(Value):
     """A subscription as the catalog stores it.
 
     `positions` is a copy of the committed offsets (partition -> offset), used when the broker has deleted those of an
     idle group. It is written at creation and at each close. A record of an early version has no `retry_topic`: call
-    `update_subscription(remake_retry_topic=True)` before you receive from such a subscription.
+    `update_subscription(remake_retry_topic=True)` before you receive from such a subscription. `lanes` has an entry for
+    each lane of the topic, by the name of its Kafka topic.
     """
+
+    later_fields = frozenset({"lanes"})
 
     version: Literal[1] = 1
     name: str
@@ -275,6 +353,7 @@ class SubscriptionRecord(Value):
     detached: bool = False
     created: float = 0.0
     state: ResourceState = "ready"
+    lanes: dict[str, SubscriptionLane] = Field(default_factory=dict)
 
 
 class Settings(BaseSettings):

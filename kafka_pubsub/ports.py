@@ -156,7 +156,7 @@ DeliveryReport = Callable[[object, StoredRecord], None]
 
 
 class LogWriter(Protocol):
-    """An idempotent writer that waits for all in-sync replicas."""
+    """An idempotent writer that waits for all in-sync replicas, or a transient one (`Backend.writer`)."""
 
     def append(
         self,
@@ -165,8 +165,12 @@ class LogWriter(Protocol):
         key: bytes | None,
         headers: Sequence[Header] | None,
         on_delivery: DeliveryReport,
+        partition: int = -1,
     ) -> None:
-        """Queues a record; raises `BufferError` when the queue is full: then call `poll` and try again."""
+        """Queues a record; raises `BufferError` when the queue is full: then call `poll` and try again.
+
+        A record without a key goes to the given partition; -1: any. A key has its own.
+        """
 
     def poll(self, timeout: float) -> int: ...
     def flush(self, timeout: float) -> int:
@@ -322,7 +326,13 @@ class Backend(Protocol):
     def admin(self) -> Admin: ...
     @property
     def catalog(self) -> Catalog: ...
-    def writer(self, batching: Batching, max_batch_bytes: int) -> LogWriter: ...
+    def writer(self, batching: Batching, max_batch_bytes: int, durable: bool = True) -> LogWriter:
+        """Returns a new writer.
+
+        With `durable=False` it is transient: a record is stored when its leader has it, and given up if no answer comes
+        within a second or two. A failed record fails no other.
+        """
+
     def reader(self, group: str, member: str) -> LogReader:
         """Returns a new, unsubscribed reader; `member` is its name in the cluster's own tools."""
 

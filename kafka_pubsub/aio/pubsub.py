@@ -77,6 +77,8 @@ class PubSub:
         replication: int | None = None,
         message_ordering: bool | None = None,
         retention: Seconds | None = None,
+        priorities: int | None = None,
+        transient: bool | None = None,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
@@ -88,6 +90,8 @@ class PubSub:
             replication=replication,
             message_ordering=message_ordering,
             retention=retention,
+            priorities=priorities,
+            transient=transient,
             labels=labels,
             exist_ok=exist_ok,
         )
@@ -127,14 +131,18 @@ class PubSub:
         *,
         message_ordering: bool | Unset | None = UNSET,
         retention: Seconds | Unset | None = UNSET,
+        priorities: int | Unset = UNSET,
+        transient: bool | Unset = UNSET,
         labels: Mapping[str, str] | Unset = UNSET,
     ) -> Topic:
-        """Changes only the settings that you give; None returns a setting to its default."""
+        """Changes only the settings that you give; see `kafka_pubsub.PubSub.update_topic`."""
         await asyncio.to_thread(
             self._sync.update_topic,
             name,
             message_ordering=message_ordering,
             retention=retention,
+            priorities=priorities,
+            transient=transient,
             labels=labels,
         )
         return self.topic(name)

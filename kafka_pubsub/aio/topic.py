@@ -43,6 +43,15 @@ class Topic:
         """Reads the stored configuration from the catalog, and returns it."""
         return await asyncio.to_thread(lambda: self._sync.options)
 
+    async def lanes(self) -> list[str]:
+        """Returns the Kafka topics of the lanes that were used, the topic's own first."""
+        return await asyncio.to_thread(lambda: self._sync.lanes)
+
+    @property
+    def given_up(self) -> int:
+        """How many transient messages of this process failed, most of them because no broker answered in time."""
+        return self._sync.given_up
+
     async def key_places(self) -> KeyPlaces | None:
         """Checks with a sample of the records whether keys lie in the partitions that `publish` would choose.
 
@@ -63,6 +72,8 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
     ) -> asyncio.Future[str]:
         """Queues a message, and returns a future that resolves to its id when all in-sync replicas have it.
 
@@ -78,9 +89,11 @@ class Topic:
             attributes=attributes,
             delay=delay,
             deliver_at=deliver_at,
+            priority=priority,
+            durable=durable,
         )
         delayed = delay is not None or deliver_at is not None
-        would_block = self._sync.would_block(data, delayed=delayed)
+        would_block = self._sync.would_block(data, priority, durable, delayed=delayed)
         return asyncio.wrap_future(self._line.publish(send, would_block), loop=loop)
 
     async def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:
@@ -91,8 +104,9 @@ class Topic:
         """Queues many messages in their order, and returns their futures in the order of the items.
 
         An item is a body, or a dict with `publish`'s arguments: `{"data": b"...", "ordering_key": "k", "attributes":
-        {...}, "delay": 600}`. All items are checked before the first is queued: `InvalidArgument` names the place and
-        the field of a wrong one, and nothing is sent. If an item can't be queued, its future and all later ones fail.
+        {...}, "delay": 600, "priority": 7, "durable": False}`. All items are checked before the first is queued:
+        `InvalidArgument` names the place and the field of a wrong one, and nothing is sent. If an item can't be queued,
+        its future and all later ones fail; so does an item with a priority or class that the topic hasn't.
 
         Example:
             ids = await asyncio.gather(*topic.publish_many({"data": line, "ordering_key": "log"} for line in lines))
@@ -100,7 +114,7 @@ class Topic:
         messages = read_items(items)
         futures: list[asyncio.Future[str]] = []
         for index, (data, key, attributes) in enumerate(messages.arguments(0, len(messages.data))):
-            due = messages.dues.get(index, NOW)
+            due, (priority, durable) = messages.dues.get(index, NOW), messages.lanes.get(index, (None, None))
             try:
                 futures.append(
                     self.publish(
@@ -109,6 +123,8 @@ class Topic:
                         attributes=attributes,
                         delay=due.delay,
                         deliver_at=due.deliver_at,
+                        priority=priority,
+                        durable=durable,
                     )
                 )
             except PubSubError as error:
@@ -127,6 +143,8 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
     ) -> asyncio.Future[str]:
         """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
         return self.publish(
@@ -135,6 +153,8 @@ class Topic:
             attributes=attributes,
             delay=delay,
             deliver_at=deliver_at,
+            priority=priority,
+            durable=durable,
         )
 
     async def resume(self, ordering_key: str) -> None:

@@ -23,7 +23,7 @@ import click
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.keys import KeyRule
-from kafka_pubsub.cli.publishing import Progress, Publishing
+from kafka_pubsub.cli.publishing import Choices, Progress, Publishing
 from kafka_pubsub.cli.routers import count_routers
 from kafka_pubsub.cli.signals import StopFlag, Stopped, stop_flag
 from kafka_pubsub.cli.types import DURATION, MOMENT, PAIR, pairs
@@ -39,6 +39,10 @@ __all__ = ["publish"]
         ("each line of a file", "kafka-pubsub publish orders --file events.jsonl --key-field user.id"),
         ("each line of stdin, `key:data`", "cat events.txt | kafka-pubsub publish orders --key-separator :"),
         ("delivered in ten minutes", "kafka-pubsub publish orders 'remind me' --delay 10m"),
+        (
+            "before all others, and it may be lost",
+            "kafka-pubsub publish jobs 'ping' --priority 9 --transient",
+        ),
         ("a whole file as one message", "kafka-pubsub publish images --file photo.jpg --whole"),
     ],
 )
@@ -68,6 +72,8 @@ __all__ = ["publish"]
 )
 @click.option("--delay", type=DURATION, help="Deliver so much later, e.g. 500ms, 10m or 7d.")
 @click.option("--deliver-at", type=MOMENT, help="Deliver at that time, e.g. 2030-03-01T08:00.")
+@click.option("--priority", type=int, help="The highest goes first.  [default: the topic's middle one]")
+@click.option("--transient", is_flag=True, help="The messages may be lost; the topic must take such.")
 @click.pass_obj
 def publish(
     session: Session,
@@ -81,6 +87,8 @@ def publish(
     attributes: tuple[tuple[str, str], ...],
     delay: float | None,
     deliver_at: datetime | None,
+    priority: int | None,
+    transient: bool,
 ) -> None:
     """Publish DATA, a file, or the lines of stdin.
 
@@ -95,7 +103,8 @@ def publish(
     given = pairs(attributes, "--attribute")
     with session.pubsub() as pubsub, source.open() as stream, stop_flag() as stop:
         answers = session.output if session.as_json else None
-        publishing = Publishing(pubsub.topic(topic), given, answers, delay, deliver_at)
+        when = Choices(delay, deliver_at, priority, False if transient else None)
+        publishing = Publishing(pubsub.topic(topic), given, answers, when)
         started = time.monotonic()
         with Progress.shown(source.size, quiet=session.as_json or source.single) as progress:
             try:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_pubsub.cli.output import Output, stderr_console, to_json
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kafka_pubsub.client.publish.topic import Topic
 
-__all__ = ["Progress", "Publishing"]
+__all__ = ["Choices", "Progress", "Publishing"]
 
 
 # Unanswered messages at a time: enough for full speed, few enough to wait for after Ctrl-C.
@@ -31,6 +31,15 @@ WINDOW = 10_000
 # Seconds without any answer after which the command stops waiting.
 SILENCE_S = 30.0
 POLL_S = 0.005
+
+
+class Choices(NamedTuple):
+    """What `publish` is told about every message beside its body, key and attributes."""
+
+    delay: float | None = None
+    deliver_at: datetime | None = None
+    priority: int | None = None
+    durable: bool | None = None
 
 
 class Publishing:
@@ -41,8 +50,7 @@ class Publishing:
         topic: Topic,
         attributes: Mapping[str, str],
         answers: Output | None,
-        delay: float | None = None,
-        deliver_at: datetime | None = None,
+        choices: Choices | None = None,
     ) -> None:
         from kafka_pubsub.config import PublishFlow
 
@@ -54,7 +62,7 @@ class Publishing:
         self._topic = topic
         self._attributes = attributes or None
         self._answers = answers
-        self._delay, self._deliver_at = delay, deliver_at
+        self._choices = choices or Choices()
         self._sent = 0
         #: Written by the one thread that runs the futures' callbacks, as is `stored`.
         self._answered = 0
@@ -68,8 +76,7 @@ class Publishing:
             data,
             ordering_key=key,
             attributes=self._attributes,
-            delay=self._delay,
-            deliver_at=self._deliver_at,
+            **self._choices._asdict(),
         )
         self._sent += 1
         future.add_done_callback(partial(self._take_answer, key, line))

@@ -26,7 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["topic"]
 
-COLUMNS = ("name", "partitions", "replication", "message_ordering", "retention", "adopted", "labels")
+COLUMNS = (
+    "name",
+    "partitions",
+    "replication",
+    "message_ordering",
+    "retention",
+    "priorities",
+    "transient",
+    "adopted",
+    "labels",
+)
 
 
 @click.group(
@@ -45,6 +55,10 @@ def topic() -> None:
     examples=[
         ("", "kafka-pubsub topic create orders"),
         ("", "kafka-pubsub topic create orders --partitions 12 --ordering --retention 7d --label team=shop"),
+        (
+            "ten priorities, and messages that may be lost",
+            "kafka-pubsub topic create jobs --priorities 10 --transient",
+        ),
     ]
 )
 @shared.NAME
@@ -52,6 +66,8 @@ def topic() -> None:
 @click.option("--replication", type=int, help="Copies of each message.  [default: the broker's]")
 @shared.ordering_option("Insist on ordering keys being allowed, or refuse them.")
 @shared.duration_option("--retention", "How long messages are kept, e.g. 7d.  [default: the broker's]")
+@click.option("--priorities", type=int, help="How many, 1 to 10; the highest goes first.  [default: 1]")
+@click.option("--transient", is_flag=True, help="Take messages that may be lost, too.")
 @shared.LABELS
 @shared.EXIST_OK
 @click.pass_obj
@@ -62,6 +78,8 @@ def create(
     replication: int | None,
     ordering: bool | None,
     retention: float | None,
+    priorities: int | None,
+    transient: bool,
     labels: shared.Labels,
     exist_ok: bool,
 ) -> None:
@@ -73,6 +91,8 @@ def create(
             replication=replication,
             message_ordering=ordering,
             retention=retention,
+            priorities=priorities,
+            transient=transient or None,
             labels=shared.given_labels(labels),
             exist_ok=exist_ok,
         )
@@ -98,12 +118,18 @@ def list_topics(session: Session) -> None:
 @shared.NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
-    """Show a topic's settings and its subscriptions.
+    """Show a topic's settings, its lanes and its subscriptions.
 
-    `repartition` says how far a change of its partitions is, while there is one.
+    `lanes` are the Kafka topics of the priorities and classes that were used. `repartition` says how far a change of
+    its partitions is, while there is one.
     """
     with session.pubsub() as pubsub:
-        shown = _describe(pubsub.topic(name)) | {"subscriptions": _subscriptions(pubsub, name)}
+        topic = pubsub.topic(name)
+        shown = _describe(topic) | {
+            "default_priority": topic.options.default_priority,
+            "lanes": list[JsonValue](topic.lanes),
+            "subscriptions": _subscriptions(pubsub, name),
+        }
         change = pubsub.repartition_progress(name)
     shown["repartition"] = None if change is None else _change(session, change)
     session.output.details(shared.for_a_person(session, shown))
@@ -203,6 +229,8 @@ def _key_places(places: KeyPlaces | None) -> JsonValue:
 @click.option(
     "--default-retention", is_flag=True, help="Keep messages as long as the broker does by default."
 )
+@click.option("--priorities", type=int, help="More priorities, up to 10; never fewer.")
+@click.option("--transient", is_flag=True, help="Take messages that may be lost, from now on.")
 @shared.NEW_LABELS
 @click.pass_obj
 def update(
@@ -211,17 +239,21 @@ def update(
     ordering: bool | None,
     retention: float | None,
     default_retention: bool,
+    priorities: int | None,
+    transient: bool,
     labels: shared.Labels,
 ) -> None:
     """Change a topic's settings; settings that aren't given stay."""
     if retention is not None and default_retention:
         raise click.UsageError("--retention and --default-retention exclude each other: give one")
-    shared.check_changes(ordering, retention, default_retention, labels)
+    shared.check_changes(ordering, retention, default_retention, priorities, transient, labels)
     with session.pubsub() as pubsub:
         changed = pubsub.update_topic(
             name,
             message_ordering=shared.kept_unless(ordering),
             retention=None if default_retention else shared.kept_unless(retention),
+            priorities=shared.kept_unless(priorities),
+            transient=shared.kept_unless(transient or None),
             labels=shared.labels_unless(labels),
         )
         shown = _describe(changed)
@@ -357,6 +389,8 @@ def _describe(each: Topic) -> dict[str, JsonValue]:
         "replication": options.replication,
         "message_ordering": options.message_ordering,
         "retention": options.retention,
+        "priorities": options.priorities,
+        "transient": options.transient,
         "adopted": each.adopted,
         "labels": dict(options.labels),
     }

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.client.admin.catalog_changes import check_layout
+from kafka_pubsub.client.admin.lanes import LaneAdmin
 from kafka_pubsub.client.admin.repartition import Repartitioner
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.admin.topics import TopicAdmin
@@ -27,13 +28,15 @@ from kafka_pubsub.client.delays.publisher import DelayedPublisher
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_publisher import new_publisher
+from kafka_pubsub.client.publish.home_publisher import HomePublisher
 from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.client.subscribe.deletion_watch import Watch, reason_to_end
 from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.client.topology.plan import Topology
-from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.ports import Backend
+from kafka_pubsub.core.lanes.names import Lane
+from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.ports import Admin, Backend
 
 __all__ = ["Cluster"]
 
@@ -48,6 +51,7 @@ class _Connection(NamedTuple):
     pid: int
     backend: Backend
     topics: TopicAdmin
+    lanes: LaneAdmin
     subscriptions: SubscriptionAdmin
     repartitioner: Repartitioner
     dead_letters: DeadLetterOperations
@@ -70,7 +74,7 @@ class Cluster:
         self._lock = threading.RLock()
         self._connection: _Connection | None = None
         #: The publishers by topic: the topics to which this process has published and that it hasn't deleted.
-        self.publishers: dict[str, TopicPublisher] = {}
+        self.publishers: dict[str, HomePublisher] = {}
         # The subscribers by subscription: those from which this process has received.
         self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
@@ -115,7 +119,7 @@ class Cluster:
         """Publishes with a delay, to all topics."""
         return self._connected().delayed
 
-    def publisher(self, topic: str) -> TopicPublisher:
+    def publisher(self, topic: str) -> HomePublisher:
         """Returns the topic's publisher, which looks up the topic at its first message."""
         return self.publishers.get(topic) or self._new_publisher(topic)
 
@@ -162,7 +166,7 @@ class Cluster:
             self._closed = True
             connection, self._connection = self._connection, None
             subscribers = list(self._subscribers.values())
-            publishers = list(self.publishers.values())
+            publishers: list[TopicPublisher] = list(self.publishers.values())
             if connection is not None:
                 publishers.append(connection.delayed.publisher)
             self._subscribers.clear()
@@ -195,6 +199,7 @@ class Cluster:
             if self._connection is None:
                 backend = self._connect()
                 topics = TopicAdmin(backend, may_create=self._may_create, on_changed=self._topic_changed)
+                lanes = LaneAdmin(backend, topics, may_create=self._may_create)
                 subscriptions = SubscriptionAdmin(backend, topics, may_create=self._may_create)
                 repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
                 dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
@@ -206,6 +211,7 @@ class Cluster:
                     os.getpid(),
                     backend,
                     topics,
+                    lanes,
                     subscriptions,
                     repartitioner,
                     dead_letters,
@@ -225,13 +231,17 @@ class Cluster:
         if self._closed:
             raise FailedPrecondition("this PubSub is closed: make a new one")
 
-    def _new_publisher(self, topic: str) -> TopicPublisher:
+    def _new_publisher(self, topic: str) -> HomePublisher:
         connection = self._connected()
         with self._lock:
             self._check_open()
             if topic not in self.publishers:
                 self.publishers[topic] = new_publisher(
-                    topic, lambda: _target(connection.topics, topic), connection.writers, self._histories
+                    topic,
+                    lambda: _target(connection.topics, topic),
+                    connection.writers,
+                    lambda lane: _lane_target(connection.backend.admin, connection.lanes, topic, lane),
+                    self._histories,
                 )
             return self.publishers[topic]
 
@@ -257,4 +267,39 @@ def _target(topics: TopicAdmin, name: str) -> PublishTarget:
         check_layout(record, info)
     except FailedPrecondition as error:
         no_keys = error
-    return PublishTarget(record.options.message_ordering, info.max_message_bytes, no_keys, info.partitions)
+    return PublishTarget(
+        record.options.message_ordering, info.max_message_bytes, no_keys, info.partitions, record.lane_rules
+    )
+
+
+def _lane_target(admin: Admin, lanes: LaneAdmin, topic: str, lane: Lane) -> PublishTarget:
+    """Returns the settings of a lane's Kafka topic, which is made if the lane is new; raises why it can't be used."""
+    record = lanes.ensure(topic, lane)
+    known = record.lane(record.lane_rules.name(lane))
+    assert known is not None
+    what = f"lane {known.name!r} of topic {topic!r}"
+    try:
+        info = admin.topic(known.name)
+    except NotFound:
+        raise FailedPrecondition(
+            f"{what} was deleted from Kafka by another client, with its messages: use another priority, or delete the "
+            "topic and make it again"
+        ) from None
+    if info.topic_id != known.topic_id:
+        raise FailedPrecondition(
+            f"{what} was deleted from Kafka and made again by another client, so subscriptions would miss "
+            "its messages: use another priority, or delete the topic and make it again"
+        )
+    if info.partitions != record.options.partitions:
+        raise FailedPrecondition(
+            f"{what} was given {info.partitions} partitions by another client and must have "
+            f"{record.options.partitions}, as many as the topic: use another priority, or delete the topic and make it "
+            "again"
+        )
+    return PublishTarget(
+        record.options.message_ordering,
+        info.max_message_bytes,
+        None,
+        info.partitions,
+        record.lane_rules,
+    )

@@ -2,5 +2,5 @@
 
 `backend.KafkaBackend` makes all of them. Importing this package alone loads nothing heavy.
 
-May import, beside top modules: `core`.
+May import, beside top modules: `core`, `core.lanes`.
 """

@@ -25,6 +25,7 @@ from kafka_pubsub.kafka.transactions import KafkaTransactions
 from kafka_pubsub.ports import Backend
 
 if TYPE_CHECKING:
+    from kafka_pubsub.kafka.transient_writer import KafkaTransientWriter
     from kafka_pubsub.kafka.writer import KafkaLogWriter
 
 __all__ = ["GroupProtocol", "KafkaBackend"]
@@ -58,7 +59,7 @@ class KafkaBackend(Backend):
         self._lock = threading.Lock()
         # The adapters that were made. Closing one that its user has closed does nothing.
         self._readers: list[KafkaLogReader] = []
-        self._writers: list[KafkaLogWriter] = []
+        self._writers: list[KafkaLogWriter | KafkaTransientWriter] = []
         self._others: list[KafkaTransactions | KafkaRecordFetch] = []
 
     @property
@@ -76,11 +77,15 @@ class KafkaBackend(Backend):
         """The catalog of topics and subscriptions."""
         return self._catalog
 
-    def writer(self, batching: Batching, max_batch_bytes: int) -> KafkaLogWriter:
-        """Returns a new idempotent writer."""
+    def writer(
+        self, batching: Batching, max_batch_bytes: int, durable: bool = True
+    ) -> KafkaLogWriter | KafkaTransientWriter:
+        """Returns a new writer, idempotent if it is durable."""
+        from kafka_pubsub.kafka.transient_writer import KafkaTransientWriter
         from kafka_pubsub.kafka.writer import KafkaLogWriter
 
-        writer = KafkaLogWriter(self.handles, batching, max_batch_bytes)
+        kind = KafkaLogWriter if durable else KafkaTransientWriter
+        writer = kind(self.handles, batching, max_batch_bytes)
         with self._lock:
             self._writers.append(writer)
         return writer

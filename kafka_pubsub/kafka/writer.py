@@ -193,13 +193,14 @@ class KafkaLogWriter(LogWriter):
         key: bytes | None,
         headers: Sequence[Header] | None,
         on_delivery: Report,
+        partition: int = _ANY_PARTITION,
     ) -> None:
         """Queues a record; raises `BufferError` while a stopped producer is being replaced."""
         session = self._session
         try:
             keys = session.primer.open.get(topic, _NO_KEYS)
             if key is None or keys is None or key in keys:
-                session.produce(topic, value, key, _ANY_PARTITION, on_delivery, None, _NOW, headers)
+                session.produce(topic, value, key, partition, on_delivery, None, _NOW, headers)
             else:
                 session.primer.admit(Held(topic, value, key, headers, on_delivery))
         except KafkaException as failure:

@@ -68,8 +68,8 @@ class MemoryBackend(Backend):
         """The catalog of topics and subscriptions."""
         return self._catalog
 
-    def writer(self, batching: Batching, max_batch_bytes: int) -> MemoryWriter:
-        """Returns a new writer; it doesn't batch, so the arguments change nothing."""
+    def writer(self, batching: Batching, max_batch_bytes: int, durable: bool = True) -> MemoryWriter:
+        """Returns a new writer; it doesn't batch and loses nothing, so the arguments change nothing."""
         return MemoryWriter(self.cluster, self._faults, self._writer_limit)
 
     def reader(self, group: str, member: str) -> MemoryReader:

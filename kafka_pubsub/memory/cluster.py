@@ -113,6 +113,7 @@ class MemoryCluster:
         # Base64, as a broker's ids, with the two characters that this package's own ids don't have.
         topic = _Topic(name, f"memory/{self._topics_made}+", partitions, replication)
         topic.config.update(config)
+        self._stamp(topic)
         self._topics[name] = topic
         self._topic_changed(name)
         return topic.info()
@@ -125,6 +126,7 @@ class MemoryCluster:
                 topic.config.pop(setting, None)
             else:
                 topic.config[setting] = value
+        self._stamp(topic)
 
     def delete(self, name: str) -> None:
         """Deletes a topic, its records and every group's positions in it."""
@@ -238,10 +240,12 @@ class MemoryCluster:
     def add_partitions(self, topic: str, total: int) -> None:
         """Raises the topic's number of partitions to `total`."""
         with self.change():
-            logs = self._topic(topic).logs
+            found = self._topic(topic)
+            logs = found.logs
             if total <= len(logs):
                 raise InvalidArgument(f"total: topic {topic} has {len(logs)} partitions already")
             logs.extend(PartitionLog(topic, number) for number in range(len(logs), total))
+            self._stamp(found)
             self._topic_changed(topic)
 
     def forget_offsets(self, group: str) -> None:
@@ -267,6 +271,12 @@ class MemoryCluster:
         if topic is None:
             raise NotFound(f"no topic {name} in this cluster")
         return topic
+
+    def _stamp(self, topic: _Topic) -> None:
+        """Lets the topic's logs stamp records if its settings say so."""
+        stamped = topic.config.get("message.timestamp.type") == "LogAppendTime"
+        for log in topic.logs:
+            log.stamp = (lambda: int(self.clock.now() * 1000)) if stamped else None
 
     def _check_name(self, name: str) -> None:
         if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):

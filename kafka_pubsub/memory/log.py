@@ -8,12 +8,13 @@ Rules
 3. A transaction stays open in this partition until its marker is written (`finish`). Deciding a transaction and
    writing its markers are two steps, so that a reader can see the decided one still closed.
 4. A record has its leader's epoch. A new leader may lack the last records (`lose`): it begins a new epoch there.
+5. With a `stamp` records get its time, in milliseconds, instead of their publisher's (Kafka's LogAppendTime).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.model import Header
@@ -24,13 +25,14 @@ __all__ = ["PartitionLog"]
 class PartitionLog:
     """The log of one partition."""
 
-    __slots__ = ("_begun", "_offsets", "_open", "_records", "end", "partition", "start", "topic")
+    __slots__ = ("_begun", "_offsets", "_open", "_records", "end", "partition", "stamp", "start", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
         self.start = 0
         self.end = 0
+        self.stamp: Callable[[], int] | None = None
         # Parallel lists, offsets rising without repeats; empty: no readable record (whatever `end` is).
         self._offsets: list[int] = []
         self._records: list[MemoryRecord] = []
@@ -58,8 +60,10 @@ class PartitionLog:
         transaction: str | None = None,
     ) -> MemoryRecord:
         """Stores a record at the end; in a transaction it is hidden until the transaction's marker."""
+        stamped = self.stamp is not None
+        time = milliseconds if self.stamp is None else self.stamp()
         record = MemoryRecord(
-            self.topic, self.partition, self.end, key, value, headers, milliseconds, self.epoch
+            self.topic, self.partition, self.end, key, value, headers, time, self.epoch, stamped
         )
         if transaction is not None:
             self._open.setdefault(transaction, []).append(self.end)

@@ -8,14 +8,24 @@ from kafka_pubsub.model import Header
 
 __all__ = ["MemoryRecord"]
 
-#: The kind of timestamp that a publisher sets (Kafka's CreateTime).
-_CREATE_TIME = 1
+#: The kinds of timestamp: a publisher's (Kafka's CreateTime), and the broker's (LogAppendTime).
+_CREATE_TIME, _LOG_APPEND_TIME = 1, 2
 
 
 class MemoryRecord:
     """A record; `offset` is None for one that was never stored."""
 
-    __slots__ = ("_epoch", "_headers", "_key", "_milliseconds", "_offset", "_partition", "_topic", "_value")
+    __slots__ = (
+        "_epoch",
+        "_headers",
+        "_key",
+        "_kind",
+        "_milliseconds",
+        "_offset",
+        "_partition",
+        "_topic",
+        "_value",
+    )
 
     def __init__(
         self,
@@ -27,6 +37,7 @@ class MemoryRecord:
         headers: Sequence[Header] | None,
         milliseconds: int,
         epoch: int | None = None,
+        stamped: bool = False,
     ) -> None:
         self._topic = topic
         self._partition = partition
@@ -36,6 +47,7 @@ class MemoryRecord:
         self._headers = tuple(headers) if headers else None
         self._milliseconds = milliseconds
         self._epoch = epoch
+        self._kind = _LOG_APPEND_TIME if stamped else _CREATE_TIME
 
     def topic(self) -> str:
         """Returns the topic's name."""
@@ -63,7 +75,7 @@ class MemoryRecord:
 
     def timestamp(self) -> tuple[int, int]:
         """Returns the kind of the timestamp, and the milliseconds since 1970."""
-        return (_CREATE_TIME, self._milliseconds)
+        return (self._kind, self._milliseconds)
 
     def leader_epoch(self) -> int | None:
         """The epoch of the leader that took it; None for one that was never stored."""

@@ -57,6 +57,7 @@ class MemoryWriter(LogWriter):
         key: bytes | None,
         headers: Sequence[Header] | None,
         on_delivery: Report,
+        partition: int = -1,
     ) -> None:
         """Stores a record and queues its report; raises `BufferError` when the queue is full."""
         outcome = self._faults.append(topic, key, value)
@@ -66,7 +67,7 @@ class MemoryWriter(LogWriter):
                 raise FailedPrecondition("the writer is closed")
             if len(self._queue) >= self._limit:
                 raise BufferError(f"{self._limit} records wait for their reports: poll and try again")
-            record, error = self._store(topic, value, key, headers, outcome, now)
+            record, error = self._store(topic, value, key, headers, outcome, now, partition)
             self._queue.append((now + delay, on_delivery, error, record))
 
     def poll(self, timeout: float) -> int:
@@ -115,6 +116,7 @@ class MemoryWriter(LogWriter):
         headers: Sequence[Header] | None,
         outcome: RequestOutcome,
         now: float,
+        partition: int,
     ) -> tuple[MemoryRecord, PubSubError | None]:
         milliseconds = int(now * 1000)
         error = refusal(self._cluster, topic, value, key, headers)
@@ -122,17 +124,19 @@ class MemoryWriter(LogWriter):
             error = BrokerUnavailable("injected: the record wasn't stored")
         if error is not None:
             return MemoryRecord(topic, None, None, key, value, headers, milliseconds), error
-        at = TopicPartition(topic, self._partition(topic, key))
+        at = TopicPartition(topic, self._partition(topic, key, partition))
         record = self._cluster.log(at).append(key, value, headers, milliseconds)
         if outcome is not RequestOutcome.DONE:
             lost = DeadlineExceeded("injected: no answer came; the record may be in the topic")
             return MemoryRecord(topic, at.partition, None, key, value, headers, milliseconds), lost
         return record, None
 
-    def _partition(self, topic: str, key: bytes | None) -> int:
+    def _partition(self, topic: str, key: bytes | None, wanted: int) -> int:
         count = self._cluster.info(topic).partitions
         if key is not None:
             return partition_of(key, count)
+        if wanted >= 0:
+            return wanted
         chosen = self._next.get(topic, 0) % count
         self._next[topic] = chosen + 1
         return chosen

@@ -86,9 +86,9 @@ def conflicts() -> Iterator[None]:
         raise Conflict(error) from error
 
 
-def settle(change: Callable[[], T]) -> T:
-    """Runs a change, and again while another process interferes with it, up to `ATTEMPTS` times."""
-    for _ in range(ATTEMPTS - 1):
+def settle(change: Callable[[], T], attempts: int = ATTEMPTS) -> T:
+    """Runs a change, and again while another process interferes with it, up to `attempts` times."""
+    for _ in range(attempts - 1):
         try:
             return change()
         except Conflict:

@@ -3,9 +3,10 @@
 Rules
 1. Kafka must accept the name: characters of `[a-zA-Z0-9._-]`, not `.` or `..`, at most 249 characters.
 2. Names that begin with `_` are reserved for the cluster and for us, names that begin with `ps-` for us.
-3. Derived names must fit and must not collide. They are `T.sub.S.retry` (the retry topic), `T.lane.p7` (a lane) and
-   `T.inbox`; a topic may not have such a name. A subscription's name may not contain `.sub.` or begin with `sub.`, so
-   the last `.sub.` of a derived name always separates the topic's name from the subscription's.
+3. Derived names must fit and must not collide. They are `T.sub.S.retry` (the retry topic), `T.lane.p7` (a lane),
+   `T.lane.p7.sub.S.retry` and `T.inbox`; a topic may not have such a name, or contain `.lane.`. A subscription's name
+   may not contain `.sub.` or begin with `sub.`, so the last `.sub.` of a derived name always separates the topic's name
+   from the subscription's.
 4. Kafka's metrics don't distinguish `.` and `_`, so Kafka refuses `a.b` beside `a_b`. We refuse it too, before we make
    anything. This holds for subscriptions as well, because their names are parts of topics' names.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from kafka_pubsub.core.lanes.names import LANE_INFIX, LANE_ROOM
 from kafka_pubsub.errors import InvalidArgument
 
 __all__ = [
@@ -32,10 +34,10 @@ MAX_KAFKA_NAME = 249
 
 #: The most characters in the name of a topic that this client makes: the name of a lane must fit, the longest derived
 #: name that contains no other name.
-MAX_TOPIC_NAME = MAX_KAFKA_NAME - len(".lane.p7")
+MAX_TOPIC_NAME = MAX_KAFKA_NAME - LANE_ROOM
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
-_DERIVED = re.compile(r".+\.sub\..+\.retry|.+\.lane\.[pt][0-9]|.+\.inbox")
+_DERIVED = re.compile(r".+\.sub\..+\.retry|.+\.inbox")
 _RESERVED_PREFIXES = ("_", "ps-")
 
 
@@ -55,7 +57,7 @@ def retry_topic(topic: str, subscription: str) -> str:
 def check_topic_name(name: object) -> str:
     """Returns the name if a topic (adopted or not) may have it; raises `InvalidArgument` otherwise."""
     text = _check_kafka_name(name, "topic", MAX_KAFKA_NAME, "")
-    if _DERIVED.fullmatch(text):
+    if LANE_INFIX in text or _DERIVED.fullmatch(text):
         raise InvalidArgument(
             f"topic name {text!r} is reserved: names like `T.sub.S.retry`, `T.lane.p7` and `T.inbox` belong to "
             "the topics that are derived from T; choose another name"

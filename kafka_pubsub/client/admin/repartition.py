@@ -19,7 +19,8 @@ Rules
    accepts a key again (`publisher.py`). Otherwise librdkafka would use the old number for minutes.
 4. The change waits for an unreadable record in a retry topic if the record can go to a dead-letter topic. Without such
    a topic the wait would never end: once only such records are left, an error names them, and you can continue later.
-5. A topic to which another tool has added partitions is changed in the same way. Its keys have already moved, so order
+5. A topic with lanes in use isn't changed. Until a change ends, no lane is made.
+6. A topic to which another tool has added partitions is changed in the same way. Its keys have already moved, so order
    is kept among the messages published before that, and among those published after this change.
 """
 
@@ -162,6 +163,11 @@ class Repartitioner:
             )
         if partitions == info.partitions == record.options.partitions:
             return record
+        if record.lanes:
+            raise FailedPrecondition(
+                f"partitions: topic {name!r} has lanes ({', '.join(each.name for each in record.lanes)}), and such a "
+                "topic can't be repartitioned: publish to a new topic with more partitions instead"
+            )
         self._check_rights(record, partitions)
         # If another tool added partitions, the retry topics get them too: one member must own a home partition and its
         # retry partition to drain them.

@@ -10,6 +10,8 @@ Rules
    have left, it removes the retry topic, the group and the record. If they don't leave, an error says so, and you can
    call `delete` again. If the cluster refuses to delete the retry topic, the record becomes what it was before.
 4. No stream opens while a topic grows: `usable` waits for the end of that phase.
+5. A subscription has a retry topic for each lane of its topic, and begins in a lane where it begins in the topic: at
+   the end. Lanes that come later are added to it (`lanes.py`).
 """
 
 from __future__ import annotations
@@ -33,13 +35,20 @@ from kafka_pubsub.client.admin.catalog_changes import (
     unless_overtaken,
 )
 from kafka_pubsub.client.admin.dead_letter_topics import check_dead_letter_name, prepare_dead_letters
+from kafka_pubsub.client.admin.lanes import SubscriptionLanes
 from kafka_pubsub.client.admin.names import check_subscription_name, look_alike, retry_topic
 from kafka_pubsub.client.admin.retry_topics import RetryTopics
 from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
 from kafka_pubsub.client.assignment.metadata_limit import MetadataLimit
 from kafka_pubsub.client.dead_letters.exclusive_session import forget_session
-from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRecord, TopicRecord
+from kafka_pubsub.config import (
+    RetryTopic,
+    SubscriptionLane,
+    SubscriptionOptions,
+    SubscriptionRecord,
+    TopicRecord,
+)
 from kafka_pubsub.errors import (
     Call,
     FailedPrecondition,
@@ -89,6 +98,7 @@ class SubscriptionAdmin:
         self._now = now
         self._sleep = sleep
         self._retry = RetryTopics(backend.admin, may_create=may_create)
+        self._lanes = SubscriptionLanes(backend, may_create=may_create)
         self._metadata_limit = MetadataLimit(backend.admin)
 
     def record(self, name: str) -> SubscriptionRecord:
@@ -217,6 +227,7 @@ class SubscriptionAdmin:
                 self._check_name_is_free(name, topic)
             self._check_group_is_free(name, topic, ours=previous is not None)
         self._check_dead_letters(wanted, info)
+        self._lanes.check(name, home)
         begun = None if previous is None else previous.retry_topic
         plan = self._retry.plan(name, info, begun)
         if begun is not None and begun.name != retry_topic(topic, name):
@@ -233,13 +244,18 @@ class SubscriptionAdmin:
         )
         self._put(intent, previous)
         retry = self._make_retry(intent, plan, info)
+        # Read again, because a lane that was added since the intent was stored isn't in `home`.
+        intent = self._lanes.join(intent, self._topics.record(topic))
         positions = dict(self._backend.admin.last_stable_offsets(topic))
+        lanes = self._lanes.at_end(intent)
         with unless_overtaken(intent, lambda: self._find(name)):
             self._check_nobody_was_faster(intent)
-            self._backend.admin.set_positions(name, _places(topic, positions, retry))
+            self._backend.admin.set_positions(name, _places(topic, positions, retry, lanes))
         # A repartition that began meanwhile doesn't wait for this subscription, so this raises an error.
         self._topics.current(topic)
-        record = intent.model_copy(update={"positions": positions, "retry_topic": retry, "state": "ready"})
+        record = intent.model_copy(
+            update={"positions": positions, "retry_topic": retry, "lanes": lanes, "state": "ready"}
+        )
         self._put(record, intent)
         return record
 
@@ -339,6 +355,7 @@ class SubscriptionAdmin:
     def _remove_retry(self, going: SubscriptionRecord, before: SubscriptionRecord) -> None:
         try:
             self._retry.remove(going.retry_topic)
+            self._lanes.remove(going)
         except _REFUSALS:
             # Nothing was deleted. After any other error the topic may be gone, and the next `delete` continues.
             with contextlib.suppress(PubSubError):
@@ -395,9 +412,16 @@ class SubscriptionAdmin:
             waited += LEAVE_POLL
 
 
-def _places(topic: str, positions: Mapping[int, int], retry: RetryTopic | None) -> dict[TopicPartition, int]:
-    """Returns the position of every partition of the home topic and of the retry topic."""
-    places = {TopicPartition(topic, number): offset for number, offset in positions.items()}
-    if retry is not None:
-        places |= {TopicPartition(retry.name, number): offset for number, offset in retry.positions.items()}
-    return places
+def _places(
+    topic: str, positions: Mapping[int, int], retry: RetryTopic | None, lanes: Mapping[str, SubscriptionLane]
+) -> dict[TopicPartition, int]:
+    """Returns the position of every partition of the home topic, its lanes, and their retry topics."""
+    found = {topic: positions, **{name: part.positions for name, part in lanes.items()}}
+    for each in (retry, *(part.retry_topic for part in lanes.values())):
+        if each is not None:
+            found[each.name] = each.positions
+    return {
+        TopicPartition(name, number): offset
+        for name, some in found.items()
+        for number, offset in some.items()
+    }

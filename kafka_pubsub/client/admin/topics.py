@@ -9,6 +9,8 @@ Rules
 4. A subscription whose topic is gone, or was made again, is detached: it keeps its name, and an error says what
    happened. Its retry topic and the messages in it stay until the subscription is deleted.
 5. A topic to which a subscription sends its dead letters can't be deleted.
+6. A topic may get lanes at any time, and keeps them. Brokers stamp the records of such a topic before its record says
+   so. The lanes themselves are made when they are first used (`lane_topics.py`), and deleted with the topic.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from kafka_pubsub.client.admin.catalog_changes import (
     unless_overtaken,
 )
 from kafka_pubsub.client.admin.key_sample import sample_keys
+from kafka_pubsub.client.admin.lane_topics import BROKER_TIME, LaneTopics, check_kept_lanes
 from kafka_pubsub.client.admin.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
 from kafka_pubsub.config import TopicOptions, TopicRecord
 from kafka_pubsub.core.key_places import KeyPlaces
@@ -78,6 +81,7 @@ class TopicAdmin:
         self._on_changed = on_changed
         self._now = now
         self._sleep = sleep
+        self._lanes = LaneTopics(backend.admin, may_create=may_create)
 
     def record(self, name: str) -> TopicRecord:
         """Returns the topic's record; raises `NotFound` if the topic isn't ready for use."""
@@ -199,7 +203,7 @@ class TopicAdmin:
             with contextlib.suppress(PubSubError):
                 self._backend.catalog.remove_topic(intent)
             raise
-        options = _with_layout(wanted, info)
+        options = _with_layout(wanted, info).with_lanes_fixed()
         record = intent.model_copy(update={"topic_id": info.topic_id, "options": options, "state": "ready"})
         self._put(record, intent)
         self._detach_subscriptions(name, keep=info.topic_id)
@@ -207,13 +211,15 @@ class TopicAdmin:
 
     def _make_or_take(self, name: str, wanted: TopicOptions) -> TopicInfo:
         config = {} if wanted.retention is None else {"retention.ms": _milliseconds(wanted.retention)}
+        if wanted.lane_rules(name).any:
+            config |= BROKER_TIME
         try:
             return self._backend.admin.create_topic(name, wanted.partitions, wanted.replication, config)
         except AlreadyExists:
             # The record is `creating`: an earlier attempt, or another process just now, has made the topic.
             info = self._backend.admin.topic(name)
             check_same_settings(f"topic {name!r}", _with_layout(wanted, info), wanted, {})
-            return info
+            return self._lanes.prepare(wanted, info)
 
     def _existing(
         self, record: TopicRecord, info: TopicInfo, wanted: TopicOptions, exist_ok: bool, accept: Call
@@ -249,16 +255,18 @@ class TopicAdmin:
         return record, True
 
     def _update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
-        record, _ = self.found(name)
+        record, info = self.found(name)
         for field in ("partitions", "replication"):
             if field in changes and changes[field] != getattr(record.options, field):
                 raise FailedPrecondition(f"{field} of topic {name!r} can't be changed yet")
-        options = changed(record.options, changes)
+        options = changed(record.options, changes).with_lanes_fixed()
         if options == record.options:
             return record
+        check_kept_lanes(record, options)
         if options.retention != record.options.retention:
             limit = None if options.retention is None else _milliseconds(options.retention)
-            self._backend.admin.update_topic(name, {"retention.ms": limit})
+            self._lanes.retain(record, limit)
+        self._lanes.prepare(options, info)
         after = record.model_copy(update={"options": options})
         self._put(after, record)
         return after
@@ -280,9 +288,9 @@ class TopicAdmin:
 
     def _delete_from_kafka(self, going: TopicRecord, before: TopicRecord) -> None:
         try:
-            self._backend.admin.delete_topic(going.name)
-        except NotFound:
-            return
+            self._lanes.delete(going)
+            with contextlib.suppress(NotFound):
+                self._backend.admin.delete_topic(going.name)
         except _REFUSALS:
             # Nothing was deleted. After any other error the topic may be gone, and the next `delete` continues.
             with contextlib.suppress(PubSubError):

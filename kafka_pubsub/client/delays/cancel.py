@@ -27,6 +27,7 @@ from kafka_pubsub.core.delays.ingest import due_of
 from kafka_pubsub.core.delays.layout import GROUP, INGEST, DelayLayout, tier_topic
 from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, parse_tier
 from kafka_pubsub.core.delays.values import Came
+from kafka_pubsub.core.lanes.names import topic_of
 from kafka_pubsub.core.partitioner import key_into
 from kafka_pubsub.errors import DeadlineExceeded, InvalidArgument
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition
@@ -74,7 +75,7 @@ def cancel_delayed(
         found = search.find(offset)
         if found is None:
             return False
-        if home not in (None, found.home):
+        if home not in (None, found.home, topic_of(found.home)):
             raise InvalidArgument(
                 f"message_id: {message_id!r} is a message of topic {found.home!r}, not of {home!r}"
             )

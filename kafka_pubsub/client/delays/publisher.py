@@ -25,6 +25,7 @@ from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.delays.waiting import WaitingMessage, waiting_messages
 from kafka_pubsub.client.publish.checks import encode_attributes, encode_key, headers_size, refuse_data
 from kafka_pubsub.client.publish.future import PublishFuture
+from kafka_pubsub.client.publish.home_publisher import HomePublisher
 from kafka_pubsub.client.publish.many import Messages, PublishFutures, at_item
 from kafka_pubsub.client.publish.publisher import TURN_MASK, TopicPublisher
 from kafka_pubsub.client.publish.topic_settings import PublishTarget, fresh
@@ -66,17 +67,23 @@ class DelayedPublisher:
 
     def publish(
         self,
-        home: TopicPublisher,
+        topic: HomePublisher,
         data: bytes,
         ordering_key: str | None,
         attributes: Mapping[str, str] | None,
         delay: float | timedelta | None,
         deliver_at: datetime | None,
+        priority: int | None = None,
+        durable: bool | None = None,
     ) -> PublishFuture:
-        """Queues a message for later, or straight home if that is now."""
+        """Queues a message for later, or straight home if that is now. Its home is the topic, or one of its lanes."""
         due = parse_due(delay, deliver_at, self._wall())
+        laned = priority is not None or durable is not None
+        if due is None and not laned:
+            return topic.publish(data, ordering_key, attributes)
         if due is None:
-            return home.publish(data, ordering_key, attributes)
+            return topic.publish_in(data, ordering_key, attributes, priority, durable)
+        home = topic.lane_publisher(topic.choose(priority, durable)) if laned else topic
         if not isinstance(data, bytes):
             raise refuse_data(data)
         key = None if ordering_key is None else encode_key(ordering_key)
@@ -85,7 +92,7 @@ class DelayedPublisher:
         check_longest(due, self._look())
         return self._publisher.relay(data, _key(home.name, key), [_header(home.name, due), *headers])
 
-    def publish_many(self, home: TopicPublisher, messages: Messages) -> PublishFutures:
+    def publish_many(self, home: HomePublisher, messages: Messages) -> PublishFutures:
         """Queues messages in their order, each for later or straight home."""
         tiers = self._look()
         for index, due in messages.dues.items():
@@ -182,12 +189,13 @@ class _IngestPublisher(TopicPublisher):
             self._last_reporter.take_turn()
         return future
 
-    def relay_many(self, home: TopicPublisher, messages: Messages) -> PublishFutures:
+    def relay_many(self, home: HomePublisher, messages: Messages) -> PublishFutures:
         """Queues messages in their order: here if they are delayed, else at home."""
         count = len(messages.data)
         runs = list(_runs(messages.dues, count))
-        home._look_over(_at_home(messages), 0, count)
-        relayed = _relayed(messages, home.name)
+        home.check_many(_at_home(messages))
+        homes = {index: home.home_of(index, messages) for index in messages.dues}
+        relayed = _relayed(messages, homes)
         for delayed, start, end in runs:
             if delayed:
                 self._look_over(relayed, start, end)
@@ -230,15 +238,16 @@ def _at_home(messages: Messages) -> Messages:
     return messages._replace(headers=headers, largest=messages.largest + headers_size([_ID]))
 
 
-def _relayed(messages: Messages, home: str) -> Messages:
-    """The messages as they are queued: those that are delayed as they come in."""
+def _relayed(messages: Messages, homes: Mapping[int, str]) -> Messages:
+    """The messages as they are queued: those that are delayed as they come in. `homes`: their homes, by index."""
     keys, headers, most = messages.keys.copy(), messages.headers.copy(), 0
     for index, due in messages.dues.items():
+        home = homes[index]
         header = _header(home, due)
         keys[index] = _key(home, keys[index])
         headers[index] = [header, *(headers[index] or ())]
-        most = max(most, headers_size([header]))
-    largest = messages.largest + len(home) + 1 + most
+        most = max(most, len(home) + 1 + headers_size([header]))
+    largest = messages.largest + most
     return messages._replace(keys=keys, headers=headers, largest=largest)
 
 

@@ -17,8 +17,8 @@ from itertools import count
 
 from kafka_pubsub.client.history.protocol import Histories, PublishHistory
 from kafka_pubsub.client.publish.future import PublishFuture
+from kafka_pubsub.client.publish.home_publisher import HomePublisher, LaneTarget
 from kafka_pubsub.client.publish.many import Messages, PublishFutures
-from kafka_pubsub.client.publish.publisher import TopicPublisher
 from kafka_pubsub.client.publish.topic_settings import PublishTarget
 from kafka_pubsub.client.publish.writer_pool import WriterPool
 
@@ -29,21 +29,30 @@ TELLING = 5.0
 
 
 def new_publisher(
-    topic: str, target: Callable[[], PublishTarget], writers: WriterPool, histories: Histories | None
-) -> TopicPublisher:
+    topic: str,
+    target: Callable[[], PublishTarget],
+    writers: WriterPool,
+    lane_target: LaneTarget,
+    histories: Histories | None,
+) -> HomePublisher:
     """Returns the publisher of a topic, which records if there are histories."""
     if histories is None:
-        return TopicPublisher(topic, target, writers)
-    return RecordedPublisher(topic, target, writers, histories.of_publisher(topic))
+        return HomePublisher(topic, target, writers, lane_target)
+    return RecordedPublisher(topic, target, writers, lane_target, histories.of_publisher(topic))
 
 
-class RecordedPublisher(TopicPublisher):
+class RecordedPublisher(HomePublisher):
     """A publisher to one topic that records a history."""
 
     def __init__(
-        self, name: str, target: Callable[[], PublishTarget], writers: WriterPool, history: PublishHistory
+        self,
+        name: str,
+        target: Callable[[], PublishTarget],
+        writers: WriterPool,
+        lane_target: LaneTarget,
+        history: PublishHistory,
     ) -> None:
-        super().__init__(name, target, writers)
+        super().__init__(name, target, writers, lane_target)
         self._history = history
         self._numbers = count(1)
         self._telling = threading.Lock()
@@ -56,6 +65,39 @@ class RecordedPublisher(TopicPublisher):
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> PublishFuture:
+        return self._record(super().publish, data, ordering_key, attributes)
+
+    def publish_in(
+        self,
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+        priority: int | None,
+        durable: bool | None,
+    ) -> PublishFuture:
+        self.choose(priority, durable)
+        if self._sender is None:
+            return self.publish(data, ordering_key, attributes)
+        publish = partial(self._publish_in_lane, priority, durable)
+        return self._record(publish, data, ordering_key, attributes)
+
+    def _publish_in_lane(
+        self,
+        priority: int | None,
+        durable: bool | None,
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+    ) -> PublishFuture:
+        return super().publish_in(data, ordering_key, attributes, priority, durable)
+
+    def _record(
+        self,
+        publish: Callable[[bytes, str | None, Mapping[str, str] | None], PublishFuture],
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+    ) -> PublishFuture:
         with self._telling:
             number = next(self._numbers)
             try:
@@ -65,9 +107,9 @@ class RecordedPublisher(TopicPublisher):
                 ValueError,
                 AttributeError,
             ):  # the arguments aren't a message: the call raises an error that says why
-                return super().publish(data, ordering_key, attributes)
+                return publish(data, ordering_key, attributes)
             try:
-                future = super().publish(data, ordering_key, attributes)
+                future = publish(data, ordering_key, attributes)
             except BaseException as error:
                 self._history.failed(number, f"{type(error).__name__}: {error}")
                 raise
@@ -77,18 +119,33 @@ class RecordedPublisher(TopicPublisher):
         return future
 
     def queue_run(self, messages: Messages, futures: PublishFutures, start: int, end: int) -> None:
-        """Does what `TopicPublisher.queue_run` does, but publishes the messages one by one and records each."""
+        """Does what `HomePublisher.queue_run` does, but publishes the messages one by one and records each."""
         for index, arguments in enumerate(messages.arguments(start, end), start):
-            futures.made[index] = self.publish(*arguments)
+            futures.made[index] = self._publish_item(*arguments, *messages.lanes.get(index, (None, None)))
             futures.queued = index + 1
+
+    def _publish_item(
+        self,
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+        priority: int | None,
+        durable: bool | None,
+    ) -> PublishFuture:
+        if priority is None and durable is None:
+            return self.publish(data, ordering_key, attributes)
+        return self.publish_in(data, ordering_key, attributes, priority, durable)
 
     def _answered(self, number: int, future: Future[str]) -> None:
         error = future.exception()
         if error is not None:
             self._history.failed(number, f"{type(error).__name__}: {error}")
         else:
-            _, partition, offset = future.result().rsplit(":", 2)
-            if offset.isdecimal():
+            topic, partition, offset = future.result().rsplit(":", 2)
+            if topic != self.name:
+                # A history names messages by their place in the topic itself.
+                self._history.failed(number, f"stored in lane {topic}")
+            elif offset.isdecimal():
                 self._history.stored(number, int(partition), int(offset))
             else:
                 self._history.failed(number, "stored, the broker didn't say where")

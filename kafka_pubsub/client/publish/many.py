@@ -46,7 +46,7 @@ RUN: Final = 512
 _encode = str.encode
 _new = object.__new__
 
-_FIELDS = frozenset({"data", "ordering_key", "attributes", "delay", "deliver_at"})
+_FIELDS = frozenset({"data", "ordering_key", "attributes", "delay", "deliver_at", "priority", "durable"})
 
 #: No message of a call is delayed.
 _NONE: Final[Mapping[int, Epoch]] = MappingProxyType({})
@@ -61,19 +61,22 @@ class PublishItem(_Body, total=False):
 
     `ordering_key`: None, the default, means that the message has no order. `attributes`: none by default. `delay`
     (seconds or a timedelta) or `deliver_at` (a datetime with a time zone): until when the message is kept back; None,
-    the default, is now.
+    the default, is now. `priority` and `durable`: by default the topic's middle priority, and durable.
     """
 
     ordering_key: str | None
     attributes: Mapping[str, str] | None
     delay: float | timedelta | None
     deliver_at: datetime | None
+    priority: int | None
+    durable: bool | None
 
 
 class Messages(NamedTuple):
     """Checked items, field by field. `largest` is an upper bound of one message's bytes, key and headers included.
 
-    `dues`: when the delayed ones are due, by index.
+    `dues`: when the delayed ones are due, by index. `lanes`: priority and durability as they were given, by index;
+    items that give neither may be left out.
     """
 
     data: list[bytes]
@@ -81,6 +84,7 @@ class Messages(NamedTuple):
     headers: list[list[Header] | None]
     largest: int
     dues: Mapping[int, Due]
+    lanes: Mapping[int, tuple[int | None, bool | None]]
 
     def at(self, index: int) -> tuple[bytes, bytes | None, list[Header] | None]:
         """Returns the body, key and headers of one message."""
@@ -109,6 +113,7 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
     dues: dict[int, Due] = {}
     # One for all: of two items with one time, the first must not wait while the second goes straight home.
     now = time.time()
+    lanes: dict[int, tuple[int | None, bool | None]] = {}
     for item in items:
         # The hot path, as in `TopicPublisher.publish`.
         if isinstance(item, bytes):
@@ -123,7 +128,7 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
             except (TypeError, KeyError, AttributeError):
                 raise _wrong_item(item, len(bodies)) from None
             if len(item) > 1 + (ordering_key is not None) + (attributes is not None):
-                _read_rest(item, len(bodies), now, dues)
+                _read_rest(item, len(bodies), now, dues, lanes)
         key = None
         try:
             if not isinstance(data, bytes):
@@ -143,7 +148,12 @@ def read_items(items: Iterable[bytes | PublishItem]) -> Messages:
     )
     count = len(bodies)
     return Messages(
-        bodies, keys, list(map(headers.get, range(count))) if headers else [None] * count, largest, dues
+        bodies,
+        keys,
+        list(map(headers.get, range(count))) if headers else [None] * count,
+        largest,
+        dues,
+        lanes,
     )
 
 
@@ -179,13 +189,22 @@ def _wrong_field(ordering_key: object, index: int, error: Exception) -> Exceptio
     return error
 
 
-def _read_rest(item: PublishItem, index: int, now: float, dues: dict[int, Due]) -> None:
-    """Adds when the item is due, if that isn't now; refuses fields that it can't have."""
+def _read_rest(
+    item: PublishItem,
+    index: int,
+    now: float,
+    dues: dict[int, Due],
+    lanes: dict[int, tuple[int | None, bool | None]],
+) -> None:
+    """Adds when the item is due, if that isn't now, and its lane if it names one; refuses fields that it can't have."""
     for name in item:
         if name not in _FIELDS:
             raise InvalidArgument(
                 f"items[{index}] has {name!r}, which is no argument of publish: leave it out or correct it"
             )
+    lane = item.get("priority"), item.get("durable")
+    if lane != (None, None):
+        lanes[index] = lane
     delay, deliver_at = item.get("delay"), item.get("deliver_at")
     if delay is None and deliver_at is None:
         return

@@ -19,10 +19,8 @@ Rules
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -40,6 +38,7 @@ from kafka_pubsub.client.publish.checks import (
     refuse_paused,
 )
 from kafka_pubsub.client.publish.flow_control import Callbacks, Outstanding
+from kafka_pubsub.client.publish.forks import tell_of_forks
 from kafka_pubsub.client.publish.future import PublishFuture
 from kafka_pubsub.client.publish.layout import KeyLayout
 from kafka_pubsub.client.publish.many import (
@@ -92,6 +91,9 @@ class TopicPublisher:
     messages are accepted and wait, as they do when the broker goes away later.
     """
 
+    #: Whether the writer waits for all in-sync replicas; and whether another publisher sends the topic's messages.
+    _durable, _laned = True, False
+
     def __init__(
         self,
         name: str,
@@ -125,7 +127,7 @@ class TopicPublisher:
         self._doubtful = False
         self._closed = False
         self._forked = False
-        _ALL.add(self)
+        tell_of_forks(self)
 
     @property
     def answered(self) -> bool:
@@ -158,8 +160,8 @@ class TopicPublisher:
         if attributes is not None:
             headers = encode_attributes(attributes)
             size += headers_size(headers)
-        if size > self._small:
-            self._look(data, key, headers)
+        if size > self._small and (published := self._publish_elsewhere(data, key, headers)) is not None:
+            return published
         with self._lock:
             epoch = self._outstanding.current
             quick = self._channel.quick
@@ -192,8 +194,12 @@ class TopicPublisher:
     def publish_many(self, messages: Messages) -> PublishFutures:
         """Queues messages in their order, by the rules in `many.py`."""
         count = len(messages.data)
-        self._look_over(messages, 0, count)
+        self.check_many(messages)
         return PublishFutures(self._outstanding.current, count).fill(messages, [(self.queue_run, 0, count)])
+
+    def check_many(self, messages: Messages) -> None:
+        """Raises what is wrong with a message, before the first is queued."""
+        self._look_over(messages, 0, len(messages.data))
 
     def queue_run(self, messages: Messages, futures: PublishFutures, start: int, end: int) -> None:
         """Queues the messages of a `publish_many` from `start` up to `end`; `futures.queued` says how far it came."""
@@ -215,7 +221,12 @@ class TopicPublisher:
             start = reached
 
     def _publish_with_care(
-        self, report: PublishFuture | Report, data: bytes, key: bytes | None, headers: list[Header] | None
+        self,
+        report: PublishFuture | Report,
+        data: bytes,
+        key: bytes | None,
+        headers: list[Header] | None,
+        partition: int = ANY_PARTITION,
     ) -> None:
         """Queues a message with all checks; needs the lock, which it may release meanwhile."""
         if key is not None and self._no_keys is not None:
@@ -229,9 +240,9 @@ class TopicPublisher:
             report.fail(self._refuse_paused(key))
             return
         try:
-            reporter.append(self.name, data, key, headers, report)
+            reporter.append(self.name, data, key, headers, report, partition)
         except Exception as error:
-            self._refused(report, data, key, headers, error)
+            self._refused(report, data, key, headers, error, partition)
             return
         epoch.sent_messages += 1
         epoch.sent_bytes += len(data)
@@ -260,6 +271,7 @@ class TopicPublisher:
         key: bytes | None,
         headers: list[Header] | None,
         error: Exception,
+        partition: int = ANY_PARTITION,
     ) -> None:
         """Tries again while the writer that refused the message is only busy; else fails the message.
 
@@ -273,7 +285,7 @@ class TopicPublisher:
                 return
             report.epoch = epoch = self._outstanding.current
             try:
-                reporter.append(self.name, data, key, headers, report)
+                reporter.append(self.name, data, key, headers, report, partition)
             except (BufferError, PubSubError) as again:
                 error = again
             else:
@@ -292,7 +304,7 @@ class TopicPublisher:
         if self._closed:
             raise refuse_closed(self.name)
         if self._reporter is None:
-            reporter = self._writers.reporter(self._batching, self._limit)
+            reporter = self._writers.reporter(self._batching, self._limit, self._durable)
             refusal = self._layout.learn(reporter)
             if refusal is not None:
                 self._no_keys = refusal
@@ -305,14 +317,24 @@ class TopicPublisher:
     def _change_reporter(self) -> None:
         self._reporter, self._channel = None, NO_CHANNEL
 
+    def _publish_elsewhere(
+        self, data: bytes, key: bytes | None, headers: list[Header] | None
+    ) -> PublishFuture | None:
+        """Does the checks that aren't needed for each message; returns its future if another publisher took it."""
+        self._look(data, key, headers)
+        return None
+
     def _look(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> None:
         """Does the checks that aren't needed for each message."""
+        self._look_up()
+        check_size(self.name, data, key, headers, self._limit)
+
+    def _look_up(self) -> None:
         self._check_usable()
         self._writers.register(self)
         self._apply(self._watch.get())
         if not self._watch.certain:
             self._writers.renew_soon()
-        check_size(self.name, data, key, headers, self._limit)
 
     def _look_over(self, messages: Messages, start: int, end: int) -> None:
         """Does the same for the messages of one `publish_many`, if one of them needs it."""
@@ -345,7 +367,7 @@ class TopicPublisher:
             used, waiting = self._last_reporter is not None, self._outstanding.messages
             if self._layout.apply(target, used=used, waiting=waiting, fenced=fenced):
                 self._change_reporter()
-            self._small = -1 if self._closed else max(self._limit - SIZE_SLACK, -1)
+            self._small = -1 if self._closed or self._laned else max(self._limit - SIZE_SLACK, -1)
 
     def renew(self) -> None:
         """Renews the topic's settings, in the pool's background thread, if there is a reason to."""
@@ -480,15 +502,3 @@ class TopicPublisher:
             self._forked = True
             self._change_reporter()
             self._small = -1
-
-
-# All publishers of the process, for `_after_fork`.
-_ALL: weakref.WeakSet[TopicPublisher] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for publisher in list(_ALL):
-        publisher.forked()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -22,7 +22,7 @@ from kafka_pubsub.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.delays.publisher import DelayedPublisher
-    from kafka_pubsub.client.publish.publisher import TopicPublisher
+    from kafka_pubsub.client.publish.home_publisher import HomePublisher
     from kafka_pubsub.core.key_places import KeyPlaces
 
 __all__ = ["Topic", "encode_json"]
@@ -44,8 +44,8 @@ class Topic:
         name: str,
         *,
         admin: Callable[[], TopicAdmin],
-        publisher: Callable[[], TopicPublisher],
-        publishers: Mapping[str, TopicPublisher],
+        publisher: Callable[[], HomePublisher],
+        publishers: Mapping[str, HomePublisher],
         delayed: Callable[[], DelayedPublisher],
         delete: Callable[[], bool],
     ) -> None:
@@ -88,6 +88,8 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
     ) -> Future[str]:
         """Queues a message; the future gives its id once it is on the in-sync replicas.
 
@@ -96,13 +98,20 @@ class Topic:
         `delay` (seconds or a timedelta) or `deliver_at` (a datetime with a time zone) keeps the message back until
         then; the default, like zero and a time that has passed, is now. The future resolves when the message is
         durably waiting, and its id stays the same. Delayed messages of a key come in the order of their due times,
-        and need a running router (docs/delays.md).
+        and need a running router (docs/delays.md). `priority` (0 up to one below the topic's number of priorities; the
+        default is the middle one) is which waiting messages go first: the highest. `durable=False` publishes a message
+        of the topic's transient class, whose future resolves when the leader has it; it may be lost. The first message
+        of a priority and class makes their lane (docs/lanes.md).
 
         Wrong arguments are raised by the call itself, everything later by the future.
         """
         publisher = self._publishers.get(self._name) or self._publisher()
         if delay is not None or deliver_at is not None:
-            return self._delayed().publish(publisher, data, ordering_key, attributes, delay, deliver_at)
+            return self._delayed().publish(
+                publisher, data, ordering_key, attributes, delay, deliver_at, priority, durable
+            )
+        if priority is not None or durable is not None:
+            return publisher.publish_in(data, ordering_key, attributes, priority, durable)
         return publisher.publish(data, ordering_key, attributes)
 
     def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:
@@ -119,11 +128,11 @@ class Topic:
         """Queues many messages in their order: the cheapest way to publish many.
 
         An item is a body, or a dict with `publish`'s arguments: `{"data": b"...", "ordering_key": "k", "attributes":
-        {...}, "delay": 600}`. All are read and checked before the first is queued: `InvalidArgument` names the place
-        and the field of a wrong one, and nothing is sent. What is known only later comes through the futures, which
-        are in the order of the items, delayed or not: an item of a paused key fails by itself; from the first one that
-        can't be queued at all (no room under `PublishFlow(on_limit="error")`, a closed `PubSub`) all fail. It waits
-        while there is no room, as `publish` does.
+        {...}, "delay": 600, "priority": 7, "durable": False}`. All are read and checked before the first is queued:
+        `InvalidArgument` names the place and the field of a wrong one, and nothing is sent. What is known only later
+        comes through the futures, which are in the order of the items, delayed or not: an item of a paused key fails by
+        itself; from the first one that can't be queued at all (no room under `PublishFlow(on_limit="error")`, a closed
+        `PubSub`) all fail. It waits while there is no room, as `publish` does.
 
         Example:
             ids = topic.publish_many({"data": line, "ordering_key": "log"} for line in lines).result(timeout=60)
@@ -142,6 +151,8 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
     ) -> Future[str]:
         """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
         return self.publish(
@@ -150,20 +161,44 @@ class Topic:
             attributes=attributes,
             delay=delay,
             deliver_at=deliver_at,
+            priority=priority,
+            durable=durable,
         )
 
-    def would_block(self, data: object, *, delayed: bool = False) -> bool:
+    @property
+    def lanes(self) -> list[str]:
+        """The Kafka topics of the lanes that were used, the topic's own first; read from the catalog now."""
+        return [self._name, *(each.name for each in self._admin().record(self._name).lanes if each.topic_id)]
+
+    @property
+    def given_up(self) -> int:
+        """How many transient messages of this process failed, most of them because no broker answered in time."""
+        return self._publisher().given_up
+
+    def would_block(
+        self,
+        data: object,
+        priority: int | None = None,
+        durable: bool | None = None,
+        *,
+        delayed: bool = False,
+    ) -> bool:
         """Whether `publish` would have to wait now: to look topics up, or because too much is on its way.
 
-        `delayed` (default False): whether the message has a `delay` or `deliver_at`.
+        `priority` and `durable` are those of the message. `delayed` (default False): whether it has a `delay` or
+        `deliver_at`.
         """
         size = len(data) if isinstance(data, bytes) else 0
-        return self._publisher().would_block(size) or (delayed and self._delayed().would_block(size))
+        return self._publisher().would_block(size, priority, durable) or (
+            delayed and self._delayed().would_block(size)
+        )
 
     def resume(self, ordering_key: str) -> None:
         """Allows publishing with a key again that a failed publish has paused."""
-        self._publisher().resume(ordering_key)
-        self._delayed().resume(self._name, ordering_key)
+        publisher = self._publisher()
+        publisher.resume(ordering_key)
+        for home in publisher.names:
+            self._delayed().resume(home, ordering_key)
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every message published so far is stored or has failed.

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from kafka_pubsub.core.lanes.names import LaneRules
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
 
 __all__ = ["PublishTarget", "TargetWatch", "fresh"]
@@ -32,13 +33,15 @@ class PublishTarget(NamedTuple):
     """The settings of a topic that its publisher needs. `ordering`: as configured, None if it was never set.
 
     `no_keys` is the error of a publish with a key while the topic's layout changes, or after it has changed.
-    `partitions` is the number of partitions over which the keys are spread; 0 until a broker has answered.
+    `partitions` is the number of partitions over which the keys are spread; 0 until a broker has answered. `lanes` are
+    the lanes that the topic may have; None until a broker has answered.
     """
 
     ordering: bool | None
     max_message_bytes: int
     no_keys: PubSubError | None = None
     partitions: int = 0
+    lanes: LaneRules | None = None
 
 
 def fresh(error: PubSubError) -> PubSubError:

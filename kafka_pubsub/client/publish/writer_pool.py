@@ -223,11 +223,11 @@ def publish_error(error: object, reporter: ReportThread | None) -> PublishError:
 
 
 class WriterPool:
-    """The writers of one `PubSub`: one for each pair of batching and batch limit."""
+    """The writers of one `PubSub`: one for each batching, batch limit and class."""
 
-    def __init__(self, new_writer: Callable[[Batching, int], LogWriter]) -> None:
+    def __init__(self, new_writer: Callable[[Batching, int, bool], LogWriter]) -> None:
         self._new_writer = new_writer
-        self._pumps: dict[tuple[Batching, int], ReportThread] = {}
+        self._pumps: dict[tuple[Batching, int, bool], ReportThread] = {}
         self._publishers: weakref.WeakSet[_Publisher] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._renewal: threading.Thread | None = None
@@ -239,15 +239,16 @@ class WriterPool:
         self._at_exit = _AtExit(weakref.ref(self))
         atexit.register(self._at_exit)
 
-    def reporter(self, batching: Batching, max_batch_bytes: int) -> ReportThread:
+    def reporter(self, batching: Batching, max_batch_bytes: int, durable: bool = True) -> ReportThread:
         """Returns the writer for these settings; a new one connects in the background."""
+        key = batching, max_batch_bytes, durable
         with self._lock:
             self._check_open()
-            reporter = self._pumps.get((batching, max_batch_bytes))
+            reporter = self._pumps.get(key)
             if reporter is None:
-                writer = self._new_writer(batching, max_batch_bytes)
+                writer = self._new_writer(*key)
                 reporter = ReportThread(writer, f"kafka-pubsub-publish-{len(self._pumps)}")
-                self._pumps[batching, max_batch_bytes] = reporter
+                self._pumps[key] = reporter
             return reporter
 
     def register(self, publisher: _Publisher) -> None:

@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 from kafka_pubsub.errors import InvalidArgument
 
-__all__ = ["LANE_INFIX", "LANE_ROOM", "MOST_PRIORITIES", "Lane", "LaneRules", "lane_of", "middle_priority"]
+__all__ = [
+    "LANE_INFIX",
+    "LANE_ROOM",
+    "MOST_PRIORITIES",
+    "Lane",
+    "LaneRules",
+    "lane_of",
+    "middle_priority",
+    "topic_of",
+]
 
 #: The most priorities of a topic: their numbers have one digit.
 MOST_PRIORITIES = 10
@@ -46,6 +55,12 @@ def lane_of(name: str) -> tuple[str, Lane] | None:
     """Returns the topic and the lane that a Kafka topic's name stands for; None: it isn't the name of a lane."""
     found = _LANE.fullmatch(name)
     return None if found is None else (found[1], Lane(int(found[3]), found[2] == "p"))
+
+
+def topic_of(name: str) -> str:
+    """Returns the topic of a lane's Kafka topic; another name is returned as it is."""
+    found = lane_of(name)
+    return name if found is None else found[0]
 
 
 def middle_priority(priorities: int) -> int:

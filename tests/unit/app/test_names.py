@@ -49,14 +49,14 @@ def test_a_subscription_that_kafka_or_we_cannot_hold_is_refused(name: object, re
 
 
 @pytest.mark.parametrize(
-    "name", ["orders.sub.billing.retry", "orders.lane.p7", "orders.lane.t0", "orders.inbox"]
+    "name", ["orders.sub.billing.retry", "orders.lane.p7", "orders.lane.t0", "a.lane.x7", "orders.inbox"]
 )
 def test_a_topic_that_looks_derived_is_refused(name: str) -> None:
     with pytest.raises(InvalidArgument, match="reserved"):
         check_topic_name(name)
 
 
-@pytest.mark.parametrize("name", ["com.sub.orders", "a.lane.x7", "inbox", "retry", "orders.retry", "A-1_b.c"])
+@pytest.mark.parametrize("name", ["com.sub.orders", "lane.p7", "inbox", "retry", "orders.retry", "A-1_b.c"])
 def test_names_that_only_resemble_derived_ones_are_fine(name: str) -> None:
     assert check_new_topic_name(name) == name
 

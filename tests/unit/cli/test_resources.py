@@ -22,6 +22,8 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
         "replication": 1,
         "message_ordering": True,
         "retention": None,
+        "priorities": 1,
+        "transient": False,
         "adopted": False,
         "labels": {"team": "shop"},
     }
@@ -29,7 +31,14 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
     assert run.json("topic", "update", "orders", "--retention", "7d") == {**made, "retention": 604_800}
     run.json("subscription", "create", "billing", "--topic", "orders")
     described = run.json("topic", "describe", "orders")
-    assert described == {**made, "retention": 604_800, "subscriptions": ["billing"], "repartition": None}
+    assert described == {
+        **made,
+        "retention": 604_800,
+        "default_priority": None,
+        "lanes": ["orders"],
+        "subscriptions": ["billing"],
+        "repartition": None,
+    }
     run.json("topic", "update", "orders", "--default-retention", "--no-ordering")
     assert run.pubsub.topic("orders").options.retention is None
     assert run.pubsub.topic("orders").options.message_ordering is False

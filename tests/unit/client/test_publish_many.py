@@ -64,7 +64,7 @@ class QuickWriter(Writer):
 
 
 class QuickWorld(World):
-    def _new_writer(self, batching: Batching, limit: int) -> Writer:
+    def _new_writer(self, batching: Batching, limit: int, durable: bool = True) -> Writer:
         self.quick_writer = QuickWriter()
         self.writers.append((batching, limit, self.quick_writer))
         return self.quick_writer

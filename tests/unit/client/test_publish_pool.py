@@ -32,6 +32,7 @@ class Reports:
         key: bytes | None,
         headers: Sequence[Header] | None,
         on_delivery: DeliveryReport,
+        partition: int = -1,
     ) -> None: ...
 
     def poll(self, timeout: float) -> int:

@@ -50,6 +50,7 @@ class Writer:
         key: bytes | None,
         headers: Sequence[Header] | None,
         on_delivery: Report,
+        partition: int = -1,
     ) -> None:
         if self.refusals:
             raise self.refusals.popleft()
@@ -95,7 +96,7 @@ class World:
         self.pool = WriterPool(self._new_writer)
         self.publisher = TopicPublisher("orders", self._target, self.pool, lambda: self.now)
 
-    def _new_writer(self, batching: Batching, limit: int) -> Writer:
+    def _new_writer(self, batching: Batching, limit: int, durable: bool = True) -> Writer:
         writer = Writer()
         self.writers.append((batching, limit, writer))
         return writer
