@@ -90,7 +90,6 @@ class LaneSender:
         partitions: int,
         open_lane: Callable[[Lane], LanePublisher],
         flow: Callable[[], PublishFlow],
-        keys: int = KEYS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -106,7 +105,7 @@ class LaneSender:
         self._opening = threading.Lock()
         self._lanes: dict[Lane, LanePublisher] = {}
         self._lines: dict[tuple[int, int], Line] = {}
-        self._keys = _Keys(keys)
+        self._keys = _Keys(KEYS)
         # The lines with waiting messages, in the order in which they began to wait; and the sum of these messages.
         self._busy: dict[Line, None] = {}
         self._count = self._bytes = 0
@@ -179,7 +178,11 @@ class LaneSender:
             future = publisher.new_future(line)
             headers = [sequence_header(self._publisher_id, next(self._numbers)), *(attributes or ())]
             if not line.waiting and self._blocker(future, previous) is None:
-                return future if self._send(future, data, key, headers, previous) else None
+                if not self._send(future, data, key, headers, previous):
+                    return None
+                if key is not None and future.sent is not None:
+                    self._keys.put(key, future)
+                return future
             if self._may_wait(len(data)):
                 self._queue(Waiting(future, data, key, headers, previous))
                 return future
@@ -236,11 +239,10 @@ class LaneSender:
             return False
         if (failure := future.failure) is not None:
             # It wasn't sent, because its key is paused. The future may have been handed out, so tell its waiters.
+            future.sent = None
             future.settle(None, failure)
             return True
         line.last = future
-        if key is not None:
-            self._keys.put(key, future)
         if isinstance(future, TransientFuture):
             while line.open and line.open[0].done():
                 line.open.popleft()

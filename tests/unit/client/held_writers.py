@@ -1,0 +1,93 @@
+"""A Kafka in memory whose answers to publishers come when a test lets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_pubsub.config import Batching
+from kafka_pubsub.core.lanes.headers import AFTER_HEADER, SEQUENCE_HEADER, read_after, read_sequence
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
+from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.memory.writer import MemoryWriter
+from kafka_pubsub.model import Header, Position, StoredRecord, TopicPartition
+from kafka_pubsub.ports import DeliveryReport
+
+__all__ = ["HeldBackend", "after_of", "number_of"]
+
+
+def _header(record: StoredRecord, name: str) -> bytes | None:
+    return next((value for header, value in record.headers() or () if header == name), None)
+
+
+def number_of(record: StoredRecord) -> int:
+    """The publisher's number of a record; 0: it has none."""
+    said = read_sequence(_header(record, SEQUENCE_HEADER))
+    return 0 if said is None else said[1]
+
+
+def after_of(record: StoredRecord) -> Position | None:
+    """The place of the message after which a record comes."""
+    return read_after(_header(record, AFTER_HEADER))
+
+
+class HeldBackend(MemoryBackend):
+    """`held` are the topics whose records aren't reported. `events`: what was stored, and reported, in that order."""
+
+    def __init__(self, cluster: MemoryCluster | None = None, faults: FaultPlan | None = None) -> None:
+        super().__init__(cluster=cluster, faults=faults)
+        self.held: set[str] = set()
+        self.events: list[tuple[str, StoredRecord]] = []
+
+    def writer(self, batching: Batching, max_batch_bytes: int, durable: bool = True) -> MemoryWriter:
+        return _HeldWriter(self, self._faults)
+
+    def hold(self, *topics: str) -> None:
+        """Answers no message of these topics from now on."""
+        self.held |= set(topics)
+
+    def release(self, *topics: str) -> None:
+        """Answers the messages of these topics, or of all."""
+        with self.cluster.change():
+            self.held -= set(topics) if topics else set(self.held)
+
+    def records(self, topic: str) -> list[StoredRecord]:
+        """What is stored in a topic, by partition."""
+        count = self.admin.topic(topic).partitions
+        logs = [self.cluster.log(TopicPartition(topic, number)) for number in range(count)]
+        return [record for log in logs for record in log.read(0, 100_000)]
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """The bodies that are stored in a topic."""
+        return [record.value() for record in self.records(topic)]
+
+
+class _HeldWriter(MemoryWriter):
+    def __init__(self, backend: HeldBackend, faults: FaultPlan) -> None:
+        super().__init__(backend.cluster, faults, 100_000)
+        self._backend = backend
+
+    def _take_due(self) -> tuple[float, DeliveryReport, PubSubError | None, MemoryRecord] | None:
+        with self._cluster.changed:
+            for entry in self._queue:
+                if entry[3].topic() not in self._backend.held:
+                    self._queue.remove(entry)
+                    self._backend.events.append(("reported", entry[3]))
+                    return entry
+            return None
+
+    def _store(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header] | None,
+        outcome: RequestOutcome,
+        now: float,
+        partition: int,
+    ) -> tuple[MemoryRecord, PubSubError | None]:
+        record, error = super()._store(topic, value, key, headers, outcome, now, partition)
+        self._backend.events.append(("stored", record))
+        return record, error
