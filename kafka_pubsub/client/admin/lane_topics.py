@@ -142,11 +142,11 @@ class LaneTopics:
         return self._made(info.name, lane, home)
 
     def _stamp(self, info: TopicInfo, home: TopicInfo) -> None:
-        if not info.config:  # the client has no right to see settings
-            return
         try:
             self._admin.update_topic(info.name, BROKER_TIME)
         except PubSubError as error:
+            if not info.config:  # the client has no right to see settings
+                return
             raise FailedPrecondition(
                 f"lane {info.name!r} of topic {home.name!r} needs message.timestamp.type=LogAppendTime: set it "
                 f"({error.message})"
