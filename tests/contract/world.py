@@ -153,9 +153,9 @@ class World:
         self.backend.admin.create_topic(name, partitions, None, config or {})
         return name
 
-    def writer(self, backend: Backend | None = None) -> LogWriter:
+    def writer(self, backend: Backend | None = None, *, durable: bool = True) -> LogWriter:
         """A writer, closed after the test."""
-        writer = (backend or self.backend).writer(Batching(), MEGABYTE)
+        writer = (backend or self.backend).writer(Batching(), MEGABYTE, durable)
         self._opened.append(writer)
         return writer
 

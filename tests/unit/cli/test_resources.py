@@ -332,3 +332,21 @@ def test_what_was_deleted_since_it_was_listed_is_left_out() -> None:
         return name.upper()
 
     assert still_there(["a", "gone", "b"], show) == ["A", "B"]
+
+
+def test_a_topic_gets_lanes_and_shows_them(run: CommandLine) -> None:
+    made: Any = run.json("topic", "create", "jobs", "--partitions", "1", "--priorities", "3", "--transient")
+    assert (made["priorities"], made["transient"]) == (3, True)
+    first: Any = run.json("publish", "jobs", "x", "--priority", "2")
+    assert first["message_id"] == "jobs.lane.p2:0:0"
+    second: Any = run.json("publish", "jobs", "x", "--transient")
+    assert second["message_id"] == "jobs.lane.t1:0:0"
+    described: Any = run.json("topic", "describe", "jobs")
+    assert described["default_priority"] == 1
+    assert described["lanes"] == ["jobs", "jobs.lane.p2", "jobs.lane.t1"]
+    assert "jobs.lane.p2" in run("topic", "describe", "jobs").stdout
+    assert "priority 3" in str(run.error("publish", "jobs", "x", "--priority", "3")["message"])
+    assert "can't go down" in str(run.error("topic", "update", "jobs", "--priorities", "2")["message"])
+    run.json("topic", "create", "later")
+    later: Any = run.json("topic", "update", "later", "--priorities", "10", "--transient")
+    assert (later["priorities"], later["transient"]) == (10, True)

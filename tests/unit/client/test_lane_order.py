@@ -305,6 +305,21 @@ def test_a_full_queue_blocks_its_caller_until_there_is_room(jobs: Topic, backend
     assert backend.values("jobs.lane.t4")[1:] == [b"1", b"2"]
 
 
+def test_a_full_transient_lane_blocks_its_own_caller_only(jobs: Topic, backend: HeldBackend) -> None:
+    jobs.configure(flow=PublishFlow(max_messages=2))
+    backend.hold("jobs.lane.t7")
+    for _ in range(2):
+        jobs.publish(b"x", priority=7, durable=False)
+    blocked = threading.Thread(target=jobs.publish, args=(b"x",), kwargs={"priority": 7, "durable": False})
+    blocked.start()
+    for _ in range(5):
+        assert jobs.publish(b"durable").result(PATIENCE)
+    assert blocked.is_alive()
+    backend.release()
+    blocked.join(PATIENCE)
+    assert not blocked.is_alive()
+
+
 def test_flush_waits_for_what_waits_and_says_so(jobs: Topic, backend: HeldBackend) -> None:
     backend.hold("jobs")
     jobs.publish(b"durable")

@@ -25,7 +25,19 @@ def test_what_is_written_is_read_back() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, b"", b"1", b"1.", b"2.a1b2.17", b"1.a1b2", b"1.a1b2.", b"1..17", b"1.a1b2.-1", b"1.a1b2.x", b"\xff"],
+    [
+        None,
+        b"",
+        b"1",
+        b"1.",
+        b"2.a1b2.17",
+        b"1.a1b2",
+        b"1.a1b2.",
+        b"1..17",
+        b"1.a1b2.-1",
+        b"1.a1b2.x",
+        b"\xff",
+    ],
 )
 def test_another_number_says_nothing(value: bytes | None) -> None:
     assert read_sequence(value) is None
@@ -33,7 +45,17 @@ def test_another_number_says_nothing(value: bytes | None) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, b"", b"2.0.1.jobs", b"1.0.1", b"1.0.1.", b"1.x.1.jobs", b"1.0.x.jobs", b"1.0.-1.jobs", b"1..1.jobs"],
+    [
+        None,
+        b"",
+        b"2.0.1.jobs",
+        b"1.0.1",
+        b"1.0.1.",
+        b"1.x.1.jobs",
+        b"1.0.x.jobs",
+        b"1.0.-1.jobs",
+        b"1..1.jobs",
+    ],
 )
 def test_another_place_says_nothing(value: bytes | None) -> None:
     assert read_after(value) is None

@@ -1,0 +1,86 @@
+"""Lanes where other things meet them: delays, the asyncio version, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from kafka_pubsub import FailedPrecondition, InvalidArgument, PubSub, aio
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.services.delays import DelayRouter
+from tests.support import until
+
+PATIENCE = 30.0
+
+
+def test_a_delayed_message_comes_home_to_its_lane_with_its_id(ps: PubSub, cluster: MemoryCluster) -> None:
+    jobs = ps.create_topic("jobs", partitions=1, priorities=3, transient=True)
+    with DelayRouter(ps):
+        ids = [
+            jobs.publish(b"x", ordering_key="k", delay=0.05, priority=priority, durable=durable).result(
+                PATIENCE
+            )
+            for priority, durable in ((2, None), (None, False), (None, None))
+        ]
+        for topic, message_id in zip(("jobs.lane.p2", "jobs.lane.t1", "jobs"), ids, strict=True):
+            log = cluster.log(TopicPartition(topic, 0))
+            until(lambda log=log: log.end > 0)  # type: ignore[misc]
+            record = log.read(0, 1)[0]
+            assert dict(record.headers() or ())["ps-id"] == message_id.encode()
+            assert record.key() == b"k"
+            # It isn't in the order of its publishing any more.
+            assert "ps-seq" not in dict(record.headers() or ())
+
+
+def test_a_delayed_message_of_a_lane_is_cancelled_and_refused_like_any_other(
+    ps: PubSub, backend: MemoryBackend
+) -> None:
+    jobs = ps.create_topic("jobs", partitions=1, priorities=3)
+    with pytest.raises(InvalidArgument, match="priority 3: topic 'jobs'"):
+        jobs.publish(b"x", delay=60, priority=3)
+    with pytest.raises(InvalidArgument, match="exceeds the limit"):
+        jobs.publish(b"x" * 2_000_000, delay=60, priority=2)
+    assert jobs.publish(b"now", delay=0, priority=2).result(PATIENCE) == "jobs.lane.p2:0:0"
+    with DelayRouter(ps):
+        message_id = jobs.publish(b"x", ordering_key="k", delay=60, priority=2).result(PATIENCE)
+        other = ps.create_topic("other")
+        with pytest.raises(InvalidArgument, match=r"is a message of topic 'jobs\.lane\.p2'"):
+            other.cancel(message_id)
+        assert jobs.cancel(message_id)
+    jobs.resume("k")
+
+
+def test_coroutines_publish_to_lanes_without_blocking() -> None:
+    async def run() -> None:
+        async with aio.PubSub.in_memory() as ps:
+            jobs = await ps.create_topic("jobs", partitions=1, priorities=3, transient=True)
+            # The first message of a lane makes it, on another thread.
+            assert await jobs.publish(b"x", priority=2) == "jobs.lane.p2:0:0"
+            ids = await asyncio.gather(
+                *jobs.publish_many([b"a", {"data": b"b", "durable": False}, {"data": b"c", "priority": 2}])
+            )
+            assert ids == ["jobs:0:0", "jobs.lane.t1:0:0", "jobs.lane.p2:0:1"]
+            assert await jobs.publish_json(1, durable=False) == "jobs.lane.t1:0:1"
+            with pytest.raises(InvalidArgument, match="priority 3"):
+                await jobs.publish(b"x", priority=3)
+            await ps.update_topic("jobs", priorities=4)
+            assert await jobs.publish(b"x", priority=3) == "jobs.lane.p3:0:0"
+            assert await jobs.lanes() == ["jobs", "jobs.lane.p2", "jobs.lane.p3", "jobs.lane.t1"]
+            assert jobs.given_up == 0
+            await jobs.flush(PATIENCE)
+
+    asyncio.run(run())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_refused(ps: PubSub) -> None:
+    jobs = ps.create_topic("jobs", partitions=1, priorities=3)
+    jobs.publish(b"x", priority=2).result(PATIENCE)
+    ps._cluster.publishers["jobs"].forked()
+    for priority in (2, 0, None):
+        with pytest.raises(FailedPrecondition, match="fork"):
+            jobs.publish(b"x", priority=priority)
