@@ -5,7 +5,9 @@ Rules
 2. A message has `ANSWER_S` from its append to its answer, and librdkafka looks once a second for those that are late.
    So an outage fails messages, and never lets them queue up. A failed message may be in the topic, and fails no other.
 3. The first call for a topic's channel asks for the topic, so that its first message finds a connection.
-4. A waiting `poll` or `flush` stays below 0.2 s, as in `writer.py`.
+4. After messages were given up, a producer that doesn't find a broker is replaced, once in `LOST_S`: now and then
+   librdkafka never finds its brokers again (decision 047).
+5. A waiting `poll` or `flush` stays below 0.2 s, as in `writer.py`.
 """
 
 from __future__ import annotations
@@ -36,10 +38,14 @@ Report = Callable[[object, StoredRecord], None]
 
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
-# Seconds; see rule 4.
+# Seconds; see rule 5.
 _LONGEST_WAIT_S: Final = 0.1
 # Seconds for a request about a topic; a broker that is there answers in milliseconds.
 _METADATA_S: Final = 2.0
+# Seconds between two looks whether the producer has lost its brokers.
+LOST_S: Final = 10.0
+# Seconds; a call of produce takes microseconds, and its message is given up in one or two seconds.
+_RETIRE_S: Final = 10.0
 # Seconds to wait at the close for the reports of the messages that are given up.
 _DRAIN_S: Final = 5.0
 
@@ -84,8 +90,14 @@ class KafkaTransientWriter(LogWriter):
 
     def __init__(self, handles: ClientFactory, batching: Batching, max_batch_bytes: int) -> None:
         self._handles = handles
-        self._producer: Producer = handles.producer(*transient_settings(batching, max_batch_bytes))
+        self._settings = transient_settings(batching, max_batch_bytes)
+        self._producer: Producer = handles.producer(*self._settings)
         self._produce: Callable[..., None] = self._producer.produce
+        # Replaced producers, and when they may be freed: a call of another thread may still be inside one.
+        self._replaced: list[tuple[float, Producer]] = []
+        # Whether a message was given up since the last look at the brokers, and when the next one is due.
+        self._doubtful = False
+        self._look_at = time.monotonic() + LOST_S
         self._lock = threading.Lock()
         self._closed = False
         self._channels: dict[str, _Channel] = {}
@@ -124,12 +136,53 @@ class KafkaTransientWriter(LogWriter):
 
     def poll(self, timeout: float) -> int:
         """Runs reports; waits up to `timeout` seconds (0.1 at most) for the first."""
-        return self._serve(lambda: self._producer.poll(min(timeout, _LONGEST_WAIT_S)))
+        served = self._serve(lambda: self._producer.poll(min(timeout, _LONGEST_WAIT_S)))
+        if self._replaced:
+            served += self._serve_replaced()
+        if self._doubtful and time.monotonic() >= self._look_at:
+            self._doubtful, self._look_at = False, time.monotonic() + LOST_S
+            threading.Thread(target=self._find_brokers, name="kafka_pubsub-find-brokers", daemon=True).start()
+        return served
 
     def flush(self, timeout: float) -> int:
         """Sends without waiting for full batches, for `timeout` seconds (0.1 at most); returns how many are left."""
         self._serve(lambda: self._producer.flush(min(timeout, _LONGEST_WAIT_S)))
-        return len(self._producer)
+        if self._replaced:
+            self._serve_replaced()
+        return len(self._producer) + sum(len(each) for _, each in self._replaced)
+
+    def _serve_replaced(self) -> int:
+        served = 0
+        for _, producer in self._replaced:
+            served += self._serve(functools.partial(producer.poll, 0))
+        with self._lock:
+            now = time.monotonic()
+            over = [producer for free_at, producer in self._replaced if free_at <= now]
+            self._replaced = [(free_at, each) for free_at, each in self._replaced if free_at > now]
+        for producer in over:
+            self._handles.close_producer(producer)
+        return served
+
+    def _find_brokers(self) -> None:
+        """Replaces the producer if it doesn't find a broker."""
+        try:
+            self._producer.list_topics(timeout=_METADATA_S)
+            return
+        except KafkaException as failure:
+            if error_of(failure).code() != KafkaError._TRANSPORT:
+                return
+        try:
+            fresh: Producer = self._handles.producer(*self._settings)
+        except PubSubError:
+            return  # closed meanwhile
+        with self._lock:
+            if not self._closed:
+                self._replaced.append((time.monotonic() + _RETIRE_S, self._producer))
+                self._producer, self._produce = fresh, fresh.produce
+                for topic, channel in self._channels.items():
+                    channel.quick = functools.partial(fresh.produce, topic)
+                return
+        self._handles.close_producer(fresh)
 
     def _serve(self, call: Callable[[], int]) -> int:
         try:
@@ -152,6 +205,7 @@ class KafkaTransientWriter(LogWriter):
         if not isinstance(error, KafkaError):
             return error if isinstance(error, PubSubError) else PublishError(f"publish: {error}")
         if error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            self._doubtful = True
             return given_up()
         meaning = translate(error, "publish")
         return PublishError(f"{meaning.message}; the message may be in the topic or not", code=meaning.code)
@@ -165,11 +219,15 @@ class KafkaTransientWriter(LogWriter):
             for channel in self._channels.values():
                 channel.quick = None
         end = time.monotonic() + _DRAIN_S
-        self._serve(self._purge)
-        while len(self._producer) and time.monotonic() < end:
-            self.poll(_LONGEST_WAIT_S)
-        self._handles.close_producer(self._producer)
+        producers = [self._producer, *(each for _, each in self._replaced)]
+        for producer in producers:
+            self._serve(functools.partial(_purge, producer))
+        while self.flush(_LONGEST_WAIT_S) and time.monotonic() < end:
+            pass
+        for producer in producers:
+            self._handles.close_producer(producer)
 
-    def _purge(self) -> int:
-        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
-        return 0
+
+def _purge(producer: Producer) -> int:
+    producer.purge(in_queue=True, in_flight=True, blocking=False)
+    return 0
