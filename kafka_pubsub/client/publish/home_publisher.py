@@ -117,11 +117,9 @@ class HomePublisher(TopicPublisher):
             )
         return self._rules
 
-    def _publish_elsewhere(
-        self, data: bytes, key: bytes | None, headers: list[Header] | None
-    ) -> PublishFuture | None:
+    def _divert(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> PublishFuture | None:
         if self._sender is None:
-            super()._publish_elsewhere(data, key, headers)
+            super()._divert(data, key, headers)
         if self._sender is None or self._rules is None:
             return None
         return self._after_switch(self._sender).publish(Lane(self._rules.default, True), data, key, headers)

@@ -160,7 +160,7 @@ class TopicPublisher:
         if attributes is not None:
             headers = encode_attributes(attributes)
             size += headers_size(headers)
-        if size > self._small and (published := self._publish_elsewhere(data, key, headers)) is not None:
+        if size > self._small and (published := self._divert(data, key, headers)) is not None:
             return published
         with self._lock:
             epoch = self._outstanding.current
@@ -193,9 +193,9 @@ class TopicPublisher:
 
     def publish_many(self, messages: Messages) -> PublishFutures:
         """Queues messages in their order, by the rules in `many.py`."""
-        count = len(messages.data)
         self.check_many(messages)
-        return PublishFutures(self._outstanding.current, count).fill(messages, [(self.queue_run, 0, count)])
+        futures = PublishFutures(self._outstanding.current, len(messages.data))
+        return futures.fill(messages, [(self.queue_run, 0, len(futures))])
 
     def check_many(self, messages: Messages) -> None:
         """Raises what is wrong with a message, before the first is queued."""
@@ -207,18 +207,16 @@ class TopicPublisher:
             stop = min(start + RUN, end)
             if start:
                 self._look_over(messages, start, stop)
-            reached = start
             with self._lock:
-                epoch = self._outstanding.current
+                reached, epoch = start, self._outstanding.current
                 if self._no_keys is None and not self._paused and self._channel.quick is not None:
                     reached = futures.queue(messages, start, stop, epoch, self._channel, self._paused)
                 if reached == start:
                     self._publish_with_care(Report(epoch, futures, start), *messages.at(start))
                     reached += 1
-            futures.queued = reached
             if self._last_reporter is not None and (reached ^ start) & ~TURN_MASK:
                 self._last_reporter.take_turn()
-            start = reached
+            futures.queued = start = reached
 
     def _publish_with_care(
         self,
@@ -317,10 +315,8 @@ class TopicPublisher:
     def _change_reporter(self) -> None:
         self._reporter, self._channel = None, NO_CHANNEL
 
-    def _publish_elsewhere(
-        self, data: bytes, key: bytes | None, headers: list[Header] | None
-    ) -> PublishFuture | None:
-        """Does the checks that aren't needed for each message; returns its future if another publisher took it."""
+    def _divert(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> PublishFuture | None:
+        """Does what `_look` does; returns the message's future if another publisher took it."""
         self._look(data, key, headers)
         return None
 

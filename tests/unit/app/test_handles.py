@@ -188,6 +188,7 @@ def test_the_watch_survives_a_cluster_that_does_not_answer_and_stops_when_report
         asked.release()
         raise FailedPrecondition("no answer")
 
+    before = set(threading.enumerate())
     subscriber = Subscriber()
     watch = Watch(unreachable, lambda: {"s": subscriber}, interval=0.001)
     watch.start()
@@ -196,7 +197,7 @@ def test_the_watch_survives_a_cluster_that_does_not_answer_and_stops_when_report
         assert asked.acquire(timeout=10)
     watch.stop()
     assert not subscriber.ended.is_set()
-    until(lambda: not any(thread.name == "kafka_pubsub-watch" for thread in threading.enumerate()))
+    until(lambda: not any(each.name == "kafka_pubsub-watch" for each in {*threading.enumerate()} - before))
 
 
 def test_a_subscription_that_is_there_gives_no_reason_to_end() -> None:

@@ -1,9 +1,10 @@
-"""Lanes where other things meet them: delays, the asyncio version, forks."""
+"""Lanes where other things meet them: many messages at once, delays, the asyncio version, forks."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,43 @@ def test_a_delayed_message_of_a_lane_is_cancelled_and_refused_like_any_other(
     jobs.resume("k")
 
 
+def test_many_messages_go_to_their_lanes_in_their_order(ps: PubSub) -> None:
+    jobs = ps.create_topic("jobs", partitions=1, priorities=3, transient=True)
+    futures = jobs.publish_many(
+        [
+            b"a",
+            {"data": b"b", "priority": 2},
+            {"data": b"c", "durable": False, "ordering_key": "k"},
+            {"data": b"d", "priority": None, "ordering_key": "k", "attributes": {"n": "1"}},
+        ]
+    )
+    assert futures.result(PATIENCE) == ["jobs:0:0", "jobs.lane.p2:0:0", "jobs.lane.t1:0:0", "jobs:0:1"]
+    assert futures[1].result() == "jobs.lane.p2:0:0"
+    assert jobs.publish_json({"a": 1}, priority=0).result(PATIENCE) == "jobs.lane.p0:0:0"
+
+
+def test_many_messages_may_be_delayed_and_in_lanes(ps: PubSub, cluster: MemoryCluster) -> None:
+    jobs = ps.create_topic("jobs", partitions=1, priorities=3)
+    with pytest.raises(InvalidArgument, match=r"items\[1\]: priority 3"):
+        jobs.publish_many([b"a", {"data": b"b", "delay": 60, "priority": 3}])
+    with DelayRouter(ps):
+        ids = jobs.publish_many(
+            [
+                {"data": b"a", "priority": 2},
+                {"data": b"b", "priority": 2, "delay": 0.05, "ordering_key": "k"},
+                {"data": b"c", "delay": 0.05},
+                b"d",
+            ]
+        ).result(PATIENCE)
+        assert [ids[0], ids[3]] == ["jobs.lane.p2:0:0", "jobs:0:0"]
+        for topic, body, message_id in (("jobs.lane.p2", b"b", ids[1]), ("jobs", b"c", ids[2])):
+            log = cluster.log(TopicPartition(topic, 0))
+            until(lambda log=log: log.end > 1)  # type: ignore[misc]
+            record = log.read(1, 1)[0]
+            assert record.value() == body
+            assert dict(record.headers() or ())["ps-id"] == message_id.encode()
+
+
 def test_coroutines_publish_to_lanes_without_blocking() -> None:
     async def run() -> None:
         async with aio.PubSub.in_memory() as ps:
@@ -84,3 +122,23 @@ def test_a_forked_child_is_refused(ps: PubSub) -> None:
     for priority in (2, 0, None):
         with pytest.raises(FailedPrecondition, match="fork"):
             jobs.publish(b"x", priority=priority)
+
+
+def test_a_history_does_not_take_a_lane_for_the_topic(cluster: MemoryCluster, tmp_path: Path) -> None:
+    with PubSub.in_memory(MemoryBackend(cluster=cluster), history=tmp_path) as ps:
+        ps.create_topic("jobs", partitions=1, priorities=3)
+        ps.topic("jobs").publish(b"x", priority=2).result(PATIENCE)
+        ps.topic("jobs").publish(b"x").result(PATIENCE)
+        ps.topic("jobs").publish_many([{"data": b"x", "priority": 0}]).result(PATIENCE)
+    text = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert "stored in lane jobs.lane.p2" in text
+    assert "stored in lane jobs.lane.p0" in text
+
+
+def test_an_adopted_topic_may_get_lanes_and_kafka_keeps_them(ps: PubSub, backend: MemoryBackend) -> None:
+    backend.admin.create_topic("jobs", 1, None, {})
+    ps.adopt_topic("jobs")
+    ps.update_topic("jobs", priorities=3)
+    assert ps.topic("jobs").publish(b"x", priority=2).result(PATIENCE) == "jobs.lane.p2:0:0"
+    assert ps.delete_topic("jobs")
+    assert backend.admin.topic_names() == ["jobs", "jobs.lane.p2"]
