@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .archive_table import archived
+    from .delays import waiting
     from .spark_session import session
     from .transforms.decoding import decoded
     from .transforms.expectations import split
@@ -41,6 +42,7 @@ __all__ = [
     "registered",
     "session",
     "split",
+    "waiting",
     "write",
     "write_stream",
 ]
@@ -53,6 +55,7 @@ _PLACES = {
     "registered": ".transforms.frames",
     "session": ".spark_session",
     "split": ".transforms.expectations",
+    "waiting": ".delays",
     "write": ".transforms.outgoing",
     "write_stream": ".transforms.outgoing",
 }

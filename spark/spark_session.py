@@ -84,7 +84,7 @@ _PREFERRED = {
 }
 #: The ids of the applications whose executors have got this package.
 _SHIPPED: set[str] = set()
-_PARTS = ("core", "errors.py", "model.py", "__init__.py", "config.py", "py.typed")
+_PARTS = ("core", "schema", "errors.py", "model.py", "__init__.py", "config.py", "py.typed")
 
 
 def packages(version: str, *, delta: bool = True) -> str:
@@ -322,7 +322,8 @@ def bundle(target: Path, *, driver: bool = False) -> Path:
     with zipfile.ZipFile(target, "w") as archive:
 
         def add(directory: Path, part: Path, name: str) -> None:
-            for path in sorted(part.rglob("*.py")) if part.is_dir() else [part]:
+            inside = [*part.rglob("*.py"), *part.rglob("*.avsc")]
+            for path in sorted(inside) if part.is_dir() else [part]:
                 archive.write(path, Path(name) / path.relative_to(directory))
 
         add(own, own, name)

@@ -1,0 +1,207 @@
+"""Turns records of the delay topics into rows of the messages that wait; no other module does this.
+
+Theory. The rules are those of `kafka_pubsub/client/delays/waiting.py`: what lies above the handled position of its log
+waits, and below it only what rests in a router's memory and isn't home yet.
+
+Rules
+1. A message of ingest came in at the time of the first tick whose router had read it. Times and positions of ticks only
+   rise, so that is the lowest time among the ticks that had read it.
+2. A message that lies in two places hopped while the logs were read: the later place counts.
+3. A message that a request to cancel is for doesn't wait. A request of ingest counts if its message is due after the
+   request came in; a request of a tier counts always.
+4. Records that aren't ours are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, Window
+from pyspark.sql import functions as F
+
+from kafka_pubsub import schema as schemas
+from kafka_pubsub.core.delays.layout import INGEST, UNIT
+from kafka_pubsub.model import RESERVED_HEADER_PREFIX
+from kafka_pubsub.schema.delays import CANCEL_HEADER, DELAY_HEADER, TICK_HEADER, VERSION
+
+from .avro import by_avro
+from .python_decoder import BODY, SCHEMA_ID
+from .rows import attributes_of, header_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["OF_INGEST", "PROGRESS", "WAITING", "delay_records", "waiting_rows"]
+
+#: The columns of `waiting_rows`.
+WAITING = (
+    "message_id string, topic string, ordering_key string, data binary, attributes map<string,string>, "
+    "deliver_at timestamp, tier int, partition int, offset bigint"
+)
+#: The columns of the routers' progress: how far each log is handled, with the mark and the time of its partition.
+PROGRESS = "source int, partition int, handled bigint, mark_due bigint, mark_offset bigint, begin_time bigint"
+#: The source of the records of ingest; the source of the records of tier k is k.
+OF_INGEST = -1
+
+_REQUEST, _DELAYED, _CANCEL, _TICK = range(1, 5)
+_SCHEMAS = {_REQUEST: "delay_request", _DELAYED: "delayed", _CANCEL: "delay_cancel", _TICK: "tick"}
+_CHECKSUM = 4
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def delay_records(records: DataFrame) -> DataFrame:
+    """Decodes records of Spark's source (with headers) from the topics of the delays."""
+    records = records.withColumn("headers", F.coalesce("headers", F.array().cast(_HEADERS)))
+    in_ingest = F.col("topic") == INGEST
+    delay, cancel = header_value(DELAY_HEADER), header_value(CANCEL_HEADER)
+    kind = (
+        F.when(in_ingest & _is_tick(), _TICK)
+        .when(in_ingest & delay.isNotNull(), _REQUEST)
+        .when(cancel.isNotNull(), _CANCEL)
+        .when(delay.isNotNull(), _DELAYED)
+    )
+    records = records.withColumn(SCHEMA_ID, kind)
+    body = F.when(F.col(SCHEMA_ID) == _TICK, F.col("value")).when(
+        F.col(SCHEMA_ID) == _CANCEL, _opened(cancel)
+    )
+    # With numbers of schemas all kinds are decoded in one step, into the fields of all of them.
+    written = {number: _schema(name) for number, name in _SCHEMAS.items()}
+    writers = {number: json.dumps(each) for number, each in written.items()}
+    found = by_avro(
+        records.withColumn(BODY, body.otherwise(_opened(delay))), json.dumps(_reader(written)), writers
+    )
+    said = F.col("record")
+    is_request = F.col(SCHEMA_ID) == _REQUEST
+    return found.where(said.isNotNull() & _is_sound(said)).select(
+        F.when(in_ingest, OF_INGEST).otherwise(F.substring("topic", -2, 2).cast("int")).alias("source"),
+        "partition",
+        "offset",
+        F.col(SCHEMA_ID).alias("kind"),
+        *(said[name].alias(name) for name in ("home", "due", "delay", "left", "target", "time", "read")),
+        F.when(is_request, F.col("offset")).otherwise(said["offset"]).alias("came"),
+        "key",
+        "value",
+        "headers",
+    )
+
+
+def _is_tick() -> Column:
+    """Returns whether a record is a tick, of whatever version."""
+    name, _ = TICK_HEADER
+    ticks = F.exists("headers", lambda h: (h["key"] == name) & h["value"].cast("string").startswith("tick/v"))
+    return F.coalesce(ticks, F.lit(False))
+
+
+def _opened(header: Column) -> Column:
+    """Returns the Avro of a header; null if it is damaged, or of an unknown version."""
+    size = F.length(header)
+    sealed = F.substring(header, F.lit(1), size - _CHECKSUM)
+    checksum = F.conv(F.hex(F.substring(header, size - _CHECKSUM + 1, F.lit(_CHECKSUM))), 16, 10)
+    known = (F.crc32(sealed) == checksum.cast("bigint")) & (
+        F.substring(header, 1, 1) == F.lit(bytes([VERSION]))
+    )
+    return F.when((size > _CHECKSUM) & known, F.substring(sealed, F.lit(2), size))
+
+
+def _schema(name: str) -> dict[str, Any]:
+    """Returns the schema of one kind; all have one name, because a decoder compares the names."""
+    text = files(schemas).joinpath(name, f"v{VERSION}.avsc").read_text(encoding="utf-8")
+    fields = [{"name": each["name"], "type": each["type"]} for each in json.loads(text)["fields"]]
+    return {"type": "record", "name": "said", "fields": fields}
+
+
+def _reader(written: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Returns a schema that has the fields of all kinds; null where a kind doesn't have a field."""
+    names = dict.fromkeys(field["name"] for each in written.values() for field in each["fields"])
+    fields = [
+        {"name": name, "type": ["null", "string" if name == "home" else "long"], "default": None}
+        for name in names
+    ]
+    return {"type": "record", "name": "said", "fields": fields}
+
+
+def _is_sound(said: Column) -> Column:
+    """Returns whether the fields of a record can be; the conditions are those of `schema/delays.py`."""
+    one_time = said["due"].isNull() != said["delay"].isNull()
+    kind = F.col(SCHEMA_ID)
+    return (
+        F.when(kind == _REQUEST, one_time & (said["home"] != ""))
+        .when(kind == _DELAYED, (said["left"] >= 0) & (said["offset"] >= 0))
+        .when(kind == _CANCEL, (said["left"] >= 0) & (said["target"] >= 0))
+        .otherwise(F.lit(True))
+    )
+
+
+def waiting_rows(records: DataFrame, progress: DataFrame) -> DataFrame:
+    """Returns the messages that wait, with the columns `WAITING`.
+
+    `records` come from `delay_records`, from each log's committed position on. `progress` has the columns `PROGRESS`.
+    """
+    records = records.join(F.broadcast(progress), ["source", "partition"])
+    dated = _dated(records.where(F.col("source") == OF_INGEST))
+    tiers = records.where(F.col("source") != OF_INGEST).withColumn("came_at", F.lit(None).cast("bigint"))
+    both = dated.unionByName(tiers.withColumn("rests", F.col("left") == 0))
+    messages = both.where(F.col("kind").isin(_REQUEST, _DELAYED) & _waits())
+    cancels = both.where((F.col("kind") == _CANCEL) & _counts())
+    cancels = cancels.select(
+        "partition", F.coalesce("due", F.lit(0)).alias("due"), F.col("target").alias("came")
+    )
+    kept = _last_places(messages).join(cancels, ["partition", "due", "came"], "left_anti")
+    return _shown(kept)
+
+
+def _dated(ingest: DataFrame) -> DataFrame:
+    """Adds `came_at` to records of ingest, null without a tick; `due` is when a message is due then."""
+    tick = F.col("kind") == _TICK
+    so_far = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
+    time = F.greatest("begin_time", F.max(F.when(tick, F.col("time"))).over(so_far))
+    below = F.when(tick, F.least("read", "offset")).otherwise(F.col("offset"))
+    # At the same offset a message comes before a tick, which says nothing of it.
+    ticks = Window.partitionBy("partition").orderBy(below.desc(), tick.asc())
+    ticks = ticks.rowsBetween(Window.unboundedPreceding, 0)
+    came_at = F.min(F.when(tick, F.col("time_now"))).over(ticks)
+    found = ingest.withColumn("time_now", time).withColumn("came_at", came_at).drop("time_now")
+    due = F.greatest("came_at", F.coalesce("due", F.col("came_at") + F.col("delay")))
+    of_request = (F.col("kind") == _REQUEST) & F.col("came_at").isNotNull()
+    found = found.withColumn("due", F.when(of_request, due).otherwise(F.col("due")))
+    return found.withColumn("rests", F.col("due") - F.col("came_at") < UNIT)
+
+
+def _waits() -> Column:
+    """Returns whether a message wasn't handled in its log, or rests in memory and isn't home."""
+    in_time = (F.col("due") > F.col("mark_due")) | (
+        (F.col("due") == F.col("mark_due")) & (F.col("came") > F.col("mark_offset"))
+    )
+    has_no_tick = (F.col("source") == OF_INGEST) & F.col("came_at").isNull()
+    return has_no_tick | (F.col("offset") >= F.col("handled")) | (F.col("rests") & in_time)
+
+
+def _counts() -> Column:
+    """Returns whether a request to cancel came in before its message was due."""
+    return (F.col("source") != OF_INGEST) | F.coalesce(F.col("due") > F.col("came_at"), F.lit(False))
+
+
+def _last_places(messages: DataFrame) -> DataFrame:
+    """Keeps one place of each message: that in the smallest tier, because the way leads to smaller tiers."""
+    in_ingest = F.col("source") == OF_INGEST
+    way = Window.partitionBy("partition", "came").orderBy(in_ingest, "source", F.desc("offset"))
+    return messages.withColumn("_place", F.row_number().over(way)).where("_place = 1").drop("_place")
+
+
+def _shown(messages: DataFrame) -> DataFrame:
+    theirs = F.filter("headers", lambda h: ~h["key"].startswith(RESERVED_HEADER_PREFIX))
+    # The key is the home topic's name, a zero byte, and the ordering key.
+    own = F.substring("key", F.octet_length("home") + 2, F.length("key")).cast("string")
+    return messages.select(
+        F.concat_ws(":", F.lit(INGEST), "partition", "came").alias("message_id"),
+        F.col("home").alias("topic"),
+        own.alias("ordering_key"),
+        F.col("value").alias("data"),
+        attributes_of(theirs).alias("attributes"),
+        F.timestamp_millis("due").alias("deliver_at"),
+        F.when(F.col("source") != OF_INGEST, F.col("source")).alias("tier"),
+        "partition",
+        "offset",
+    )
