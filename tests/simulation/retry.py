@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.retry.body_reader import BodyRequest, FoundBodies
 from kafka_pubsub.client.retry.dead_letter_writer import PATIENCE, Written, completed, further
 from kafka_pubsub.client.retry.retry_io import MOVE_WAIT, RetryIO, dead_letter_id, transactional_id
@@ -58,7 +59,7 @@ class SteppedRelocating(RetryIO):
         membership: Callable[[], Membership | None],
         rejoin: Callable[[], None],
     ) -> None:
-        super().__init__(backend, record, RETRY, writer, membership, rejoin)
+        super().__init__(backend, record, Layout(record, retry=RETRY), writer, membership, rejoin)
         self._world = world
         self._backend = backend
         self._transactions: MemoryTransactions = backend.transactions(transactional_id(record.name, writer))

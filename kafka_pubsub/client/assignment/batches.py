@@ -6,12 +6,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.hot_keys import HotKeys
 from kafka_pubsub.core.records import Record
-from kafka_pubsub.model import StoredRecord, decode_ordering_key
+from kafka_pubsub.model import StoredRecord, TopicPartition, decode_ordering_key
 
-__all__ = ["HotKeyWarnings", "by_partition"]
+__all__ = ["HotKeyWarnings", "by_number", "by_partition"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -27,6 +28,17 @@ def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
             current = number
             add = batches.setdefault(number, []).append
         add(record)
+    return cast("dict[int, list[Record]]", batches)
+
+
+def by_number(records: Sequence[StoredRecord], layout: Layout) -> dict[int, list[Record]]:
+    """Groups the records of a read by the numbers that their partitions have in the core."""
+    if not layout.laned:
+        return by_partition(records)
+    batches: dict[int, list[StoredRecord]] = {}
+    for record in records:
+        place = TopicPartition(record.topic() or "", record.partition() or 0)
+        batches.setdefault(layout.number(place), []).append(record)
     return cast("dict[int, list[Record]]", batches)
 
 

@@ -23,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from kafka_pubsub.client.admin.retry_topics import RetryTopicGone, remake_call, retry_beginning
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.lost_tails import Findings, refuse
 from kafka_pubsub.client.assignment.paired_partitions import PairedPartitions
 from kafka_pubsub.client.assignment.start_position import TRY_AGAIN, beginning
-from kafka_pubsub.client.retry.retry_io import MOVE_WAIT, RetryIO, identity_of, positions_of
+from kafka_pubsub.client.retry.retry_io import MOVE_WAIT, RetryIO
 from kafka_pubsub.client.subscribe.runner_api import Runner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import CommitBoth
@@ -66,9 +67,10 @@ class AssignmentListener:
     ) -> None:
         self.record = record
         self.pairs = PairedPartitions(runner, reader, retry_side)
-        #: Makes the stream go over to the subscription's present retry topic (`renewal`). None: it can't.
+        #: Makes the stream go over to the subscription's present topics (`renewal`). None: it can't.
         self.renew: Callable[[], None] | None = None
-        self._identity = identity_of(record)
+        #: Returns the topics of a record of the subscription.
+        self.layout_of: Callable[[SubscriptionRecord], Layout] = Layout
         self._runner = runner
         self._reader = reader
         self._look_up = look_up
@@ -77,9 +79,15 @@ class AssignmentListener:
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
 
+    def widen(self, layout: Layout) -> list[str]:
+        """Adds lanes, while no partition is owned; returns the topics to read. What rests may return."""
+        self.record = layout.record
+        self.pairs.retry_side.layout = layout
+        return self.topics()
+
     def go_over(self, record: SubscriptionRecord, retry_side: RetryIO) -> list[str]:
         """Goes over to another retry topic, while no partition is owned; returns the topics to read."""
-        before, self.record, self._identity = self.pairs, record, identity_of(record)
+        before, self.record = self.pairs, record
         self._runner.ask(lambda: self._runner.coordinator.go_over(retry_side, self._runner.clock()))
         self.pairs = PairedPartitions(self._runner, self._reader, retry_side)
         # Its last move requests may take a while.
@@ -95,24 +103,32 @@ class AssignmentListener:
 
     def noticed(self, record: SubscriptionRecord) -> None:
         """Takes the record as it is now in the catalog; any thread may call it."""
-        if self.renew is not None and _stands(record) and identity_of(record) != self._identity:
+        if self.renew is not None and _stands(record) and self._is_changed(self.layout_of(record)):
             self.renew()
 
+    def _is_changed(self, layout: Layout) -> bool:
+        return layout.identity != self.layout.identity
+
+    @property
+    def layout(self) -> Layout:
+        """The topics, and the numbers of their partitions."""
+        return self.pairs.layout
+
     def place(self, number: int) -> TopicPartition:
-        """Returns a partition of the home topic."""
-        return TopicPartition(self.record.topic, number)
+        """Returns a partition of a home topic."""
+        return self.layout.main(number)
 
     def retries_read(self) -> Mapping[TopicPartition, int]:
         """Returns up to where each owned retry partition was read; any thread may call it."""
-        retry, owned = self.pairs.retry, list(self._runner.coordinator.partitions.owned.items())
+        layout, owned = self.layout, list(self._runner.coordinator.partitions.owned.items())
         return {
-            TopicPartition(retry, number): partition.retry_partition.retries.finished_runs.position
+            layout.beside(number): partition.retry_partition.retries.finished_runs.position
             for number, partition in owned
         }
 
     def topics(self) -> list[str]:
         """Returns the topics that the stream reads."""
-        return [self.record.topic, self.pairs.retry]
+        return self.layout.topics
 
     def commit(self, commits: Mapping[int, CommitBoth], answered: Callable[[dict[int, bool]], None]) -> None:
         """Sends commits; calls `answered`, on any thread, with whether each was accepted."""
@@ -131,7 +147,7 @@ class AssignmentListener:
         for place, answer in answers.items():
             if answer is not None:
                 log.warning("the commit of %s was refused: %s", place, answer)
-                accepted[place.partition] = False
+                accepted[self.layout.number(place)] = False
             if isinstance(answer, InvalidArgument):
                 self._runner.fail(answer)  # no later commit would be accepted either
         self._believe(denied=any(isinstance(answer, NotFound) for answer in answers.values()))
@@ -156,7 +172,7 @@ class AssignmentListener:
         """Returns the commits in the log's form."""
         positions: dict[TopicPartition, Committed] = {}
         for number, commit in commits.items():
-            positions |= positions_of(self.record.topic, self.pairs.retry, number, commit)
+            positions |= self.layout.positions(number, commit)
         return positions
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
@@ -195,16 +211,17 @@ class AssignmentListener:
 
     def _take_on(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         record = self._looked_up()  # rule 1
-        if identity_of(record) != self._identity:
+        layout = self.layout_of(record)
+        if self._is_changed(layout):
             if self.renew is None:
                 raise FailedPrecondition(
-                    f"the retry topic of subscription {record.name!r} isn't the one that it had when this stream was "
-                    "opened: open it again"
+                    f"the retry topic or the lanes of subscription {record.name!r} aren't those that it had when this "
+                    "stream was opened: open it again"
                 )
             self.renew()
             return {}  # partitions of the old and the new topic are never served together
         self.record = record
-        return self.pairs.take_on(self.record, partitions)
+        return self.pairs.take_on(layout, partitions)
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Gives the partitions up, with a final commit."""
@@ -245,10 +262,11 @@ class AssignmentListener:
 
     def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
         """Handles a position outside the log; retention may have moved the log's start past it."""
-        owned = self._runner.coordinator.partitions.owned.get(place.partition)
+        number = self.layout.number(place)
+        owned = self._runner.coordinator.partitions.owned.get(number)
         if owned is None:
             return
-        if place.topic == self.pairs.retry:
+        if self.layout.is_retry(place.topic):
             self._retry_stepped_out(place, owned.retry_partition.retries.finished_runs)
             return
         position = owned.offsets.position
@@ -257,7 +275,8 @@ class AssignmentListener:
         read = owned.offsets.read
         lost = self.pairs.retry_side.lost(place, read)
         refuse(self.record.name, Findings({place: read}, {} if lost is None else {place: lost}))
-        start = beginning(self.record, place.partition, Committed(position, ""), log_range)
+        view = self.layout.view(number)
+        start = beginning(view, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
 
     def _retry_stepped_out(self, place: TopicPartition, finished_runs: FinishedRuns) -> None:
@@ -272,9 +291,8 @@ class AssignmentListener:
         if lost and self.renew is not None:
             self.renew()  # the topic was cut at its end, deleted, or made again: the state in memory is no longer true
             return
-        begun = retry_beginning(
-            self.record, place.partition, Committed(finished_runs.position, ""), log_range
-        )
+        view = self.layout.view(self.layout.number(place))
+        begun = retry_beginning(view, place.partition, Committed(finished_runs.position, ""), log_range)
         self._reader.seek(place, begun.position)
 
 

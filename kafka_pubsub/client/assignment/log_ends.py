@@ -79,7 +79,7 @@ class LogEnds:
         self._runner.post(lambda: coordinator.read_up_to(number, position, retry, clock()))
 
     def _places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
-        return self._rebalances.place(number), TopicPartition(self._rebalances.pairs.retry, number)
+        return self._rebalances.layout.pair(number)
 
     def _is_read_on(self, number: int) -> bool:
         return not self._rebalances.pairs.holds_up(number)

@@ -1,12 +1,13 @@
 """Takes on a topic's partition with its retry partition, and delivers nothing before the retry partition is read.
 
-Theory. A partition of the topic and the one of the retry topic with the same number are served together or not at all.
+Theory. A partition of the topic and the one of the retry topic with the same number are served together or not at all,
+and with them the same partition of all lanes and of their retry topics (`layout`).
 The retry partition is the lock: a key that waits there must not go on in the home partition. So the home partition is
 read only when the retry partition has been read up to the high watermark that it had after `committed()` had answered.
 (Its last stable offset can hide a move whose origin is already called finished.)
 
 Rules
-1. A pair with one partition missing doesn't begin; when one partition of a pair goes, both are given up.
+1. A partition that is missing in one topic doesn't begin in any; when it goes in one topic, it is given up in all.
 2. The home partition's end is requested after the retry partition's: no valid record of the retry partition has an
    origin beyond it (`core/retry/origin_check`).
 3. `committed()` reads both positions in one request. While it waits for a dead owner's open transaction, the positions
@@ -24,7 +25,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kafka_pubsub.client.admin.retry_topics import marked_nonce, retry_beginning
-from kafka_pubsub.client.assignment.batches import by_partition
+from kafka_pubsub.client.assignment.batches import by_number
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.lost_tails import refuse
 from kafka_pubsub.client.assignment.start_position import (
     TRY_AGAIN,
@@ -44,6 +46,7 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, united
 from kafka_pubsub.core.events import Bodies, MovesAnswered, Written
+from kafka_pubsub.core.lanes.numbers import partition_of
 from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
 from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
@@ -71,12 +74,10 @@ class PairedPartitions:
         retry_side: RetryIO,
         nonce: Callable[[], int] = lambda: secrets.randbits(30),
     ) -> None:
-        self.retry = retry_side.retry
         self.retry_side = retry_side
         self._runner = runner
         self._reader = reader
         self._nonce = nonce
-        self._record: SubscriptionRecord
         #: The assigned partitions, whether or not their pair is complete.
         self._held: set[TopicPartition] = set()
         #: Partitions whose retry partition isn't read yet: how far it must be read, and the home partition's start.
@@ -90,25 +91,30 @@ class PairedPartitions:
 
     # Partitions that come
 
+    @property
+    def layout(self) -> Layout:
+        """The topics, and the numbers of their partitions."""
+        return self.retry_side.layout
+
     def take_on(
-        self, record: SubscriptionRecord, partitions: Sequence[TopicPartition]
+        self, layout: Layout, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, ReadFrom]:
         """Takes assigned partitions on; returns where to read those that begin now."""
-        self._record = record
+        self.retry_side.layout = layout
         self._held.update(partitions)
-        numbers = {place.partition for place in partitions if place.partition < record.partitions}
-        starts = self._begin([number for number in sorted(numbers) if self._whole(number)])
+        numbers = {place.partition for place in partitions if place.partition < layout.record.partitions}
+        starts = self._begin(layout.numbers(each for each in numbers if self._whole(each)))
         self._late.update({place: at for place, at in starts.items() if place not in partitions})
         return {place: at for place, at in starts.items() if place in partitions}
 
-    def _whole(self, number: int) -> bool:
-        return {self._main(number), self._beside(number)} <= self._held
+    def _whole(self, partition: int) -> bool:
+        return self.layout.places(partition) <= self._held
 
     def _main(self, number: int) -> TopicPartition:
-        return TopicPartition(self.retry_side.topic, number)
+        return self.layout.main(number)
 
     def _beside(self, number: int) -> TopicPartition:
-        return TopicPartition(self.retry, number)
+        return self.layout.beside(number)
 
     def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
         """Has the runner take partitions on; returns where to read, home partitions only once caught up."""
@@ -118,28 +124,26 @@ class PairedPartitions:
         places = [*map(self._main, numbers), *map(self._beside, numbers)]
         committed = self._committed(places)
         for place, stored in committed.items():
-            check_readable(self._record, place, stored)
+            check_readable(self.layout.record, place, stored)
         ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
         ranges = self._reader.log_ranges(places)
         known = dict(committed)
         older = self._recall(numbers, known, ranges, ends)
-        findings = self.retry_side.look(
-            self._record, known, {**{place: end for place, (_, end) in ranges.items()}, **ends}
-        )
-        refuse(self._record.name, findings)
+        findings = self.retry_side.look(known, {**{place: end for place, (_, end) in ranges.items()}, **ends})
+        refuse(self.layout.record.name, findings)
         read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)
 
         def begin(number: int, stored: Committed) -> StartPosition:
-            main, beside = self._main(number), self._beside(number)
-            begun = beginning(self._record, number, known[main], ranges[main])
+            (main, beside), view = self.layout.pair(number), self.layout.view(number)
+            begun = beginning(view, main.partition, known[main], ranges[main])
             low, high = ranges[beside]
-            retry = retry_beginning(self._record, number, known[beside], (low, max(high, ends[beside])))
+            retry = retry_beginning(view, main.partition, known[beside], (low, max(high, ends[beside])))
             end = ranges[main][1]
             found = checkpoints.get(number)
             in_checkpoint = found.main.runs if found is not None and begun.more else ()
             finished = united(begun.known, in_checkpoint, begun.position)
-            start = self._retry_start(stored, committed[beside], begun, retry, (end, ends[beside]))
+            start = self._retry_start(view, (stored, committed[beside]), begun, retry, (end, ends[beside]))
             retry_in_checkpoint = found.retry.runs if found is not None and retry.more else ()
             lost = found is None and (begun.more or retry.more)
             start = start._replace(
@@ -183,14 +187,15 @@ class PairedPartitions:
 
         Returns the partitions whose known state may be older than the records of the retry partition.
         """
-        places = ((self._main(number), self._beside(number)) for number in numbers)
+        places = (self.layout.pair(number) for number in numbers)
         forgotten = [pair for pair in places if any(known[place].offset is None for place in pair)]
         logs = {beside: (ranges[beside][0], ends[beside]) for _, beside in forgotten}
-        found = self.retry_side.newest(logs, (self._record.topic_id, identity_of(self._record)))
+        found = self.retry_side.newest(logs)
         for main, beside in forgotten:
             if beside in found:
                 self._go_on_from(main, beside, *found[beside], known)
-        return {place.partition for place, (low, end) in logs.items() if place in found or low < end}
+        older = (place for place, (low, end) in logs.items() if place in found or low < end)
+        return {self.layout.number(place) for place in older}
 
     def _go_on_from(
         self,
@@ -200,7 +205,7 @@ class PairedPartitions:
         in_checkpoint: Checkpoint,
         known: dict[TopicPartition, Committed],
     ) -> None:
-        record, number = self._record, main.partition
+        record, number = self.layout.view(self.layout.number(main)), main.partition
         copies = record.positions, {} if record.retry_topic is None else record.retry_topic.positions
         for place, log_of, copy in zip(
             (main, beside), (in_checkpoint.main, in_checkpoint.retry), copies, strict=True
@@ -233,7 +238,7 @@ class PairedPartitions:
             if named is not None and named.offset < ends[beside]:
                 wanted[beside] = named, ends[beside]
         found = self.retry_side.checkpoints(wanted)
-        return {place.partition: checkpoint for place, checkpoint in found.items()}
+        return {self.layout.number(place): checkpoint for place, checkpoint in found.items()}
 
     def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
         """Returns where to read the home partition from, and the retry partition."""
@@ -246,20 +251,21 @@ class PairedPartitions:
 
     def _retry_start(
         self,
-        stored: Committed,
-        retry_stored: Committed,
+        view: SubscriptionRecord,
+        both: tuple[Committed, Committed],
         begun: Beginning,
         retry: Beginning,
         ends: tuple[int, int],
     ) -> RetryStart:
+        stored, retry_stored = both
         main, beside = map_of(stored), map_of(retry_stored) or _NOTHING
         clean = not stored.metadata or (main is not None and main.clean)
         main = main or _NOTHING
         main_doubt = main.doubt.next(begun.position, clean=clean, reach=reach(begun, ends[0]))
         doubt = beside.doubt.next(retry.position, clean=clean, reach=ends[1])
         return RetryStart(
-            self._record.topic,
-            self._record.topic_id,
+            view.topic,
+            view.topic_id,
             retry.position,
             retry.known,
             main.notes,
@@ -268,8 +274,8 @@ class PairedPartitions:
             doubt,
             ends[1],
             self._runner.wall.offset(self._runner.clock),
-            marked_nonce(self._record, self._nonce()),
-            retry_id=identity_of(self._record),
+            marked_nonce(view, self._nonce()),
+            retry_id=identity_of(view),
         )
 
     def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
@@ -288,7 +294,7 @@ class PairedPartitions:
         for writer in {
             found.writer for found in known if all_of_them or not (found.clean or found.writer == own)
         }:
-            self.retry_side.fence(self._record.name, writer)
+            self.retry_side.fence(self.layout.record.name, writer)
 
     @property
     def rebuilding(self) -> bool:
@@ -311,7 +317,7 @@ class PairedPartitions:
         """Drops partitions that are no longer ours; returns the numbers of the pairs that go with them."""
         gone = list(partitions)
         self._held.difference_update(gone)
-        numbers = sorted({place.partition for place in gone})
+        numbers = self.layout.numbers(place.partition for place in gone)
         for number in numbers:
             self._behind.pop(number, None)
             self._late.pop(self._main(number), None)
@@ -327,15 +333,16 @@ class PairedPartitions:
 
     def sort_out(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
         """Posts records of the retry topic, and returns the others. Then makes the seeks that waited for the read."""
-        retry = self.retry
+        layout = self.layout
         if self._late:  # records from another offset than its start would leave a hole before it
             records = [record for record in records if _place_of(record) not in self._late]
         topics = {record.topic() for record in records}
-        if retry in topics:
-            mixed = len(topics) > 1
-            mine = [record for record in records if record.topic() == retry] if mixed else records
-            records = [record for record in records if record.topic() != retry] if mixed else ()
-            batches = by_partition(mine)
+        retries = [topic for topic in topics if layout.is_retry(topic)]
+        if retries:
+            mixed = len(topics) > len(retries)
+            mine = [record for record in records if record.topic() in retries] if mixed else records
+            records = [record for record in records if record.topic() not in retries] if mixed else ()
+            batches = by_number(mine, layout)
             runner, coordinator, clock = self._runner, self._runner.coordinator, self._runner.clock
             # A record that crosses threads costs twice as much, and here a million may come.
             hand_over = runner.book if self._behind else runner.post_batch
@@ -343,11 +350,14 @@ class PairedPartitions:
         if (
             self._behind and records
         ):  # a partition that begins anew was being read; it is read again from its position
-            records = [record for record in records if record.partition() not in self._behind]
+            records = [record for record in records if self._number(record) not in self._behind]
         if self._behind or self._late or self._again:
             begun = self._go_on()
-            records = [record for record in records if record.partition() not in begun]
+            records = [record for record in records if self._number(record) not in begun]
         return records
+
+    def _number(self, record: StoredRecord) -> int:
+        return self.layout.number(_place_of(record))
 
     def _go_on(self) -> Sequence[int]:
         """Returns the partitions that have begun anew just now: their records are of the ownership before."""
@@ -373,7 +383,7 @@ class PairedPartitions:
             self._reader.seek(place, at)
             self._reader.resume([place])
         except PubSubError as error:
-            log.warning("subscription %r: reading %s on again: %s", self._record.name, place, error)
+            log.warning("subscription %r: reading %s on again: %s", self.layout.record.name, place, error)
         else:
             del self._late[place]
 
@@ -383,11 +393,11 @@ class PairedPartitions:
         while self._again:  # the runner may add to it meanwhile
             asked.add(self._again.popleft())
         owned = self._runner.coordinator.partitions.owned
-        numbers = sorted(n for n in asked if n not in owned and self._whole(n))
+        numbers = sorted(n for n in asked if n not in owned and self._whole(partition_of(n)))
         try:
             starts = self._begin(numbers) if numbers else {}
         except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
-            log.warning("subscription %r: %s; trying again", self._record.name, error)
+            log.warning("subscription %r: %s; trying again", self.layout.record.name, error)
             self._not_before = self._runner.clock() + TRY_AGAIN
             self._again.extend(numbers)
             return ()
@@ -399,7 +409,9 @@ class PairedPartitions:
     def move_answered(self, move_result: MoveResult) -> None:
         """Takes a move result."""
         move_request, coordinator = move_result.move_request, self._runner.coordinator
-        moved = sum(record.topic == self.retry for record in move_request.records[: move_request.checkpoint])
+        moved = sum(
+            self.layout.is_retry(record.topic) for record in move_request.records[: move_request.checkpoint]
+        )
         refused = {at: str(error) for at, error in move_result.refused.items()}
         now = self._runner.clock()
         answer = MovesAnswered(move_result.ending, refused, move_result.checkpoint)
@@ -418,7 +430,7 @@ class PairedPartitions:
         place, epoch, _ = found.request
         coordinator = self._runner.coordinator
         bodies = Bodies(found.records, found.missing)
-        coordinator.replied(place.partition, epoch, bodies, self._runner.clock())
+        coordinator.replied(self.layout.number(place), epoch, bodies, self._runner.clock())
 
     def restart(self, number: int) -> None:
         """Notes that a partition must begin anew."""

@@ -87,7 +87,10 @@ def beginning(
                 f"subscription {record.name!r} has no position in {where}, neither in its group nor in the catalog; "
                 "create the subscription again, or commit a position for the group"
             )
-        log.warning(
+        log.log(
+            logging.WARNING
+            if offset
+            else logging.INFO,  # a new lane, or a partition that was added, begins at 0
             "subscription %r: the group has no position in %s (a partition that was added, or a group that was idle "
             "longer than the broker keeps offsets); going on from the catalog's copy, offset %d: of an old partition "
             "messages may be delivered again",

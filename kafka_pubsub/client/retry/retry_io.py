@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol, cast
 
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.lost_tails import Findings, look
 from kafka_pubsub.client.retry.body_reader import BodyReader, BodyRequest, FoundBodies
 from kafka_pubsub.client.retry.checkpoint_reader import checkpoints_of, newest
@@ -28,7 +29,7 @@ from kafka_pubsub.client.retry.dead_letter_writer import DeadLetterWriter, Writt
 from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult, TransactionThread
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
-from kafka_pubsub.core.effects import CommitBoth, MovedRecord, StoreMoves, WriteDeadLetters
+from kafka_pubsub.core.effects import MovedRecord, StoreMoves, WriteDeadLetters
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import (
@@ -50,7 +51,6 @@ __all__ = [
     "RetryIO",
     "dead_letter_id",
     "identity_of",
-    "positions_of",
     "transactional_id",
 ]
 
@@ -83,14 +83,6 @@ def transactional_id(subscription: str, writer: int) -> str:
 def dead_letter_id(subscription: str, writer: int) -> str:
     """Returns the id under which the stream that commits with that number writes dead letters."""
     return f"{transactional_id(subscription, writer)}-dead"
-
-
-def positions_of(topic: str, retry: str, number: int, commit: CommitBoth) -> dict[TopicPartition, Committed]:
-    """Converts a commit of both partitions to the form that the log takes."""
-    return {
-        TopicPartition(topic, number): Committed(commit.offset, commit.metadata, commit.epoch),
-        TopicPartition(retry, number): Committed(*commit.retry),
-    }
 
 
 def _dead_topic(backend: Backend, policy: DeadLetterPolicy) -> TopicInfo:
@@ -126,15 +118,15 @@ class RetryIO:
         self,
         backend: Backend,
         record: SubscriptionRecord,
-        retry: str,
+        layout: Layout,
         writer: int,
         membership: Callable[[], Membership | None],
         rejoin: Callable[[], None] = lambda: None,
     ) -> None:
-        self.retry = retry
+        #: The topics; a larger layout may take its place while requests of the smaller one are unanswered.
+        self.layout = layout
         self._admin = backend.admin
         self._fetch = backend.record_fetch
-        self.topic = record.topic
         self._membership = membership
         #: Ends this stream's membership, and with it the requests that are still unanswered under it.
         self.rejoin = rejoin
@@ -189,12 +181,13 @@ class RetryIO:
         membership: Membership | None,
     ) -> MoveRequest:
         """Builds a move request of these records, their checkpoint and the positions."""
-        headers = [*effect.said, checkpoints.header()]
+        headers, layout = [*effect.said, checkpoints.header()], self.layout
+        beside = layout.beside(number)
         parts = [
-            NewRecord(self.retry, number, None, checkpoints.encode(part), headers, part.checkpoint.time)
+            NewRecord(*beside, None, checkpoints.encode(part), headers, part.checkpoint.time)
             for part in effect.parts
         ]
-        positions = positions_of(self.topic, self.retry, number, effect.commit)
+        positions = layout.positions(number, effect.commit)
         move_request = MoveRequest(
             number, epoch, [*records, *parts], positions, membership or Membership("", None)
         )
@@ -202,7 +195,7 @@ class RetryIO:
             return move_request
         return move_request._replace(
             checkpoint=len(records),
-            named=lambda offset: positions_of(self.topic, self.retry, number, named(offset)),
+            named=lambda offset: layout.positions(number, named(offset)),
         )
 
     def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None:
@@ -226,16 +219,16 @@ class RetryIO:
 
     def _record(self, number: int, each: MovedRecord) -> NewRecord:
         record = cast("StoredRecord", each.record)
-        topic, partition, key = self.retry, number, record.key()
+        (topic, partition), key = self.layout.beside(number), record.key()
         if each.dead:
-            topic = self._dead or self.retry
+            topic = self._dead or topic
             count = self._dead_partitions
             partition = each.record.offset() % count if key is None else partition_of(key, count)
         return NewRecord(topic, partition, key, record.value(), each.headers, record.timestamp()[1])
 
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
         """Asks for records of the retry partition to be read again."""
-        self.bodies.ask(BodyRequest(TopicPartition(self.retry, number), epoch, offsets))
+        self.bodies.ask(BodyRequest(self.layout.beside(number), epoch, offsets))
 
     def restart(self, number: int) -> None:
         """Begins a partition's ownership anew."""
@@ -248,10 +241,11 @@ class RetryIO:
         ).start()
 
     def _trim(self, number: int, offset: int) -> None:
+        topic, partition = self.layout.beside(number)
         try:
-            self._admin.trim(self.retry, {number: offset})
+            self._admin.trim(topic, {partition: offset})
         except PubSubError as error:
-            log.warning("what %s[%d] holds below %d stays for now: %s", self.retry, number, offset, error)
+            log.warning("what %s[%d] holds below %d stays for now: %s", topic, partition, offset, error)
 
     # On the threads of their own
 
@@ -313,14 +307,16 @@ class RetryIO:
         return found
 
     def look(
-        self,
-        record: SubscriptionRecord,
-        stored: Mapping[TopicPartition, Committed],
-        ends: Mapping[TopicPartition, int],
+        self, stored: Mapping[TopicPartition, Committed], ends: Mapping[TopicPartition, int]
     ) -> Findings:
         """Finds how far the logs were read, and whether they lost records that were read (`lost_tails`)."""
+        layout, read, lost = self.layout, dict[TopicPartition, LogEnd](), dict[TopicPartition, int]()
         with closing(self._fetch()) as fetch:
-            return look(fetch, record, stored, ends)
+            for index, places in layout.by_view(stored).items():
+                found = look(fetch, layout.views[index], {place: stored[place] for place in places}, ends)
+                read.update(found.read)
+                lost.update(found.lost)
+        return Findings(read, lost)
 
     def lost(self, place: TopicPartition, read: LogEnd) -> int | None:
         """Returns the first offset that was read and that the log has lost; None: the log has lost none."""
@@ -328,13 +324,18 @@ class RetryIO:
             return fetch.lost_tails({place: read}, CHECKING).get(place)
 
     def newest(
-        self, ranges: Mapping[TopicPartition, tuple[int, int]], ids: tuple[str, str]
+        self, ranges: Mapping[TopicPartition, tuple[int, int]]
     ) -> Mapping[TopicPartition, tuple[Named, Checkpoint]]:
-        """Finds the last checkpoint of these topics in each retry partition that has one."""
+        """Finds the last checkpoint of its topics in each retry partition that has one."""
         if not ranges:
             return {}
+        layout, found = self.layout, dict[TopicPartition, tuple[Named, Checkpoint]]()
         with closing(self._fetch()) as fetch:
-            return newest(fetch, ranges, ids)
+            for index, places in layout.by_view(ranges).items():
+                view = layout.views[index]
+                logs = {place: ranges[place] for place in places}
+                found.update(newest(fetch, logs, (view.topic_id, identity_of(view))))
+        return found
 
     def close(self, timeout: float) -> bool:
         """Ends the threads; False if that takes longer than `timeout` seconds."""

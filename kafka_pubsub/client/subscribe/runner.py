@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from kafka_pubsub.client.assignment.batches import HotKeyWarnings, by_partition
+from kafka_pubsub.client.assignment.batches import HotKeyWarnings, by_number
 from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.assignment.log_ends import LogEnds
 from kafka_pubsub.client.assignment.start_position import StartPosition
@@ -398,7 +398,7 @@ class StreamRunner:
             return not self.inline.soon(self.clock()) or self.inline.try_inline({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
         self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
-        batches = by_partition(records)
+        batches = by_number(records, self.rebalances.layout)
         if self._hot_keys is not None:
             self._hot_keys.observe(batches.values())
         if len(records) <= inline:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
 
-from kafka_pubsub.client.admin.retry_topics import retry_topic_of
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_reader import RecordedReader
@@ -190,19 +190,22 @@ class Subscriber:
         # A number for each stream: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 
-        def retry_side_for(record: SubscriptionRecord) -> RetryIO:
+        def retry_side_for(layout: Layout) -> RetryIO:
             kind = RetryIO if evidence is None else RecordedRetryIO
-            retry = retry_topic_of(record)
-            made = kind(self._backend, record, retry, writer, reader.membership, joining.rejoin)
+            made = kind(self._backend, layout.record, layout, writer, reader.membership, joining.rejoin)
             if evidence is not None and isinstance(made, RecordedRetryIO):
                 made.evidence = evidence
             return made
 
         def read_anew() -> Sequence[str]:
-            record = engine.rebalances.look_again()
-            return engine.rebalances.go_over(record, retry_side_for(record))
+            layout = self._layout_of(engine.rebalances.look_again())
+            now = engine.rebalances.layout
+            if layout.identity != now.identity and layout.extends(now):
+                return engine.rebalances.widen(layout)
+            return engine.rebalances.go_over(layout.record, retry_side_for(layout))
 
-        retry_side = retry_side_for(record)
+        layout = self._layout_of(record)
+        retry_side = retry_side_for(layout)
         engine = StreamRunner(
             reader,
             record,
@@ -214,6 +217,7 @@ class Subscriber:
             retry_side=retry_side,
         )
         engine.inbox.observer = evidence or UNOBSERVED
+        engine.rebalances.layout_of = self._layout_of
         engine.rebalances.renew = lambda: joining.rejoin(read_anew)
         worker_pool = make_worker_pool(engine, name)
         engine.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
@@ -235,6 +239,12 @@ class Subscriber:
             self._engines[stream] = engine
         engine.start(name)
         return stream
+
+    def _layout_of(self, record: SubscriptionRecord) -> Layout:
+        """Returns the topics of the subscription; reads the topic's record if it has lanes."""
+        if not record.lanes:
+            return Layout(record)
+        return Layout(record, self._backend.catalog.topics().get(record.topic))
 
     def _failed(self, engine: StreamRunner) -> None:
         with self._lock:
@@ -268,17 +278,9 @@ class Subscriber:
             record = catalog.subscriptions().get(engine.subscription)
             if record is None or record.topic_id != self._look_up().topic_id:
                 return
-            newest = {**record.positions}
-            for number, offset in positions.items():
-                newest[number] = max(offset, newest.get(number, 0))
-            after = record.model_copy(update={"positions": newest})
-            if record.retry_topic is not None:
-                beside = engine.coordinator.partitions.retry_positions()
-                newest = {**record.retry_topic.positions}
-                for number, offset in beside.items():
-                    newest[number] = max(offset, newest.get(number, 0))
-                retry = record.retry_topic.model_copy(update={"positions": newest})
-                after = after.model_copy(update={"retry_topic": retry})
+            after = engine.rebalances.layout.with_positions(
+                record, positions, engine.coordinator.partitions.retry_positions()
+            )
             if after != record:
                 catalog.put_subscription(after, record)
         except NotFound:

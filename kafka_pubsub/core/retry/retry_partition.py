@@ -38,6 +38,7 @@ from kafka_pubsub.core.effects import (
     WriteDeadLetters,
 )
 from kafka_pubsub.core.events import Bodies, MovesAnswered, RetryCaughtUp, RetryFetched, Tick
+from kafka_pubsub.core.lanes.numbers import partition_of
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.retry.dead_lettering import DeadLettering
@@ -72,7 +73,9 @@ class RetryPartition:
     ) -> None:
         self._leases = leases
         self._queues = queues
-        self.retries = RetryState(start.number, start.retry, rules, jitter, queues, offsets, turn)
+        self.retries = RetryState(
+            partition_of(start.number), start.retry, rules, jitter, queues, offsets, turn
+        )
         self._notes = StartedNotes(leases, self.retries)
         self.commits = Commits(start, offsets, self.retries.finished_runs, self._notes)
         self.commits.hurry()  # rules 1 and 2

@@ -137,20 +137,20 @@ def checkpoints_undated(patch: Patch) -> None:
 
 def newest_unsought(patch: Patch) -> None:
     """Whose offsets are forgotten goes on from the catalog's copy; no checkpoint is looked for."""
-    patch.setattr(SteppedRelocating, "newest", lambda self, ranges, ids: {})
+    patch.setattr(SteppedRelocating, "newest", lambda self, ranges: {})
 
 
 def older_one_taken(patch: Patch) -> None:
     """Of a retry partition's checkpoints the last but one counts."""
     real = SteppedRelocating.newest
 
-    def before(self: SteppedRelocating, ranges: Ranges, ids: tuple[str, str]) -> Found:
-        last = real(self, ranges, ids)
+    def before(self: SteppedRelocating, ranges: Ranges) -> Found:
+        last = real(self, ranges)
         ends = {
             place: (low, last[place][0].offset if place in last else end)
             for place, (low, end) in ranges.items()
         }
-        return {**last, **real(self, ends, ids)}
+        return {**last, **real(self, ends)}
 
     patch.setattr(SteppedRelocating, "newest", before)
 

@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.retry import dead_letter_writer
 from kafka_pubsub.client.retry import retry_io as retry_side_module
 from kafka_pubsub.client.retry.dead_letter_writer import DeadLetterWriter, Written
@@ -33,6 +34,7 @@ HERE = Membership("billing", "first")
 BILLING = SubscriptionRecord(
     name="billing", topic="orders", topic_id="id", partitions=1, options=SubscriptionOptions()
 )
+LAYOUT = Layout(BILLING, retry="orders.sub.billing.retry")
 PATIENCE = 10.0
 TO = {TopicPartition("orders", 0): Committed(7, "map")}
 
@@ -213,7 +215,7 @@ def test_closing_waits_for_no_positions(scene: Scene) -> None:
 def test_what_a_dead_owner_left_open_is_ended_under_both_of_its_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     fenced: list[str] = []
     monkeypatch.setattr(MemoryTransactions, "fence", lambda self, name: fenced.append(name))
-    retry_side = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    retry_side = RetryIO(MemoryBackend(), BILLING, LAYOUT, 1, lambda: None)
     retry_side.fence("billing", 7)
     assert retry_side.close(PATIENCE)
     assert sorted(fenced) == ["billing-7", "billing-7-dead"]
@@ -231,7 +233,7 @@ def test_a_fence_of_dead_letters_that_does_not_return_holds_nothing_up(
     monkeypatch.setattr(MemoryTransactions, "fence", fence)
     monkeypatch.setattr(retry_side_module, "DEAD_LETTERS_FENCING", 0.01)
     monkeypatch.setattr(retry_side_module, "DEAD_LETTERS_CLOSING", 0.01)
-    retry_side = RetryIO(MemoryBackend(), BILLING, "orders.sub.billing.retry", 1, lambda: None)
+    retry_side = RetryIO(MemoryBackend(), BILLING, LAYOUT, 1, lambda: None)
     retry_side.fence("billing", 7)
     assert retry_side.close(PATIENCE)
     away.set()

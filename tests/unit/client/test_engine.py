@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 import pytest
 
 from kafka_pubsub.client.assignment.batches import by_partition
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.clocks import WallClock
 from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
@@ -117,7 +118,7 @@ def log() -> Valves:
 
 @pytest.fixture
 def engine(log: Valves) -> Iterator[StreamRunner]:
-    retry_side = RetryIO(MemoryBackend(), RECORD, RETRY, 7, log.membership)
+    retry_side = RetryIO(MemoryBackend(), RECORD, Layout(RECORD, retry=RETRY), 7, log.membership)
     engine = StreamRunner(
         log,
         RECORD,

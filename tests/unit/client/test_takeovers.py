@@ -12,10 +12,12 @@ import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
 from kafka_pubsub.client.assignment.delegating_reader import DelegatingReader
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.paired_partitions import BLOCKED, DEAD, PairedPartitions
 from kafka_pubsub.client.retry import checkpoint_reader
 from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
 from kafka_pubsub.client.workers.observer import UNOBSERVED
+from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Named
@@ -117,8 +119,12 @@ OURS, THEIRS = 7, 9
 class Held:
     """A log whose answer waits for a transaction of `THEIRS`, and whoever fences; with an engine's coordinator."""
 
-    topic, retry = "orders", "orders.sub.billing.retry"
-    name = "billing"
+    layout = Layout(
+        SubscriptionRecord(
+            name="billing", topic="orders", topic_id="id", partitions=1, options=SubscriptionOptions()
+        ),
+        retry="orders.sub.billing.retry",
+    )
     process = OURS
 
     def __init__(self, writer: int, *, clean: bool) -> None:
@@ -148,7 +154,6 @@ class Held:
 
 def fenced(held: Held) -> list[tuple[int, float]]:
     beside = PairedPartitions(held, held, held)  # type: ignore[arg-type]
-    beside._record = held  # type: ignore[assignment]
     assert set(beside._committed(BOTH)) == set(BOTH)
     return held.fenced_after
 
@@ -173,7 +178,7 @@ def test_our_own_writer_is_not_the_first_to_be_fenced() -> None:
 class Landed:
     """An engine's coordinator that is told what has landed."""
 
-    topic, retry = Held.topic, Held.retry
+    layout = Held.layout
     observer = UNOBSERVED
 
     def __init__(self) -> None:
@@ -195,8 +200,8 @@ class Landed:
 def test_a_checkpoint_is_no_message_that_was_moved() -> None:
     held = Landed()
     beside = PairedPartitions(held, held, held)  # type: ignore[arg-type]
-    moved = NewRecord(held.retry, 0, b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
-    told = NewRecord(held.retry, 0, None, b"", headers())
+    moved = NewRecord(*held.layout.beside(0), b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
+    told = NewRecord(*held.layout.beside(0), None, b"", headers())
     buried = NewRecord("dead", 0, b"k", b"")
     move_requests = [
         ([moved, buried, told], 2),
