@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from kafka_pubsub.core.delays.layout import MOST_TIERS, PARTITIONS, DelayLayout
+from kafka_pubsub.core.lanes.ageing import BOUND
 from kafka_pubsub.core.lanes.names import MOST_PRIORITIES, Lane, LaneRules, middle_priority
 from kafka_pubsub.errors import InvalidArgument
 
@@ -237,12 +238,16 @@ class TopicOptions(Value):
 class SubscriptionOptions(Value):
     """A subscription's stored configuration; `PubSub.create_subscription` explains each setting."""
 
+    later_fields = frozenset({"ageing", "strict"})
+
     ack_deadline: Seconds = Field(default=10, ge=1, le=600)
     max_extension: Seconds = Field(default=3600, ge=0, le=7 * 86_400)
     message_ordering: bool = False
     retry: RetryPolicy | None = None
     dead_letter: DeadLetterPolicy | None = None
     exactly_once: bool = False
+    ageing: Seconds = Field(default=BOUND, gt=0, le=3600)
+    strict: bool = False
     labels: dict[str, str] = Field(default_factory=dict)
 
 

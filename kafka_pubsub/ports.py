@@ -279,6 +279,12 @@ class Admin(Protocol):
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
         """Returns the offset that a reader of committed records has at the end of each partition now."""
 
+    def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
+        """Returns the offset that a reader of committed records has at the end of each now, by one request for all.
+
+        Leaves out those whose leader doesn't answer within `timeout` seconds.
+        """
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Returns the next offset to be written of each now, with open transactions, by one request for all."""
 

@@ -20,6 +20,7 @@ __all__ = [
     "Event",
     "Extended",
     "Fetched",
+    "Followed",
     "LeaseOutcome",
     "LeaseReport",
     "LeasesReported",
@@ -58,6 +59,14 @@ class Fetched(NamedTuple):
     records: Sequence[Record]
     inline: bool = False
     epoch: int | None = None
+    #: By offset: records that follow one of another lane, which isn't finished, with a note on it (`lanes.followers`).
+    after: Mapping[int, object] = {}
+
+
+class Followed(NamedTuple):
+    """What these records follow is finished: they and those behind them may queue."""
+
+    offsets: Sequence[int]
 
 
 class LeaseReport(NamedTuple):
@@ -146,13 +155,15 @@ class Demand(NamedTuple):
     """The client can take up to `limit` leases of up to `run` records each.
 
     `spread`: runs of more than one record only if a single key is ready. `inline`: the thread that asks can take an
-    inline lease of due messages itself, at once; never True while an inline lease is open.
+    inline lease of due messages itself, at once; never True while an inline lease is open. `below`: of the home topic
+    only records below this offset, and no run longer than `run`; None: all.
     """
 
     limit: int
     run: int
     spread: bool = False
     inline: bool = False
+    below: int | None = None
 
 
 class Ended(NamedTuple):
@@ -262,6 +273,7 @@ Event = (
     | Awaited
     | Extended
     | Demand
+    | Followed
     | Ended
     | Tick
     | CommitAnswered

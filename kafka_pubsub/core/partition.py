@@ -43,6 +43,7 @@ from kafka_pubsub.core.events import (
     Event,
     Extended,
     Fetched,
+    Followed,
     LeasesReported,
     Lost,
     MovesAnswered,
@@ -58,6 +59,7 @@ from kafka_pubsub.core.events import (
     Written,
 )
 from kafka_pubsub.core.invariants import check
+from kafka_pubsub.core.lanes.followers import Followers
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.retry.retry_partition import RetryPartition
@@ -88,6 +90,7 @@ class Partition:
         )
         self.outcomes = LeaseReports(self.leases, rules, self.epoch, self.places)
         self.acks = Durability(self.leases, self.outcomes, self.commits, prompt=rules.exactly_once)
+        self.followers = Followers()
         for key in start.held_back:
             self.queues.block(key)
         #: False from a revoke on: nothing is begun any more.
@@ -105,6 +108,7 @@ class Partition:
             Awaited: self.acks.awaited,
             Extended: self.outcomes.extended,
             Demand: self._demand,
+            Followed: self._followed,
             Ended: self._ended,
             Tick: self._tick,
             CommitAnswered: self._commit_answered,
@@ -153,6 +157,7 @@ class Partition:
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
         news = self.retry_partition.came(self.offsets.receive(event.records, event.epoch), now)
+        news = self.followers.sift(news, event.after)
         lease = None
         if event.inline and self.retry_partition.unhindered:
             lease, news = self._inline(news)
@@ -160,6 +165,10 @@ class Partition:
         if self.offsets.committable != before:
             self.commits.dirty = True
         return () if lease is None else (Deliver([lease]),)
+
+    def _followed(self, event: Followed, now: float) -> Sequence[Effect]:
+        self.places.line_up(self.followers.let_go(event.offsets))
+        return ()
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
         """Returns one lease of the new records (`inline_lease`), if any may be taken, and those that have to queue."""
@@ -207,7 +216,7 @@ class Partition:
         leases: list[Lease] = []
         run = self._run(event)
         for _ in range(self._demand_with_care(event, leases, now)):
-            records = self.queues.take(run)
+            records = self.queues.take(run, event.below)
             if not records:
                 break
             leases.append(self._lease(records))
@@ -244,9 +253,16 @@ class Partition:
             and retry_partition.careful(self.queues.oldest())
             and suspects.takes(self.queues.oldest())
         ):
-            retry_partition.admit(self._lease(self.queues.take(suspects.together(self.queues.oldest()))))
+            together = suspects.together(self.queues.oldest())
+            if event.below is not None:
+                together = min(together, event.run)
+            if not (records := self.queues.take(together, event.below)):
+                break
+            retry_partition.admit(self._lease(records))
             taken += 1
         oldest = self.queues.oldest()
+        if event.below is not None and oldest is not None and oldest >= event.below:
+            oldest = None
         left = 0 if retry_partition.careful(oldest) else limit - taken
         if taken or (left and oldest is not None):
             retry_partition.retries.outage.began(now)

@@ -51,6 +51,7 @@ from kafka_pubsub.kafka.broker_settings import least_setting
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.conversions import kafka_partition
 from kafka_pubsub.kafka.errors import STALE_LEADER, denied_topic, error_of
+from kafka_pubsub.kafka.readable_ends import find_readable_ends
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin
@@ -238,6 +239,10 @@ class KafkaAdmin(Admin):
         first = self._offsets(partitions, OffsetSpec.earliest(), level, doing)
         end = self._offsets(partitions, OffsetSpec.latest(), level, doing)
         return {each: (first[each], end[each]) for each in partitions}
+
+    def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
+        """Returns the ends for a committed reader; leaves out those whose leader doesn't answer in time."""
+        return find_readable_ends(self._connect(), places, timeout)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Returns the next offset to be written of each, open transactions included."""

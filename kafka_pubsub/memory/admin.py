@@ -83,6 +83,13 @@ class MemoryAdmin(Admin):
             logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
             return {log.partition: log.stable_end for log in logs}
 
+    def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
+        """Returns the ends for a committed reader; leaves out those whose topic is gone."""
+        self._may("readable_ends", "")
+        with self._cluster.changed:
+            names = set(self._cluster.names())
+            return {place: self._cluster.log(place).stable_end for place in places if place.topic in names}
+
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group in one request; raises `FailedPrecondition` if the group has members."""
         self._may("set_positions", group)

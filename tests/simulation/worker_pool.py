@@ -208,6 +208,9 @@ class ScriptedWorkers:
             return free
         return min(free, 2 * self._stage.plan.workers - sum(not hand.kept for hand in self.hands))
 
+    def soon(self, free: int) -> tuple[int, int]:
+        return self.wants(free), self.run
+
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             kind = BatchLeaseRunner if self._mode == "batch" else LeaseRunner

@@ -47,11 +47,12 @@ class HotKeyWarnings:
 
     def __init__(self, record: SubscriptionRecord) -> None:
         self._subscription, self._topic = record.name, record.topic
+        self._ordered = record.options.message_ordering
         self._keys = HotKeys()
 
     def observe(self, batches: Iterable[Sequence[Record]]) -> None:
         """Counts the keys of the records that were read."""
-        for records in batches:
+        for records in batches if self._ordered else ():
             if (hot := self._keys.observe(records)) is not None:
                 log.warning(
                     "subscription %r: ordering key %r carries %.0f %% of what topic %r delivers; a key's messages are "

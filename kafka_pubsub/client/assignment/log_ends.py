@@ -16,6 +16,7 @@ Rules
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 
 from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.subscribe.runner_api import Runner
@@ -56,11 +57,17 @@ class LogEnds:
             now = self._runner.clock()
             self._look_at = now + max(self._wait, (now - began) / SHARE)
 
-    def _tell(self) -> bool:
-        """Reports the positions of logs that were read further; returns whether there were any."""
+    def look_at(self, numbers: Collection[int]) -> None:
+        """Reports the positions of these partitions at once: a choice waits for them."""
+        if numbers:
+            self._tell(numbers)
+
+    def _tell(self, numbers: Collection[int] | None = None) -> bool:
+        """Reports the positions of logs (None: of all) that were read further; returns whether there were any."""
         runner, reported = self._runner, False
         partitions = runner.coordinator.partitions
-        owned = {n: each for n, each in list(partitions.owned.items()) if self._is_read_on(n)}
+        wanted = list(partitions.owned) if numbers is None else numbers
+        owned = {n: p for n in wanted if (p := partitions.owned.get(n)) is not None and self._is_read_on(n)}
         places = [each for number in owned for each in self._places(number)]
         positions = self._reader.positions(places)
         for number, partition in owned.items():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from kafka_pubsub.client.workers.lease_runner import LeaseRunner
-from kafka_pubsub.core.delivery.leases import Lease
+from kafka_pubsub.core.delivery.leases import Lease, Settlement
 from kafka_pubsub.core.effects import Durable, StoreMoves, Undone, Unstored, WriteDeadLetters
+from kafka_pubsub.core.events import Ask, LeaseReport
 
-__all__ = ["Counts", "RetrySide", "Waiter", "answer_waiters", "stop_callbacks", "withdraw"]
+__all__ = ["Counts", "RetrySide", "Waiter", "answer_waiters", "by_partition", "stop_callbacks", "withdraw"]
+
+Report = TypeVar("Report", LeaseReport, Settlement, Ask)
 
 
 class RetrySide(Protocol):
@@ -64,3 +68,11 @@ def withdraw(leases: Iterable[Lease]) -> None:
         if isinstance(lease.lease_runner, LeaseRunner):
             lease.lease_runner.withdrawn = lease.lease_runner.stopped = True
         lease.lease_runner = None
+
+
+def by_partition(reports: Sequence[Report]) -> Mapping[int, list[Report]]:
+    """Groups reports by the number of their partition."""
+    found: defaultdict[int, list[Report]] = defaultdict(list)
+    for report in reports:
+        found[report.lease.partition].append(report)
+    return found

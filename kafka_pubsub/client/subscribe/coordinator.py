@@ -17,16 +17,18 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.subscribe.coordinated import (
     Counts,
     RetrySide,
     answer_waiters,
+    by_partition,
     stop_callbacks,
     withdraw,
 )
+from kafka_pubsub.client.subscribe.lane_choices import LaneChoices
 from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions, running
 from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.workers.thread_workers import Inline, WorkerPool
@@ -84,8 +86,6 @@ __all__ = ["Coordinator", "Counts", "RetrySide"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
-Report = TypeVar("Report", LeaseReport, Settlement, Ask)
-
 
 class Coordinator:
     """What one stream does about events, on the partitions that it owns."""
@@ -115,6 +115,8 @@ class Coordinator:
         self.closing = False
         #: Warns of callbacks that never ack; None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
+        #: Chooses among the lanes of the topic, if it has any.
+        self.lanes = LaneChoices()
         #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
         self._turn = 0
@@ -192,7 +194,8 @@ class Coordinator:
             if number in self.partitions.owned:
                 self.counts.received += len(records)
                 epoch = cast("StoredRecord", records[-1]).leader_epoch()
-                for effect in self.partitions.handle(number, Fetched(records, inline, epoch), now):
+                event = Fetched(records, inline, epoch, self.lanes.notes(number, records))
+                for effect in self.partitions.handle(number, event, now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
         return leases
@@ -241,14 +244,15 @@ class Coordinator:
 
     @property
     def inline_worker(self) -> Inline | None:
-        """The worker pool's interface for inline callbacks; None if it has none."""
-        return self._worker_pool.inline
+        """The worker pool's interface for inline callbacks; None if it has none, or the topic has lanes."""
+        return None if self.lanes.active else self._worker_pool.inline
 
     def inline(self, partitions: int) -> bool:
         """Returns whether leases of so many partitions may be taken inline."""
         inline_worker = self.inline_worker
         return (
             not self.closing
+            and not self.lanes.active
             and self._flow.max_messages - self.partitions.lease_count >= partitions
             and inline_worker is not None
             and inline_worker.spares()
@@ -260,17 +264,17 @@ class Coordinator:
             for lease in (release.lease for release in releases):
                 if lease in lingering:
                     self._carry_out(lease.partition, self.partitions.callback_ended(lease, now), now)
-        for number, some in _by_partition(releases).items():
+        for number, some in by_partition(releases).items():
             self._handle(number, LeasesReported(some), now)
 
     def settled(self, settlements: Sequence[Settlement], now: float) -> None:
         """Takes acks and nacks that came outside of callbacks."""
-        for number, some in _by_partition(settlements).items():
+        for number, some in by_partition(settlements).items():
             self._handle(number, Settled(some), now)
 
     def awaited(self, asks: Sequence[Ask], now: float) -> None:
         """Takes acks whose callers wait until they are durable."""
-        for number, some in _by_partition(asks).items():
+        for number, some in by_partition(asks).items():
             if self.partitions.find(number) is not None:
                 self._handle(number, Awaited(some), now)
             else:
@@ -338,7 +342,10 @@ class Coordinator:
         """Returns when something becomes due by itself; None if nothing does."""
         if self.partitions.suspect_wants_room() and self._free() > 0:
             return 0.0
-        return self.partitions.attention.wakeup_at()
+        times = [self.partitions.attention.wakeup_at()]
+        if self.lanes.active:
+            times.append(self.lanes.wakeup_at())
+        return min((time for time in times if time is not None), default=None)
 
     @property
     def restless(self) -> bool:
@@ -352,6 +359,11 @@ class Coordinator:
         if self.closing:
             return False
         partitions, worker_pool = self.partitions, self._worker_pool
+        if self.lanes.active:
+            wanted, run = worker_pool.soon(max(0, self._free() - partitions.suspect_wants_room()))
+            return self.lanes.deliver(
+                partitions, wanted, run, lambda number, event: self._handle(number, event, now), now
+            )
         wanted = worker_pool.wants(max(0, self._free() - partitions.suspect_wants_room()))
         numbers = partitions.attention.deliverable() if wanted > 0 else []
         handed = False
@@ -477,10 +489,3 @@ class Coordinator:
     def in_flight(self) -> int:
         """The number of leases that aren't over."""
         return self.partitions.lease_count
-
-
-def _by_partition(reports: Sequence[Report]) -> Mapping[int, list[Report]]:
-    found: defaultdict[int, list[Report]] = defaultdict(list)
-    for report in reports:
-        found[report.lease.partition].append(report)
-    return found

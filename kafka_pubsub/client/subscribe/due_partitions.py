@@ -47,6 +47,8 @@ class DuePartitions:
         self._careful: set[int] = set()
         self._waiting_suspects: dict[int, int] = {}
         self._held: dict[int, Held] = {}
+        #: Partitions that got an event since `take_touched`.
+        self._touched: set[int] = set()
         #: The wall clock less our clock, as of the last tick that gave it; None before the first.
         self._wall: float | None = None
 
@@ -54,8 +56,14 @@ class DuePartitions:
         """Notes that a partition got an event, came or went; `tick`: the event was a tick that had no effects."""
         self._when.add(number)
         self._what.add(number)
+        self._touched.add(number)
         if not tick:
             self._stirred.add(number)
+
+    def take_touched(self) -> set[int]:
+        """Returns the partitions that got an event, came or went since the last call."""
+        touched, self._touched = self._touched, set()
+        return touched
 
     def stir_all(self, numbers: Iterable[int]) -> None:
         """Notes the same for several partitions."""

@@ -106,7 +106,7 @@ class StreamRunner:
         self.wall = WallClock(wall)
         self.rebalances = AssignmentListener(self, reader, record, look_up, retry_side)
         self._ends = LogEnds(self, self.rebalances, reader)
-        self._hot_keys = HotKeyWarnings(record) if record.options.message_ordering else None
+        self._hot_keys = HotKeyWarnings(record)
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
         #: Batches and records: those posted, which the fetcher counts, and those taken, which the runner counts.
@@ -390,6 +390,7 @@ class StreamRunner:
         """Reads once, and posts the records or runs them inline; False if another thread is the fetcher now."""
         inline = self.inline.limit(self.clock())
         most = max(self._least(), min(inline or READ, self._most, self._available()))
+        self._ends.look_at(self.coordinator.lanes.stuck)  # before the read: its records aren't posted yet
         records = self._reader.read(most, wait)
         if not (read := len(records)):
             self._ends.look()
@@ -399,8 +400,7 @@ class StreamRunner:
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
         self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
         batches = by_number(records, self.rebalances.layout)
-        if self._hot_keys is not None:
-            self._hot_keys.observe(batches.values())
+        self._hot_keys.observe(batches.values())
         if len(records) <= inline:
             mine = self.inline.try_inline(batches, len(records), more=read >= most)
             if mine is not None:

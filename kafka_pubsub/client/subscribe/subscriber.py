@@ -28,6 +28,8 @@ from kafka_pubsub.client.history.recorder import Recorder
 from kafka_pubsub.client.retry.open_transactions import OpenTransactions
 from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
+from kafka_pubsub.client.subscribe.lane_choices import LaneChoices, LaneSource
+from kafka_pubsub.client.subscribe.lane_ends import LaneEnds
 from kafka_pubsub.client.subscribe.receiver import Receiver
 from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.client.subscribe.status import SubscriptionState, state_of
@@ -232,6 +234,7 @@ class Subscriber:
         )
         if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
+        coordinator.lanes = self._lanes(record, engine)
         coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
         stream = Stream(engine, worker_pool, self._ended)
         with self._lock:
@@ -239,6 +242,17 @@ class Subscriber:
             self._engines[stream] = engine
         engine.start(name)
         return stream
+
+    def _lanes(self, record: SubscriptionRecord, engine: StreamRunner) -> LaneChoices:
+        options = record.options
+        source = LaneSource(
+            lambda: engine.rebalances.layout,
+            LaneEnds(self._backend.admin, f"kafka_pubsub-{record.name}-lane-ends"),
+            engine.post,
+            None if options.strict else options.ageing,
+            options.message_ordering,
+        )
+        return LaneChoices(source)
 
     def _layout_of(self, record: SubscriptionRecord) -> Layout:
         """Returns the topics of the subscription; reads the topic's record if it has lanes."""
@@ -257,6 +271,7 @@ class Subscriber:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
         if engine is not None:
+            engine.coordinator.lanes.close()
             engine.inbox.observer.close()
             # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
             copying = threading.Thread(

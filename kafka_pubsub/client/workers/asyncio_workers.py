@@ -52,6 +52,9 @@ class AsyncioWorkers:
     def wants(self, free: int) -> int:
         return min(free, self._workers - len(self._lease_runners))
 
+    def soon(self, free: int) -> tuple[int, int]:
+        return self.wants(free), 1
+
     def take(self, leases: Sequence[Lease]) -> None:
         lease_runners = []
         for lease in leases:

@@ -57,6 +57,9 @@ class PullQueue:
         with self._changed:
             return max(0, min(free, self._wanted - len(self._box)))
 
+    def soon(self, free: int) -> tuple[int, int]:
+        return self.wants(free), 1
+
     def take(self, leases: Sequence[Lease]) -> None:
         with self._changed:
             for lease in leases:

@@ -41,6 +41,8 @@ RUN = 128
 AT_ONCE = 2
 #: Seconds between two checks of the pace: some switches of the interpreter's lock, which take 5 ms each.
 LOOK = 0.02
+#: Seconds within which what is handed out of lanes begins: a message of a higher priority waits for it.
+SOON = 0.005
 #: Seconds for a record below which a thread is quick: a callback that waits for I/O takes longer.
 QUICK = 0.0001
 
@@ -81,6 +83,9 @@ class WorkerPool(Protocol):
     def wants(self, free: int) -> int:
         """Returns how many leases to ask for when `free` more messages may be started."""
 
+    def soon(self, free: int) -> tuple[int, int]:
+        """Returns how many leases to ask for that begin soon, and the most records of each."""
+
     def take(self, leases: Sequence[Lease]) -> None: ...
     def running(self) -> Iterable[LeaseRunner]: ...
     def close(self, timeout: float | None) -> bool:
@@ -119,6 +124,9 @@ class ThreadWorkers:
         #: When the pace was last checked, and the records finished until then.
         self._looked_at = 0.0
         self._looked_upon = 0
+        #: Records by the second as last counted, when that was, and the records finished until then.
+        self._pace = self._paced_at = 0.0
+        self._paced = 0
 
     @property
     def inline(self) -> Inline | None:
@@ -172,6 +180,24 @@ class ThreadWorkers:
         if workers.hired < places and workers.waiting:
             self._hire_if_slow()
         return free if workers.hired <= places and places else 0
+
+    def soon(self, free: int) -> tuple[int, int]:
+        wanted = self.wants(free)
+        workers, places = self._workers, self._places()
+        rate = self._records_per_second()
+        leases = places + int(rate * SOON) - workers.busy - workers.waiting
+        run = int(rate * SOON / 2 / max(1, workers.hired))
+        return max(0, min(wanted, leases)), max(1, min(self.run, run))
+
+    def _records_per_second(self) -> float:
+        """Returns how many records the threads finished lately, by the second."""
+        now, workers = self._clock(), self._workers
+        seconds = now - self._paced_at
+        if seconds >= LOOK:
+            finished = workers.done + sum(lease_runner.done for lease_runner in self.running())
+            self._pace = max(0.0, (finished - self._paced) / seconds)
+            self._paced_at, self._paced = now, finished
+        return self._pace
 
     def take(self, leases: Sequence[Lease]) -> None:
         reports = self._reports
@@ -238,6 +264,9 @@ class ExecutorWorkers:
     def wants(self, free: int) -> int:
         return min(free, self._workers - len(self._lease_runners))
 
+    def soon(self, free: int) -> tuple[int, int]:
+        return self.wants(free), 1
+
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
@@ -291,6 +320,10 @@ class BatchWorkers:
     def wants(self, free: int) -> int:
         self._workers.rest()
         return min(free, self._size * self._most)
+
+    def soon(self, free: int) -> tuple[int, int]:
+        handed = self._workers.busy + self._workers.waiting
+        return max(0, min(self.wants(free), self._size * self._most - handed)), self.run
 
     def take(self, leases: Sequence[Lease]) -> None:
         workers = self._workers

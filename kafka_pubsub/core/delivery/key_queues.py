@@ -17,16 +17,17 @@ Rules
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from operator import methodcaller
+from typing import Protocol
 
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["KeyQueues"]
+__all__ = ["KeyQueues", "Watch"]
 
 #: So few void entries aren't worth a sweep.
 FEW = 64
@@ -34,11 +35,21 @@ FEW = 64
 _offset = methodcaller("offset")
 
 
+class Watch(Protocol):
+    """Takes note of the records that come to wait, go, and come back."""
+
+    def came(self, records: Sequence[Record]) -> None: ...
+    def went(self, records: Sequence[Record]) -> None: ...
+    def came_back(self, records: Sequence[Record]) -> None: ...
+
+
 class KeyQueues:
     """The waiting records of one partition."""
 
     def __init__(self, *, ordered: bool) -> None:
         self._ordered = ordered
+        #: Gets a note of each change; None: the partition's topic has no lanes.
+        self.watch: Watch | None = None
         #: Waiting records by key. A key is in here while it has waiting records or is blocked.
         self.queues: dict[bytes, list[Record]] = {}
         #: Keys that may be taken, as a heap by the offset of their first record.
@@ -57,6 +68,8 @@ class KeyQueues:
 
     def add(self, records: Sequence[Record]) -> None:
         """Queues newly received records behind those that wait already."""
+        if self.watch is not None and records:
+            self.watch.came(records)
         if not self._ordered:
             self.loose.extend(records)
             return
@@ -74,12 +87,22 @@ class KeyQueues:
             else:
                 queue.append(record)
 
-    def take(self, limit: int) -> list[Record]:
+    def take(self, limit: int, below: int | None = None) -> list[Record]:
         """Takes up to `limit` records of the ready key with the oldest record; `unblock` ends the key's block.
 
         If the oldest record without a key is older still, takes that one alone. Returns an empty list if nothing is
-        ready.
+        ready, or if the first record isn't below the offset `below`.
         """
+        if below is not None:
+            oldest = self.oldest()
+            if oldest is None or oldest >= below:
+                return []
+        run = self._take(limit, below)
+        if self.watch is not None:
+            self.watch.went(run)
+        return run
+
+    def _take(self, limit: int, below: int | None) -> list[Record]:
         if self.loose and not (self.ready and self.ready[0][0] < self.loose[0].offset()):
             return [self.loose.popleft()]
         if not self.ready:
@@ -89,6 +112,8 @@ class KeyQueues:
             self._prune()
         queue = self.queues[key]
         self.blocked[key] = 1
+        if below is not None:
+            limit = min(limit, bisect_left(queue, below, key=_offset))
         if len(queue) <= limit:
             self.queues[key] = []
             return queue
@@ -119,6 +144,8 @@ class KeyQueues:
 
     def put_back(self, key: bytes | None, records: Sequence[Record]) -> None:
         """Puts records that weren't finished back in front; a key stays blocked until `unblock`."""
+        if self.watch is not None:
+            self.watch.came_back(records)
         if key is not None and self._ordered:
             self.queues[key][:0] = records
             return
@@ -154,6 +181,8 @@ class KeyQueues:
             count += 1
         run = queue[:count]
         del queue[:count]
+        if self.watch is not None and run:
+            self.watch.went(run)
         if not queue and key not in self.blocked:
             self.queues.pop(key, None)
         return run

@@ -127,6 +127,11 @@ class LaneMerge(Generic[T]):
         """Returns the offset below which the lane was read."""
         return self._lanes[lane].position
 
+    def known_end(self, lane: Lane) -> tuple[int | None, int]:
+        """Returns a lane's end by the latest answer, None if it isn't known, and the number of that request."""
+        known = self._lanes[lane]
+        return known.end, known.request
+
     # -- what comes in ------------------------------------------------------------------------------------------
 
     def receive(self, lane: Lane, entries: Sequence[tuple[int, int, T]]) -> None:
@@ -141,6 +146,12 @@ class LaneMerge(Generic[T]):
     def put_back(self, lane: Lane, entries: Sequence[tuple[int, int, T]]) -> None:
         """Takes back messages that were taken and haven't begun."""
         self._lanes[lane].put_back(entries)
+        self._priorities[lane.priority].unsettle()
+        self._change(lane)
+
+    def drop(self, lane: Lane, offsets: Sequence[int]) -> None:
+        """Forgets messages that are held: they go another way, and don't begin from here."""
+        self._lanes[lane].take_these(offsets)
         self._priorities[lane.priority].unsettle()
         self._change(lane)
 

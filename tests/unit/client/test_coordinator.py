@@ -41,6 +41,9 @@ class Hands:
     def wants(self, free: int) -> int:
         return min(free, self.most)
 
+    def soon(self, free: int) -> tuple[int, int]:
+        return self.wants(free), self.run
+
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             lease.lease_runner = lease_runner = LeaseRunner(lease, self.reports)

@@ -1,0 +1,353 @@
+"""Chooses which lane's messages are handed out next, for the partitions that a stream owns.
+
+Theory. Each lane of a partition is a core partition of its own, which knows what waits in it and what may go. Of every
+partition of the topic a `LaneMerge` chooses among its lanes. Messages are told to the merge as they come to wait, and
+go; before each choice it is told which message each lane can deliver first.
+
+Rules
+1. Among the partitions of the topic, the one whose choice has the highest priority goes first; equal ones take turns. A
+   partition that was passed over for the ageing bound goes once in ten times.
+2. Only as much is handed out as begins soon (`WorkerPool.soon`): what was handed out isn't overtaken any more.
+3. Ends are asked for by one request for all partitions; while it is unanswered there is no other, for a second.
+4. A lane that hands out nothing though it was chosen is passed over until something happens to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple, cast
+
+from kafka_pubsub.client.assignment.layout import Layout
+from kafka_pubsub.client.subscribe.lane_ends import LaneEnds
+from kafka_pubsub.client.subscribe.lane_followers import LaneFollowers
+from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions
+from kafka_pubsub.core.events import Demand, Event
+from kafka_pubsub.core.lanes.headers import SEQUENCE_HEADER, read_sequence
+from kafka_pubsub.core.lanes.merge import DUE, Choice, LaneMerge
+from kafka_pubsub.core.lanes.names import Lane
+from kafka_pubsub.core.lanes.numbers import index_of, partition_of
+from kafka_pubsub.core.lanes.priority import Sent
+from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.model import StoredRecord, TopicPartition
+
+__all__ = ["LaneChoices", "LaneSource"]
+
+Entry = tuple[int, int, StoredRecord]
+Handle = Callable[[int, Event], None]
+
+#: Of so many choices one goes to the partition that waits longest, if it waits for long.
+SHARE = 10
+#: Seconds after which a request for ends is given up.
+PATIENCE = 1.0
+
+
+class LaneSource(NamedTuple):
+    """What a stream has for its lanes. `layout` returns its topics; `post` hands a call to the runner.
+
+    `bound`: seconds of ageing, None: strict priorities. `ordered`: whether keys set an order.
+    """
+
+    layout: Callable[[], Layout]
+    ends: LaneEnds
+    post: Callable[[Callable[[], None]], None]
+    bound: float | None
+    ordered: bool
+
+
+class LaneChoices:
+    """The merges of one stream; `given` None: the topic has no lanes."""
+
+    def __init__(self, given: LaneSource | None = None) -> None:
+        self._given = given
+        self._sides: dict[int, _Side] = {}
+        self._groups: dict[int, _Group] = {}
+        self._followers = LaneFollowers(self._layout, self._is_lost)
+        #: Partitions whose lanes hold up a choice though nothing more may come: a reader may have passed markers.
+        self.stuck: Sequence[int] = ()
+        self._count = 0
+        self._asked_at: float | None = None
+        #: When messages that follow others were last a reason to ask for ends.
+        self._looked_at = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether the topic has lanes."""
+        return self._given is not None and self._given.layout().laned
+
+    def _layout(self) -> Layout:
+        return self._source.layout()
+
+    @property
+    def _source(self) -> LaneSource:
+        assert self._given is not None
+        return self._given
+
+    # Choices
+
+    def deliver(self, partitions: OwnedPartitions, wanted: int, run: int, handle: Handle, now: float) -> bool:
+        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any."""
+        self._look(partitions, handle)
+        handed = self._hand_out_all(wanted, run, handle, now)
+        self._look(partitions, handle)
+        self.stuck = [
+            group.sides[lane].number
+            for group in self._groups.values()
+            for lane in group.merge.wants_read(now)
+        ]
+        self._ask_ends(partitions.owned, now)
+        return handed
+
+    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float) -> bool:
+        line = [each for each in (group.standing(now) for group in self._groups.values()) if each]
+        heapify(line)
+        handed = False
+        while wanted > 0 and line:
+            group = self._overdue(now) or line[0][-1]
+            if group is line[0][-1]:
+                heappop(line)
+            else:
+                line = [each for each in line if each[-1] is not group]
+                heapify(line)
+            choice = group.merge.next(now)
+            assert choice is not None
+            leases = self._hand_out(group, choice, wanted, run, handle, now)
+            if leases:
+                self._count += 1
+                group.served, group.since = self._count, None
+                handed, wanted = True, wanted - leases
+                for other in line:
+                    other[-1].since = now if other[-1].since is None else other[-1].since
+            standing = group.standing(now)
+            if standing:
+                heappush(line, standing)
+        return handed
+
+    def _overdue(self, now: float) -> _Group | None:
+        """Returns the partition that has been passed over for longest, once in a while (rule 1)."""
+        if self._source.bound is None or self._count % SHARE or len(self._groups) < 2:
+            return None
+        late = [
+            each
+            for each in self._groups.values()
+            if each.since is not None and each.since + self._source.bound <= now and each.merge.has_next(now)
+        ]
+        return min(late, key=lambda each: each.since or 0.0, default=None)
+
+    def _hand_out(
+        self, group: _Group, choice: Choice, wanted: int, run: int, handle: Handle, now: float
+    ) -> int:
+        """Returns the number of leases that were handed out of the chosen lane."""
+        side = group.sides[choice.lane]
+        run = min(run, choice.most)
+        limit = max(1, min(wanted, choice.most // run))
+        demand = Demand(limit, run, below=choice.below)
+        gone, begun, leases = side.take(lambda: handle(side.number, demand))
+        if begun:
+            group.merge.took(gone, now, due=begun - len(gone))
+            side.look()
+        else:
+            group.merge.offer(choice.lane, None)  # rule 4
+        return leases
+
+    # What happened to partitions
+
+    def notes(self, number: int, records: Sequence[Record]) -> Mapping[int, object]:
+        """Returns, by offset, what those of the records wait for that follow one of another lane."""
+        if not self.active or not self._source.ordered:
+            return {}
+        group = self._groups.get(partition_of(number))
+        return self._followers.notes(records, 0 if group is None else group.merge.requests)
+
+    def _look(self, partitions: OwnedPartitions, handle: Handle) -> None:
+        owned, touched = partitions.owned, partitions.attention.take_touched()
+        if not touched:
+            return
+        for number in touched:
+            partition, side = owned.get(number), self._sides.get(number)
+            if side is not None and side.partition is not partition:
+                self._forget(side)
+                side = None
+            if partition is not None and side is None:
+                self._add(number, partition)
+        for number, followed in list(self._followers.free(owned)):
+            handle(number, followed)
+            touched.add(number)
+        for number in touched:
+            if (side := self._sides.get(number)) is not None:
+                side.look()
+
+    def _add(self, number: int, partition: Partition) -> None:
+        lane = self._layout().lanes[index_of(number)]
+        group = self._groups.setdefault(partition_of(number), _Group(self._source.bound))
+        side = _Side(group.merge, lane, number, partition)
+        group.sides[lane] = self._sides[number] = side
+
+    def _forget(self, side: _Side) -> None:
+        del self._sides[side.number]
+        group = self._groups[partition_of(side.number)]
+        del group.sides[side.lane]
+        side.leave()
+        if not group.sides:
+            del self._groups[partition_of(side.number)]
+
+    def _is_lost(self, number: int, offset: int, requests: int) -> bool:
+        """Returns whether a log was read to its end, asked for after so many requests, and lacks the offset."""
+        side, group = self._sides.get(number), self._groups.get(partition_of(number))
+        if side is None or group is None:
+            return False
+        end, request = group.merge.known_end(side.lane)
+        return end is not None and request > requests and end <= offset
+
+    # Ends
+
+    def _ask_ends(self, owned: Mapping[int, Partition], now: float) -> None:
+        """Asks for the ends of lanes if a choice wants them, or messages wait for one that may be lost."""
+        if self._asked_at is not None and now < self._asked_at + PATIENCE:
+            return
+        wanting = [group for group in self._groups.values() if group.merge.wants_ends(now)]
+        if now >= self._looked_at + PATIENCE:
+            self._looked_at = now
+            following = {partition_of(number) for number, each in owned.items() if each.followers}
+            wanting += [self._groups[each] for each in following if self._groups[each] not in wanting]
+        if not wanting:
+            return
+        self._asked_at = now
+        layout, asked = self._layout(), dict[_Group, int]()
+        places: list[TopicPartition] = []
+        for group in wanting:
+            asked[group] = group.merge.ask(now)
+            places += [layout.main(side.number) for side in group.sides.values()]
+
+        def answered(ends: Mapping[TopicPartition, int] | None) -> None:
+            self._source.post(lambda: self._answered(layout, asked, now, ends))
+
+        self._source.ends.ask(places, answered)
+
+    def _answered(
+        self,
+        layout: Layout,
+        asked: Mapping[_Group, int],
+        asked_at: float,
+        ends: Mapping[TopicPartition, int] | None,
+    ) -> None:
+        if self._asked_at == asked_at:
+            self._asked_at = None
+        if ends is None:
+            return
+        for group, request in asked.items():
+            places = {lane: layout.main(side.number) for lane, side in group.sides.items()}
+            group.merge.ends(request, {lane: ends[place] for lane, place in places.items() if place in ends})
+
+    def close(self) -> None:
+        """Asks no more."""
+        if self._given is not None:
+            self._given.ends.close()
+
+    def wakeup_at(self) -> float | None:
+        """Returns when time alone may change a choice; None: never."""
+        times = (group.merge.wakeup_at() for group in self._groups.values())
+        return min((time for time in times if time is not None), default=None)
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if a merge contradicts itself."""
+        for group in self._groups.values():
+            group.merge.check()
+
+
+class _Group:
+    """The lanes of one partition of the topic."""
+
+    def __init__(self, bound: float | None) -> None:
+        self.merge: LaneMerge[StoredRecord] = (
+            LaneMerge(_sent, None) if bound is None else LaneMerge(_sent, bound)
+        )
+        self.sides: dict[Lane, _Side] = {}
+        #: The number of choices when it was served last; and since when it is passed over by other partitions.
+        self.served = 0
+        self.since: float | None = None
+
+    def standing(self, now: float) -> tuple[int, int, int, _Group] | None:
+        """Returns the place of its choice among those of the other partitions; None: it has none."""
+        choice = self.merge.next(now)
+        if choice is None:
+            self.since = None
+            return None
+        return (-choice.lane.priority, self.served, id(self), self)
+
+
+class _Side:
+    """One lane of one partition: tells the merge what happens in the core partition's queues."""
+
+    def __init__(self, merge: LaneMerge[StoredRecord], lane: Lane, number: int, partition: Partition) -> None:
+        self._merge = merge
+        self.lane = lane
+        self.number = number
+        self.partition = partition
+        #: Offsets that went to leases since a choice; None: none is being carried out.
+        self._gone: list[int] | None = None
+        waiting = sorted(partition.queues.waiting(), key=lambda record: record.offset())
+        start = partition.offsets.position
+        merge.add(lane, min([start, *(record.offset() for record in waiting[:1])]))
+        merge.receive(lane, _entries(waiting))
+        partition.queues.watch = self
+
+    def leave(self) -> None:
+        """Ends the notes."""
+        if self.partition.queues.watch is self:
+            self.partition.queues.watch = None
+        self._merge.forget(self.lane)
+
+    def look(self) -> None:
+        """Tells the merge what the lane can deliver first, and how far it was read."""
+        partition, merge, lane = self.partition, self._merge, self.lane
+        merge.reach(lane, partition.offsets.position)
+        if partition.open and partition.retry_partition.may_begin:
+            merge.resume(lane)
+            merge.offer(lane, DUE if partition.retry_partition.lending.ready else partition.queues.oldest())
+        else:
+            merge.pause(lane)
+
+    def take(self, hand_out: Callable[[], None]) -> tuple[list[int], int, int]:
+        """Carries out a choice; returns the offsets that went, and how many messages and leases were handed out."""
+        leases = self.partition.leases
+        self._gone, handed, count = [], leases.handed, len(leases.active)
+        try:
+            hand_out()
+            return self._gone, leases.handed - handed, len(leases.active) - count
+        finally:
+            self._gone = None
+
+    # What the queues tell (`key_queues.Watch`)
+
+    def came(self, records: Sequence[Record]) -> None:
+        position = self._merge.position(self.lane)
+        entries = _entries(records)
+        self._merge.receive(self.lane, [each for each in entries if each[0] >= position])
+        if late := [each for each in entries if each[0] < position]:
+            self._merge.put_back(self.lane, late)
+
+    def went(self, records: Sequence[Record]) -> None:
+        offsets = [record.offset() for record in records]
+        if self._gone is not None:
+            self._gone += offsets
+        elif offsets:
+            self._merge.drop(self.lane, offsets)
+
+    def came_back(self, records: Sequence[Record]) -> None:
+        if records:
+            self._merge.put_back(self.lane, _entries(records))
+
+
+def _entries(records: Sequence[Record]) -> list[Entry]:
+    stored = cast("Sequence[StoredRecord]", records)
+    return [(record.offset() or 0, record.timestamp()[1], record) for record in stored]
+
+
+def _sent(record: StoredRecord) -> Sent | None:
+    """Returns a message's publisher and its number there."""
+    for name, value in record.headers() or ():
+        if name == SEQUENCE_HEADER:
+            return read_sequence(value)
+    return None
