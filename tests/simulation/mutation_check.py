@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from tests.simulation.plan import PlanVariant
-from tests.simulation.world import simulate
+from tests.simulation.world import SimulatedWorld, simulate
 
 __all__ = ["Mutation", "in_both_worlds", "must_be_missed"]
 
@@ -19,16 +19,21 @@ WITHIN = 600
 
 
 def must_be_missed(
-    mutation: Mutation, patch: pytest.MonkeyPatch, *, retry: bool = False, variant: PlanVariant | None = None
+    mutation: Mutation,
+    patch: pytest.MonkeyPatch,
+    *,
+    retry: bool = False,
+    variant: PlanVariant | None = None,
+    kind: type[SimulatedWorld] = SimulatedWorld,
 ) -> None:
     """Fails unless a seed goes wrong without the rule, and holds with it."""
     mutation(patch)
     for seed in range(WITHIN):
         try:
-            simulate(seed, retry=retry, variant=variant)
+            simulate(seed, retry=retry, variant=variant, kind=kind)
         except Exception:  # a violation, or the client stumbling over itself
             patch.undo()  # the control
-            simulate(seed, retry=retry, variant=variant)
+            simulate(seed, retry=retry, variant=variant, kind=kind)
             return
     raise AssertionError(f"{mutation.__doc__} Nobody noticed.")
 

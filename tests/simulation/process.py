@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
 from kafka_pubsub.client.subscribe.runner import READ_WAIT, StreamRunner
 from kafka_pubsub.client.subscribe.subscriber import Subscriber
@@ -21,6 +22,7 @@ from kafka_pubsub.core.delivery.inline_lease import finished
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import CommitBoth, ReadBodies, Restart, StoreMoves, Trim, WriteDeadLetters
 from kafka_pubsub.core.events import Passed
+from kafka_pubsub.core.lanes.numbers import partition_of
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
@@ -66,6 +68,8 @@ class World(Protocol):
     def bits(self) -> int: ...
     def say(self, text: str) -> None: ...
     def record(self) -> SubscriptionRecord: ...
+    def layout_of(self, record: SubscriptionRecord) -> Layout: ...
+    def give_lanes(self, engine: StreamRunner) -> None: ...
     def go_on(self, steps: int) -> None: ...
     def time_passes(self, seconds: float) -> None: ...
     def refuses(self, topic: str) -> PubSubError | None: ...
@@ -128,13 +132,14 @@ class SimulatedRunner(StreamRunner):
         self.owner.tries = 0
         positions = super().assigned(partitions)
         for place in partitions:
-            if place.partition in self.coordinator.partitions.owned:
-                ownership = self.owner.ownership(place.partition)
+            number = self.rebalances.layout.number(place)
+            if number in self.coordinator.partitions.owned:
+                ownership = self.owner.ownership(number)
                 self.owner.say(f"has {place} from {positions.get(place)}: {ownership!r}")
         return positions
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        numbers = [place.partition for place in partitions]
+        numbers = [self.rebalances.layout.number(place) for place in partitions]
         self.owner.say(f"gives up {numbers}")
         heard = self.owner.valid()  # else it was removed already, and nothing that it says counts
         for number in self.owner.coordinator.partitions.owned.keys() & numbers if heard else ():
@@ -211,7 +216,7 @@ class Process:
         self.retry_side = SteppedRelocating(
             world,
             self._backend,
-            self.subscription,
+            world.layout_of(self.subscription),
             number,
             self._joining.membership,
             self._joining.rejoin,
@@ -240,6 +245,8 @@ class Process:
             world.plan.rules, flow, self.worker_pool, self.engine.inbox.process, world.jitter, self.retry_side
         )
         self.coordinator.owner = self
+        self.engine.rebalances.layout_of = world.layout_of
+        world.give_lanes(self.engine)
         #: Inline callbacks that run, one inside the other's take-over.
         self._depth = 0
         self._joining.subscribe(self.engine.rebalances.topics(), self.engine)
@@ -370,7 +377,8 @@ class Process:
 
     def share(self) -> set[int]:
         """The partitions that its reader was told are its own."""
-        return {place.partition for place in self.reader._held}
+        layout = self.engine.rebalances.layout
+        return {layout.number(place) for place in self.reader._held}
 
     def valid(self) -> bool:
         """Whether the group still counts it as an owner of its share."""
@@ -382,8 +390,9 @@ class Process:
         """What the group has stored."""
         with self.world.cluster.changed:
             offsets = self.world.cluster.group(self.subscription.name).offsets
-            topic = self.subscription.topic
-            return {place.partition: value for place, value in offsets.items() if place.topic == topic}
+            layout = self.engine.rebalances.layout
+            homes = {view.topic for view in layout.views.values()}
+            return {layout.number(place): value for place, value in offsets.items() if place.topic in homes}
 
     def ownership(self, number: int) -> Ownership:
         """The ledger's page of a partition that is here now."""
@@ -440,8 +449,7 @@ class Process:
         partition = self.coordinator.partitions.owned.get(lease.partition)
         now_owned = partition is not None and partition.open and partition.epoch == lease.epoch
         promise(now_owned, f"{self.name} begins {lease!r}, which was taken from it")
-        halves = sum(place.partition == lease.partition for place in self.reader._held)
-        whole = halves == 2
+        whole = self.engine.rebalances.layout.places(partition_of(lease.partition)) <= set(self.reader._held)
         promise(
             whole or not self.reader._held, f"{self.name} begins {lease!r} and has one half of the partition"
         )

@@ -24,14 +24,12 @@ from kafka_pubsub.client.retry.transaction_thread import (
     _by_move_request,
     positions_of_all,
 )
-from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.faults import Step
 from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
-from tests.simulation.retry_ledger import RETRY
 
 __all__ = ["SteppedRelocating"]
 
@@ -54,12 +52,13 @@ class SteppedRelocating(RetryIO):
         self,
         world: Chances,
         backend: MemoryBackend,
-        record: SubscriptionRecord,
+        layout: Layout,
         writer: int,
         membership: Callable[[], Membership | None],
         rejoin: Callable[[], None],
     ) -> None:
-        super().__init__(backend, record, Layout(record, retry=RETRY), writer, membership, rejoin)
+        record = layout.record
+        super().__init__(backend, record, layout, writer, membership, rejoin)
         self._world = world
         self._backend = backend
         self._transactions: MemoryTransactions = backend.transactions(transactional_id(record.name, writer))
@@ -84,7 +83,7 @@ class SteppedRelocating(RetryIO):
         self._whole: MoveRequest | None = None
 
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
-        self._requests.append(BodyRequest(TopicPartition(RETRY, number), epoch, offsets))
+        self._requests.append(BodyRequest(self.layout.beside(number), epoch, offsets))
 
     def trim(self, number: int, offset: int) -> None:
         self._trim(number, offset)

@@ -46,10 +46,10 @@ NOWHERE = Committed(0, "")
 class Beside:
     """One retry partition's truth, and what it means for its partition of main."""
 
-    def __init__(self, log: PartitionLog, number: int) -> None:
+    def __init__(self, log: PartitionLog, places: tuple[TopicPartition, TopicPartition]) -> None:
         self.log = log
         #: Where the group stores: main's position, and this partition's own.
-        self.places = (TopicPartition("orders", number), TopicPartition(RETRY, number))
+        self.places = places
         #: What each record says that was ever read here; rubbish says None.
         self.said: dict[int, RetryInfo | None] = {}
         #: The newest visible record of each origin, and up to where that was looked for.
@@ -206,9 +206,13 @@ class RetryLedger(Ledger):
     def opens(self) -> None:
         """The topics are there."""
         self.beside += [
-            Beside(self._cluster.log(TopicPartition(RETRY, number)), number)
+            Beside(self._cluster.log(self.places(number)[1]), self.places(number))
             for number in range(len(self.beside), len(self.logs))
         ]
+
+    def places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
+        """The home partition with this number, and the retry partition beside it."""
+        return TopicPartition("orders", number), TopicPartition(RETRY, number)
 
     def grown(self, partitions: int) -> None:
         super().grown(partitions)
@@ -456,10 +460,7 @@ class RetryLedger(Ledger):
 
     def hides(self) -> bool:
         """Whether a transaction is open in the retry topic or among the dead letters."""
-        logs = [
-            self._cluster.log(TopicPartition(DEAD, 0)),
-            *(beside.log for beside in self.beside),
-        ]
+        logs = [self._cluster.log(TopicPartition(DEAD, 0)), *(beside.log for beside in self.beside)]
         return any(log.stable_end < log.end for log in logs)
 
     def settled(self) -> bool:

@@ -85,6 +85,19 @@ class Troubles(Growth):
     @abstractmethod
     def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]: ...
 
+    @property
+    def numbers(self) -> int:
+        """How many home partitions there are."""
+        return self.partitions
+
+    def home(self, number: int) -> TopicPartition:
+        """The home partition with this number."""
+        return TopicPartition(TOPIC, number)
+
+    def ends(self) -> Mapping[int, int]:
+        """The ends of the home partitions, by number."""
+        return self.backend.admin.last_stable_offsets(TOPIC)
+
     def act(self, process: Process, step: Callable[[], object]) -> None:
         """One step of a process, which may be its last."""
         try:
@@ -154,7 +167,7 @@ class Troubles(Growth):
 
     def hole(self) -> None:
         self.cluster.skip_offsets(
-            TOPIC, self.random.randrange(self.partitions), self.random.choice([1, 1, 5])
+            *self.home(self.random.randrange(self.numbers)), self.random.choice([1, 1, 5])
         )
 
     def transaction(self) -> None:
@@ -172,28 +185,28 @@ class Troubles(Growth):
 
     def _end_transaction(self, committed: bool) -> None:
         number, name, offsets = self._open.pop(self.random.randrange(len(self._open)))
-        self.cluster.finish_transaction(TOPIC, number, name, committed)
+        self.cluster.finish_transaction(*self.home(number), name, committed)
         if not committed:
             self.ledger.taken_out(number, offsets)
 
     def retention(self) -> None:
-        number = self.random.randrange(self.partitions)
+        number = self.random.randrange(self.numbers)
         if any(number == open_one[0] for open_one in self._open):
             return  # a broker keeps the segment of an open transaction
-        info = self.backend.admin.last_stable_offsets(TOPIC)[number]
+        info = self.ends()[number]
         before = self.random.randint(0, info)
         self.say(f"retention takes {number} up to {before}")
-        self.cluster.truncate(TOPIC, number, before)
+        self.cluster.truncate(*self.home(number), before)
         log = self.ledger.logs[number]
         self.ledger.taken_out(number, [offset for offset in log.keys if offset < before])
 
     def compaction(self) -> None:
-        number = self.random.randrange(self.partitions)
+        number = self.random.randrange(self.numbers)
         log = self.ledger.logs[number]
         in_transaction = {offset for n, _, offsets in self._open if n == number for offset in offsets}
         taken = [offset for offset in log.keys if offset not in in_transaction and self.chance(0.3)]
         self.say(f"compaction takes {taken} of {number}")
-        self.cluster.compact(TOPIC, number, taken)
+        self.cluster.compact(*self.home(number), taken)
         self.ledger.taken_out(number, taken)
 
     # The retry topic

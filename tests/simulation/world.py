@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from random import Random
 
+from kafka_pubsub.client.assignment.layout import Layout
+from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.memory import MemoryBackend, VirtualClock
-from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.model import Header, TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.ledger import promise
@@ -31,7 +34,7 @@ from tests.simulation.retry_plan import ATTEMPTS
 from tests.simulation.trouble import GROUP, TOPIC, Troubles
 from tests.simulation.worker_pool import Hand
 
-__all__ = ["Story", "simulate"]
+__all__ = ["SimulatedWorld", "Story", "simulate"]
 
 #: Messages that kill or hang: each costs some lives, or minutes. (One that kills may bring each neighbour under
 #: suspicion once.)
@@ -87,6 +90,7 @@ class SimulatedWorld(Troubles):
         self.ledger = self._make_ledger(plan)
         self.answers = Answers(self._is_durable)
         self.processes: list[Process] = []
+        plan = self.plan
         self._actions = [name for name, weight in plan.actions.items() if weight]
         self._weights = list(accumulate(plan.actions[name] for name in self._actions))
         self._conducts = [name for name, weight in plan.conduct.items() if weight]
@@ -164,6 +168,17 @@ class SimulatedWorld(Troubles):
     def record(self) -> SubscriptionRecord:
         return self.backend.catalog.subscriptions()[GROUP]
 
+    def layout_of(self, record: SubscriptionRecord) -> Layout:
+        """The topics of the subscription, and the numbers of their partitions."""
+        return Layout(record, retry=RETRY)
+
+    def give_lanes(self, engine: StreamRunner) -> None:
+        """The topic has none."""
+
+    def numbering(self) -> AbstractContextManager[None]:
+        """How partitions are numbered while the world runs."""
+        return nullcontext()
+
     def _is_durable(self, place: Place) -> bool:
         """Whether the log knows that a message is finished, just now."""
         return self.ledger.knows(*place)
@@ -210,8 +225,10 @@ class SimulatedWorld(Troubles):
         while number is None:  # keys are refused; somebody else publishes
             number = self.place(key := None)
         self._published += 1
-        value, headers = b"%8d" % self._published, [("n", b"%d" % self._published)] if key else None
-        record = self.cluster.append(TOPIC, number, value, key, headers, transaction=transaction)
+        value = b"%8d" % self._published
+        headers: list[Header] | None = [("n", b"%d" % self._published)] if key else None
+        number, headers = self._choose_lane(number, key, headers)
+        record = self.cluster.append(*self.home(number), value, key, headers, transaction=transaction)
         offset = record.offset()
         assert offset is not None
         self.ledger.published(number, offset, key)
@@ -219,6 +236,12 @@ class SimulatedWorld(Troubles):
         if not self.calm:
             self._perhaps_poison(number, offset)
         return number, offset
+
+    def _choose_lane(
+        self, number: int, key: bytes | None, headers: list[Header] | None
+    ) -> tuple[int, list[Header] | None]:
+        """The number of that partition in the message's lane, and its headers."""
+        return number, headers
 
     def _perhaps_poison(self, number: int, offset: int) -> None:
         retry, ledger = self.plan.retry, self.ledger
@@ -291,9 +314,9 @@ class SimulatedWorld(Troubles):
 
     def _finish_logs(self, how: str) -> None:
         """What main has lost may be with a process, or wait there behind another: that has to be finished, too."""
-        for number in range(self.partitions):  # a last record, so that no hole ends the log
+        for number in range(self.numbers):  # a last record, so that no hole ends the log
             key = b"end%d" % number
-            record = self.cluster.append(TOPIC, number, b"the end", key)
+            record = self.cluster.append(*self.home(number), b"the end", key)
             self.ledger.published(number, record.offset() or 0, key)
             self.ledger.bodies[number][record.offset() or 0] = (b"the end", None)
         self._finish_all(how, wholly=True)
@@ -360,7 +383,7 @@ class SimulatedWorld(Troubles):
     def _settled(self) -> bool:
         held = {self.stuck} - {None}
         return all(
-            self.ledger.only_held_up(number, held, exhausted=self.shut) for number in range(self.partitions)
+            self.ledger.only_held_up(number, held, exhausted=self.shut) for number in range(self.numbers)
         )
 
     def _round(self) -> None:
@@ -430,8 +453,7 @@ class SimulatedWorld(Troubles):
         """How far the group's positions are from the logs' ends, where nothing is parked for ever."""
         with self.cluster.changed:
             stored = {place: value.offset or 0 for place, value in self.cluster.group(GROUP).offsets.items()}
-        ends = self.backend.admin.last_stable_offsets(TOPIC)
-        lag = {number: end - stored.get(TopicPartition(TOPIC, number), 0) for number, end in ends.items()}
+        lag = {number: end - stored.get(self.home(number), 0) for number, end in self.ends().items()}
         self.ledger.look()  # what was stored last may name another checkpoint
         return {number: left for number, left in lag.items() if not self.ledger.for_ever(number)}
 
@@ -442,14 +464,15 @@ def simulate(
     *,
     retry: bool = False,
     variant: PlanVariant | None = None,
+    kind: type[SimulatedWorld] = SimulatedWorld,
 ) -> Story:
     """Tells one seed's story; raises what it broke. `focus` changes the plan: more of what somebody looks for."""
     logger = logging.getLogger("kafka_pubsub")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)  # what fails on purpose needs no lines
-    world = SimulatedWorld(seed, tell, retry=retry, variant=variant)
+    world = kind(seed, tell, retry=retry, variant=variant)
     try:
-        with scaled(world.plan):
+        with scaled(world.plan), world.numbering():
             world.live()
             world.grown_early = world.partitions > world.plan.partitions
             world.settle()

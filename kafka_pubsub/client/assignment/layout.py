@@ -17,7 +17,10 @@ from kafka_pubsub.core.lanes.numbers import index_of, lane_index, number_of, par
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
 
-__all__ = ["Layout"]
+__all__ = ["NO_LANE", "Layout"]
+
+#: Of messages of a topic without lanes.
+NO_LANE = Lane(4, True)
 
 
 class Layout:
@@ -32,9 +35,11 @@ class Layout:
         self._retries: dict[int, str] = {0: retry_topic_of(record) if retry is None else retry}
         #: The lanes by index; empty if there is only the topic itself.
         self.lanes: dict[int, Lane] = {}
+        rules = None if topic is None else topic.lane_rules
+        self._default = Lane(rules.default, True) if rules is not None and rules.any else NO_LANE
         made = [] if topic is None else [each for each in topic.lanes if each.topic_id]
         if topic is not None and made:
-            self.lanes[0] = Lane(topic.lane_rules.default, True)
+            self.lanes[0] = self._default
             for each in made:
                 index = lane_index(each.lane)
                 self.lanes[index] = each.lane
@@ -70,6 +75,10 @@ class Layout:
     def is_retry(self, topic: str | None) -> bool:
         """Returns whether this is a retry topic."""
         return topic in self._besides
+
+    def lane(self, number: int) -> Lane:
+        """Returns the lane of a number."""
+        return self.lanes.get(index_of(number), self._default)
 
     def view(self, number: int) -> SubscriptionRecord:
         """Returns the subscription as the lane of this number sees it."""

@@ -10,15 +10,19 @@ Rules
 2. Only as much is handed out as begins soon (`WorkerPool.soon`): what was handed out isn't overtaken any more.
 3. Ends are asked for by one request for all partitions; while it is unanswered there is no other, for a second.
 4. A lane that hands out nothing though it was chosen is passed over until something happens to it.
+5. A partition that was taken on hands out nothing until all its lanes may begin: each reads its retry topic first. It
+   waits for that for `START` seconds at most.
+6. What follows a message of a lane that this stream doesn't know yet waits until the stream reads that lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import NamedTuple, cast
 
-from kafka_pubsub.client.assignment.layout import Layout
+from kafka_pubsub.client.assignment.layout import NO_LANE, Layout
 from kafka_pubsub.client.subscribe.lane_ends import LaneEnds
 from kafka_pubsub.client.subscribe.lane_followers import LaneFollowers
 from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions
@@ -41,6 +45,10 @@ Handle = Callable[[int, Event], None]
 SHARE = 10
 #: Seconds after which a request for ends is given up.
 PATIENCE = 1.0
+#: The kind of a record's time that its broker has set; a topic's records have it from before it has lanes.
+BROKER_TIME = 2
+#: Seconds for which the lanes of a partition wait for each other at its start.
+START = 5.0
 
 
 class LaneSource(NamedTuple):
@@ -70,11 +78,18 @@ class LaneChoices:
         self._asked_at: float | None = None
         #: When messages that follow others were last a reason to ask for ends.
         self._looked_at = 0.0
+        #: By number the end of its log, and which request for such ends found that; and how many there were.
+        self._log_ends: dict[int, tuple[int, int]] = {}
+        self._log_requests = 0
 
     @property
     def active(self) -> bool:
         """Whether the topic has lanes."""
         return self._given is not None and self._given.layout().laned
+
+    def lane(self, number: int) -> Lane:
+        """Returns the lane of a partition; any thread may call it."""
+        return NO_LANE if self._given is None else self._given.layout().lane(number)
 
     def _layout(self) -> Layout:
         return self._source.layout()
@@ -155,10 +170,12 @@ class LaneChoices:
 
     def notes(self, number: int, records: Sequence[Record]) -> Mapping[int, object]:
         """Returns, by offset, what those of the records wait for that follow one of another lane."""
-        if not self.active or not self._source.ordered:
+        if self._given is None or not self._given.ordered or not records:
             return {}
-        group = self._groups.get(partition_of(number))
-        return self._followers.notes(records, 0 if group is None else group.merge.requests)
+        # Brokers date what comes in since the topic may have lanes, maybe before this stream knows of one (rule 6).
+        if cast("StoredRecord", records[-1]).timestamp()[0] != BROKER_TIME:
+            return {}
+        return self._followers.notes(records, self._log_requests)
 
     def _look(self, partitions: OwnedPartitions, handle: Handle) -> None:
         owned, touched = partitions.owned, partitions.attention.take_touched()
@@ -193,12 +210,9 @@ class LaneChoices:
             del self._groups[partition_of(side.number)]
 
     def _is_lost(self, number: int, offset: int, requests: int) -> bool:
-        """Returns whether a log was read to its end, asked for after so many requests, and lacks the offset."""
-        side, group = self._sides.get(number), self._groups.get(partition_of(number))
-        if side is None or group is None:
-            return False
-        end, request = group.merge.known_end(side.lane)
-        return end is not None and request > requests and end <= offset
+        """Returns whether a log lacks the offset, by its end that was asked for after so many requests."""
+        request, end = self._log_ends.get(number, (0, 0))
+        return request > requests and end <= offset
 
     # Ends
 
@@ -209,8 +223,7 @@ class LaneChoices:
         wanting = [group for group in self._groups.values() if group.merge.wants_ends(now)]
         if now >= self._looked_at + PATIENCE:
             self._looked_at = now
-            following = {partition_of(number) for number, each in owned.items() if each.followers}
-            wanting += [self._groups[each] for each in following if self._groups[each] not in wanting]
+            self._ask_log_ends({partition_of(number) for number, each in owned.items() if each.followers})
         if not wanting:
             return
         self._asked_at = now
@@ -224,6 +237,25 @@ class LaneChoices:
             self._source.post(lambda: self._answered(layout, asked, now, ends))
 
         self._source.ends.ask(places, answered)
+
+    def _ask_log_ends(self, following: Collection[int]) -> None:
+        """Asks for the ends of partitions where messages wait for others, open transactions included."""
+        places = {
+            self._layout().main(side.number): side.number
+            for partition in following
+            if partition in self._groups
+            for side in self._groups[partition].sides.values()
+        }
+        if not places:
+            return
+        self._log_requests += 1
+        request = self._log_requests
+
+        def answered(ends: Mapping[TopicPartition, int] | None) -> None:
+            found = {places[place]: (request, end) for place, end in (ends or {}).items()}
+            self._source.post(lambda: self._log_ends.update(found))
+
+        self._source.ends.ask(list(places), answered, whole=True)
 
     def _answered(
         self,
@@ -247,7 +279,8 @@ class LaneChoices:
 
     def wakeup_at(self) -> float | None:
         """Returns when time alone may change a choice; None: never."""
-        times = (group.merge.wakeup_at() for group in self._groups.values())
+        groups = self._groups.values()
+        times = (group.waits_until if group.waits_until else group.merge.wakeup_at() for group in groups)
         return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:
@@ -267,10 +300,16 @@ class _Group:
         #: The number of choices when it was served last; and since when it is passed over by other partitions.
         self.served = 0
         self.since: float | None = None
+        #: Until when its lanes wait for each other (rule 5); 0: they don't. None: that isn't known yet.
+        self.waits_until: float | None = None
 
     def standing(self, now: float) -> tuple[int, int, int, _Group] | None:
         """Returns the place of its choice among those of the other partitions; None: it has none."""
-        choice = self.merge.next(now)
+        if self.waits_until is None:
+            self.waits_until = now + START
+        if self.waits_until and (now >= self.waits_until or all(each.begins for each in self.sides.values())):
+            self.waits_until = 0.0
+        choice = None if self.waits_until else self.merge.next(now)
         if choice is None:
             self.since = None
             return None
@@ -299,13 +338,20 @@ class _Side:
             self.partition.queues.watch = None
         self._merge.forget(self.lane)
 
+    @property
+    def begins(self) -> bool:
+        """Whether its partition may hand something out."""
+        return self.partition.open and self.partition.retry_partition.may_begin
+
     def look(self) -> None:
         """Tells the merge what the lane can deliver first, and how far it was read."""
         partition, merge, lane = self.partition, self._merge, self.lane
         merge.reach(lane, partition.offsets.position)
-        if partition.open and partition.retry_partition.may_begin:
+        first = DUE if partition.retry_partition.lending.ready else partition.queues.oldest()
+        # A lane of which all that was read follows others is blocked: it needn't be read on before those go.
+        if self.begins and (first is not None or not partition.followers):
             merge.resume(lane)
-            merge.offer(lane, DUE if partition.retry_partition.lending.ready else partition.queues.oldest())
+            merge.offer(lane, first)
         else:
             merge.pause(lane)
 
@@ -323,7 +369,7 @@ class _Side:
 
     def came(self, records: Sequence[Record]) -> None:
         position = self._merge.position(self.lane)
-        entries = _entries(records)
+        entries = sorted(_entries(records), key=itemgetter(0))  # followers of several keys come key by key
         self._merge.receive(self.lane, [each for each in entries if each[0] >= position])
         if late := [each for each in entries if each[0] < position]:
             self._merge.put_back(self.lane, late)

@@ -9,13 +9,15 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import Admin
 
-__all__ = ["LaneEnds"]
+__all__ = ["LaneEnds", "Receiver"]
 
 #: Seconds for one request; a leader that doesn't answer holds up choices for so long.
 TIMEOUT = 1.0
 
-#: The partitions to ask for, and the receiver of the answer: the ends that were found, None: no broker answered.
-Request = tuple[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int] | None], None]]
+#: Takes the ends that were found; None: no broker answered.
+Receiver = Callable[[Mapping[TopicPartition, int] | None], None]
+#: The partitions to ask for, the receiver of the answer, and whether open transactions count.
+Request = tuple[Sequence[TopicPartition], Receiver, bool]
 
 
 class LaneEnds:
@@ -28,10 +30,12 @@ class LaneEnds:
     def ask(
         self,
         places: Sequence[TopicPartition],
-        answer: Callable[[Mapping[TopicPartition, int] | None], None],
+        answer: Receiver,
+        *,
+        whole: bool = False,
     ) -> None:
-        """Asks for the ends of these partitions; calls `answer` on the thread."""
-        self._requests.put((places, answer))
+        """Asks for the ends of these partitions; calls `answer` on the thread. `whole`: open transactions count."""
+        self._requests.put((places, answer, whole))
 
     def close(self) -> None:
         """Ends the thread after the request that it makes now; doesn't wait for it."""
@@ -39,9 +43,13 @@ class LaneEnds:
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
-            places, answer = request
+            places, answer, whole = request
             try:
-                found: Mapping[TopicPartition, int] | None = self._admin.readable_ends(places, TIMEOUT)
+                found: Mapping[TopicPartition, int] | None = (
+                    self._admin.high_watermarks(places)
+                    if whole
+                    else self._admin.readable_ends(places, TIMEOUT)
+                )
             except PubSubError:
                 found = None
             answer(found)

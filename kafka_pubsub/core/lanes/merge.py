@@ -127,11 +127,6 @@ class LaneMerge(Generic[T]):
         """Returns the offset below which the lane was read."""
         return self._lanes[lane].position
 
-    def known_end(self, lane: Lane) -> tuple[int | None, int]:
-        """Returns a lane's end by the latest answer, None if it isn't known, and the number of that request."""
-        known = self._lanes[lane]
-        return known.end, known.request
-
     # -- what comes in ------------------------------------------------------------------------------------------
 
     def receive(self, lane: Lane, entries: Sequence[tuple[int, int, T]]) -> None:

@@ -1,0 +1,231 @@
+"""Worlds whose topic has lanes (I9, and I1 across lanes): crashes, rebalances and everything else befalls them too.
+
+Theory. Numbers of partitions are dense here: `index * partitions + partition`, so that the ledger's pages are a list.
+The topic has three lanes beside its own Kafka topic, which has the highest priority but one. A modelled publisher names
+a key's last message when the key changes its lane. Processes, which begin before some lanes are used, aren't told:
+that is for `tests/unit/client/lanes`.
+
+What is promised, beside what holds in every lane as in a topic
+  follows   a key goes on in another lane only when its last message there is finished, for the log or its owner
+  priority  with strict priorities nothing begins while a message of a higher one can be delivered
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from kafka_pubsub.client.assignment.layout import Layout
+from kafka_pubsub.client.subscribe.lane_choices import LaneChoices, LaneSource
+from kafka_pubsub.client.subscribe.lane_ends import LaneEnds, Receiver
+from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.config import (
+    LaneTopic,
+    RetryTopic,
+    SubscriptionLane,
+    SubscriptionRecord,
+    TopicOptions,
+    TopicRecord,
+)
+from kafka_pubsub.core.lanes import numbers
+from kafka_pubsub.core.lanes.headers import after_header
+from kafka_pubsub.core.lanes.merge import Choice
+from kafka_pubsub.core.records import Record
+from kafka_pubsub.model import Header, Position, TopicPartition
+from tests.simulation.ledger import Log, Ownership, promise
+from tests.simulation.plan import Plan
+from tests.simulation.retry_ledger import RETRY, RetryLedger
+from tests.simulation.retry_plan import ATTEMPTS
+from tests.simulation.trouble import GROUP, TOPIC
+from tests.simulation.world import SimulatedWorld
+
+__all__ = ["LANES", "CheckedChoices", "LanedWorld"]
+
+#: Lanes beside the topic's own Kafka topic, whose priority is this.
+LANES = 3
+#: Brokers date the records.
+STAMPED = {"message.timestamp.type": "LogAppendTime"}
+
+
+def home(number: int, partitions: int) -> TopicPartition:
+    """The home partition with this number."""
+    index, partition = divmod(number, partitions)
+    return TopicPartition(TOPIC if index == 0 else f"{TOPIC}.lane.p{index - 1}", partition)
+
+
+def beside(number: int, partitions: int) -> TopicPartition:
+    """The retry partition beside it."""
+    topic, partition = home(number, partitions)
+    return TopicPartition(RETRY if topic == TOPIC else f"{topic}.sub.{GROUP}.retry", partition)
+
+
+class InstantEnds(LaneEnds):
+    """Answers at once, or never."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+
+    def ask(self, places: Sequence[TopicPartition], answer: Receiver, *, whole: bool = False) -> None:
+        """Answers while the asker waits."""
+        world = self._world
+        if world.calm or not world.chance(0.1):
+            admin = world.backend.admin
+            answer(admin.high_watermarks(places) if whole else admin.readable_ends(places, 1.0))
+
+    def close(self) -> None:
+        """There is no thread."""
+
+
+class CheckedChoices(LaneChoices):
+    """The choices, each of which is checked."""
+
+    def _hand_out(self, group, choice: Choice, *rest):  # type: ignore[no-untyped-def]
+        if self._source.bound is None:
+            for lane, side in group.sides.items():
+                queues = side.partition.queues
+                waits = side.begins and queues.oldest() is not None and lane.priority > choice.lane.priority
+                careful = waits and side.partition.retry_partition.careful(queues.oldest())
+                promise(not waits or careful, f"priority: {choice} goes, and {lane} holds {queues.oldest()}")
+        return super()._hand_out(group, choice, *rest)
+
+
+class LanedLedger(RetryLedger):
+    """The books of all lanes."""
+
+    #: By place: the message of another lane that this one follows.
+    follows: dict[tuple[int, int], tuple[int, int]]
+    stride: int
+
+    def places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
+        return home(number, self.stride), beside(number, self.stride)
+
+    def after_the_old(self, log: Log, key: bytes | None, where: str) -> None:
+        """Lanes are no old partitions: `begins` judges a key that changes its lane."""
+
+    def begins(
+        self,
+        owner: Ownership,
+        record: Record,
+        attempt: int,
+        together: Collection[int],
+        *,
+        valid: bool,
+        alone: bool,
+        now: float = 0.0,
+    ) -> None:
+        super().begins(owner, record, attempt, together, valid=valid, alone=alone, now=now)
+        before = self.follows.get((owner.partition, record.offset()))
+        if before is None or not valid or not self.ordered:
+            return
+        number, at = before
+        mine = (
+            each.finished
+            for each in self.ownerships.values()
+            if (each.process, each.partition) == (owner.process, number)
+        )
+        over = self.is_over(number, at) or any(at in finished for finished in mine)
+        promise(
+            over, f"follows: {owner!r} offset {record.offset()} begins before {at} of {number} is finished"
+        )
+
+
+class LanedWorld(SimulatedWorld):
+    """One seed's world, with lanes."""
+
+    def _make_ledger(self, plan: Plan) -> RetryLedger:
+        self.plan = plan = replace(plan, grows=0, actions={**plan.actions, "grow": 0.0})
+        self._last: dict[bytes, tuple[int, int]] = {}
+        ledger = LanedLedger(
+            plan.partitions * (1 + LANES),
+            ordered=plan.rules.ordered,
+            cluster=self.cluster,
+            group=GROUP,
+            attempts=ATTEMPTS,
+        )
+        ledger.follows, ledger.stride = {}, plan.partitions
+        return ledger
+
+    @contextmanager
+    def numbering(self) -> Iterator[None]:
+        before = vars(numbers)["_STRIDE"]
+        vars(numbers)["_STRIDE"] = self.plan.partitions
+        try:
+            yield
+        finally:
+            vars(numbers)["_STRIDE"] = before
+
+    @property
+    def numbers(self) -> int:
+        return self.plan.partitions * (1 + LANES)
+
+    def home(self, number: int) -> TopicPartition:
+        return home(number, self.plan.partitions)
+
+    def ends(self) -> Mapping[int, int]:
+        return {
+            index * self.plan.partitions + partition: end
+            for index in range(1 + LANES)
+            for partition, end in self.backend.admin.last_stable_offsets(
+                self.home(index * self.plan.partitions).topic
+            ).items()
+        }
+
+    def _beside(self, record: SubscriptionRecord) -> SubscriptionRecord:
+        """The subscription with its part of each lane; the lanes are there from the beginning, and empty."""
+        admin, count = self.backend.admin, self.plan.partitions
+        admin.update_topic(TOPIC, STAMPED)
+        lanes, parts = list[LaneTopic](), dict[str, SubscriptionLane]()
+        for index in range(1, 1 + LANES):
+            name, retry = self.home(index * count).topic, beside(index * count, count).topic
+            info = admin.create_topic(name, count, None, STAMPED)
+            lanes.append(LaneTopic(name=name, priority=index - 1, durable=True, topic_id=info.topic_id))
+            positions = dict.fromkeys(range(count), 0)
+            made = RetryTopic(
+                name=retry, topic_id=admin.create_topic(retry, count, None, {}).topic_id, positions=positions
+            )
+            parts[name] = SubscriptionLane(retry_topic=made, positions=positions)
+            self.backend.admin.set_positions(
+                GROUP, {TopicPartition(each, number): 0 for each in (name, retry) for number in positions}
+            )
+        options = TopicOptions(partitions=count, priorities=LANES + 2, default_priority=LANES)
+        before = self.backend.catalog.topics()[TOPIC]
+        topic = TopicRecord(name=TOPIC, topic_id=before.topic_id, options=options, lanes=tuple(lanes))
+        self.backend.catalog.put_topic(topic, before)
+        self.starts = [*self.starts, *[0] * (self.numbers - count)]
+        return super()._beside(record).model_copy(update={"lanes": parts})
+
+    def layout_of(self, record: SubscriptionRecord) -> Layout:
+        return Layout(record, self.backend.catalog.topics()[TOPIC], RETRY)
+
+    def give_lanes(self, engine: StreamRunner) -> None:
+        bound = None if self.plan.steps % 3 else 1.0
+        ordered = self.plan.rules.ordered
+        source = LaneSource(lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered)
+        engine.coordinator.lanes = CheckedChoices(source)
+
+    def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]:
+        number, offset = super().append(key, transaction)
+        if key is not None:
+            before = self._last.get(key)
+            if before is not None and before[0] != number:
+                assert isinstance(self.ledger, LanedLedger)
+                self.ledger.follows[number, offset] = before
+            self._last[key] = number, offset
+        return number, offset
+
+    def _choose_lane(
+        self, number: int, key: bytes | None, headers: list[Header] | None
+    ) -> tuple[int, list[Header] | None]:
+        if self.lanes_used:
+            number += self.plan.partitions * self.random.choice([0, 0, 1, 2, 3])
+        before = None if key is None else self._last.get(key)
+        if before is not None and before[0] != number:
+            place = self.home(before[0])
+            headers = [*(headers or ()), after_header(Position(*place, before[1]))]
+        return number, headers
+
+    @property
+    def lanes_used(self) -> bool:
+        """Whether the topic has its lanes already."""
+        return len(self.starts) == self.numbers if hasattr(self, "starts") else False

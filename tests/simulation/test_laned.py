@@ -1,0 +1,24 @@
+"""Topics with lanes in the simulated world: what is promised, and that the simulation misses each rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.laned import LanedWorld
+from tests.simulation.laned_mutations import LANED_MUTATIONS
+from tests.simulation.mutation_check import must_be_missed
+from tests.simulation.world import simulate
+
+
+def test_lanes_keep_every_promise() -> None:
+    deliveries = sum(simulate(seed, kind=LanedWorld).deliveries for seed in range(2000, 2025))
+    assert deliveries > 200
+
+
+@pytest.mark.parametrize("mutation", LANED_MUTATIONS, ids=lambda each: each.__name__)
+def test_each_rule_of_lanes_is_needed(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    must_be_missed(mutation, monkeypatch, kind=LanedWorld)
