@@ -278,6 +278,8 @@ class PubSub:
         retry: RetryPolicy | None = None,
         dead_letter: DeadLetterPolicy | None = None,
         exactly_once: bool = False,
+        ageing: Seconds | None = None,
+        strict: bool = False,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Subscription:
@@ -288,8 +290,10 @@ class PubSub:
         `message_ordering`: True delivers the messages of one key one after the other; default False. `retry`: the
         backoff between deliveries; with None, the default, messages are delivered again as soon as possible.
         `dead_letter`: what happens when attempts are used up; with None, the default, messages are delivered again
-        for ever. `exactly_once` (default False): `acknowledge` waits until the acks are stored. `labels`: your own
-        names and values, by default none.
+        for ever. `exactly_once` (default False): `acknowledge` waits until the acks are stored. `ageing`: the seconds
+        (up to 3600, default 5) for which messages of a low priority are passed over before they get a tenth of the
+        deliveries; `strict=True` (default False): they wait for as long as higher ones come (docs/lanes.md).
+        `labels`: your own names and values, by default none.
 
         Raises `AlreadyExists` if the subscription exists; with `exist_ok` (default False) only if it differs in a
         setting that you give.
@@ -302,6 +306,8 @@ class PubSub:
             retry=retry,
             dead_letter=dead_letter,
             exactly_once=exactly_once or None,
+            ageing=ageing,
+            strict=strict or None,
             labels=labels,
         )
         home = topic.name if isinstance(topic, Topic) else topic
@@ -329,6 +335,8 @@ class PubSub:
         retry: RetryPolicy | Unset | None = UNSET,
         dead_letter: DeadLetterPolicy | Unset | None = UNSET,
         exactly_once: bool | Unset = UNSET,
+        ageing: Seconds | Unset = UNSET,
+        strict: bool | Unset = UNSET,
         labels: Mapping[str, str] | Unset = UNSET,
         remake_retry_topic: bool = False,
     ) -> Subscription:
@@ -344,6 +352,8 @@ class PubSub:
             retry=retry,
             dead_letter=dead_letter,
             exactly_once=exactly_once,
+            ageing=ageing,
+            strict=strict,
             labels=labels,
         )
         if remake_retry_topic:

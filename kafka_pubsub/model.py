@@ -257,6 +257,7 @@ class MessageSink(Protocol):
     def extend(self, message: Message, seconds: float) -> None: ...
     def ack_with_response(self, message: Message) -> AckFuture: ...
     def ack_id(self, message: Message) -> str: ...
+    def lane(self) -> tuple[int, bool]: ...
 
 
 class Message:
@@ -331,13 +332,13 @@ class Message:
 
     @property
     def priority(self) -> int:
-        """The priority lane, 0 to 9 (4 where the topic has no lanes)."""
-        return 4
+        """The priority, 0 to 9, of which the highest goes first; 4 where the topic has no lanes."""
+        return self._sink.lane()[0]
 
     @property
     def durable(self) -> bool:
-        """Whether the message came through the durable lane."""
-        return True
+        """Whether the message was published as durable; True where the topic has no lanes."""
+        return self._sink.lane()[1]
 
     @property
     def topic(self) -> str:

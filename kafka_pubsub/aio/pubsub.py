@@ -216,6 +216,8 @@ class PubSub:
         retry: RetryPolicy | None = None,
         dead_letter: DeadLetterPolicy | None = None,
         exactly_once: bool = False,
+        ageing: Seconds | None = None,
+        strict: bool = False,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Subscription:
@@ -230,6 +232,8 @@ class PubSub:
             retry=retry,
             dead_letter=dead_letter,
             exactly_once=exactly_once,
+            ageing=ageing,
+            strict=strict,
             labels=labels,
             exist_ok=exist_ok,
         )
@@ -249,6 +253,8 @@ class PubSub:
         retry: RetryPolicy | Unset | None = UNSET,
         dead_letter: DeadLetterPolicy | Unset | None = UNSET,
         exactly_once: bool | Unset = UNSET,
+        ageing: Seconds | Unset = UNSET,
+        strict: bool | Unset = UNSET,
         labels: Mapping[str, str] | Unset = UNSET,
         remake_retry_topic: bool = False,
     ) -> Subscription:
@@ -262,6 +268,8 @@ class PubSub:
             retry=retry,
             dead_letter=dead_letter,
             exactly_once=exactly_once,
+            ageing=ageing,
+            strict=strict,
             labels=labels,
             remake_retry_topic=remake_retry_topic,
         )

@@ -57,7 +57,7 @@ NEW_LABELS = click.option(
 )
 
 #: Fields that are seconds.
-DURATIONS = frozenset({"retention", "ack_deadline", "max_extension", "min_backoff", "max_backoff"})
+DURATIONS = frozenset({"retention", "ack_deadline", "max_extension", "min_backoff", "max_backoff", "ageing"})
 
 
 def ordering_option(help: str) -> Decorator:

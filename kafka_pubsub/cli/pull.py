@@ -25,6 +25,7 @@ from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, printable, shown_bytes, text_or_base64, to_json
 from kafka_pubsub.cli.signals import StopFlag, stop_flag
 from kafka_pubsub.cli.types import DURATION
+from kafka_pubsub.core.lanes.names import lane_of
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.subscribe.subscription import Subscription
@@ -85,8 +86,8 @@ def pull(
 
     Ends when nothing is left to receive, unless --follow. While it runs it is a member of the group, and other
     members don't get what its partitions hold. With --json each line is one message:
-    message_id, ordering_key, data, attributes, publish_time, attempt; what isn't UTF-8 is base64, and
-    `data_encoding` or `key_encoding` says so.
+    message_id, ordering_key, data, attributes, publish_time, attempt, priority, durable; what isn't UTF-8 is
+    base64, and `data_encoding` or `key_encoding` says so.
     """
     if data_only and session.as_json:
         raise click.UsageError("--data-only and --json exclude each other: give one")
@@ -147,6 +148,8 @@ def _render(message: Message, *, as_json: bool, data_only: bool) -> bytes:
     if as_json:
         return to_json(message_json(message))
     parts = [message.publish_time.astimezone().strftime("%H:%M:%S.%f")[:-3]]
+    if lane_of(message.topic) is not None:
+        parts.append(f"(priority {message.priority}{'' if message.durable else ', transient'})")
     if message.key is not None:
         parts.append(f"[{printable(message.key)}]")
     if message.delivery_attempt > 1:
@@ -170,6 +173,7 @@ def message_json(message: Message) -> dict[str, JsonValue]:
         shown["attributes_encoding"] = dict.fromkeys(binary, "base64")
     shown["publish_time"] = message.publish_time.isoformat(timespec="milliseconds")
     shown["attempt"] = message.delivery_attempt
+    shown["priority"], shown["durable"] = message.priority, message.durable
     return shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -13,9 +14,11 @@ from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.subscription_keys import keys
+from kafka_pubsub.cli.types import duration_text
 from kafka_pubsub.errors import FailedPrecondition
 
 if TYPE_CHECKING:
+    from kafka_pubsub.client.subscribe.status import SubscriptionState
     from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy, SubscriptionOptions
 
@@ -42,6 +45,14 @@ EXACTLY_ONCE = click.option(
     "--exactly-once/--no-exactly-once",
     default=None,
     help="Never deliver again what was acked.  [default: no]",
+)
+AGEING = shared.duration_option(
+    "--ageing", "How long low priorities are passed over before they get a tenth, up to 1h.  [default: 5s]"
+)
+STRICT = click.option(
+    "--strict/--no-strict",
+    default=None,
+    help="Low priorities wait as long as higher ones come.  [default: no]",
 )
 
 
@@ -79,6 +90,8 @@ def subscription() -> None:
 @MAX_ATTEMPTS
 @ON_EXHAUSTED
 @EXACTLY_ONCE
+@AGEING
+@STRICT
 @shared.LABELS
 @shared.EXIST_OK
 @click.pass_obj
@@ -95,6 +108,8 @@ def create(
     max_attempts: int | None,
     on_exhausted: OnExhausted | None,
     exactly_once: bool | None,
+    ageing: float | None,
+    strict: bool | None,
     labels: shared.Labels,
     exist_ok: bool,
 ) -> None:
@@ -109,6 +124,8 @@ def create(
             retry=_retry(min_backoff, max_backoff),
             dead_letter=_dead_letter(dead_letter_topic, max_attempts, on_exhausted),
             exactly_once=bool(exactly_once),
+            ageing=ageing,
+            strict=bool(strict),
             labels=shared.given_labels(labels),
             exist_ok=exist_ok,
         )
@@ -138,13 +155,14 @@ def list_subscriptions(session: Session, topic: str | None) -> None:
 def describe(session: Session, name: str) -> None:
     """Show a subscription's settings and its lag.
 
-    `keys held up` counts up to 1,000; `subscription keys` shows which they are.
+    `keys held up` counts up to 1,000; `subscription keys` shows which they are. `lanes` has the lag of each lane, and
+    for how many seconds its oldest message has waited.
 
     `problem` says why it can't receive, if it can't.
     """
     with session.pubsub() as pubsub:
         found = pubsub.subscription(name)
-        shown = _describe(found) | _progress(found)
+        shown = _describe(found) | _progress(session, found)
     session.output.details(shared.for_a_person(session, shown))
 
 
@@ -218,6 +236,8 @@ def recover(session: Session, name: str, start: Literal["oldest", "end"]) -> Non
 @ON_EXHAUSTED
 @click.option("--no-dead-letter", is_flag=True, help="Try messages for ever.")
 @EXACTLY_ONCE
+@AGEING
+@STRICT
 @click.option(
     "--remake-retry-topic", is_flag=True, help="Make a lost retry topic again; what waited in it is gone."
 )
@@ -237,6 +257,8 @@ def update(
     on_exhausted: OnExhausted | None,
     no_dead_letter: bool,
     exactly_once: bool | None,
+    ageing: float | None,
+    strict: bool | None,
     remake_retry_topic: bool,
     labels: shared.Labels,
 ) -> None:
@@ -254,7 +276,8 @@ def update(
         raise click.UsageError(
             "--no-dead-letter excludes --dead-letter-topic, --max-attempts and --on-exhausted"
         )
-    changes = (backoff, no_backoff, policy, no_dead_letter, exactly_once is not None, remake_retry_topic)
+    flags = (exactly_once is not None, ageing is not None, strict is not None, remake_retry_topic)
+    changes = (backoff, no_backoff, policy, no_dead_letter, *flags)
     shared.check_changes(ordering, ack_deadline, max_extension, *changes, labels)
     with session.pubsub() as pubsub:
         before = pubsub.subscription(name).options if backoff or policy else None
@@ -270,6 +293,8 @@ def update(
                 else UNSET
             ),
             exactly_once=shared.kept_unless(exactly_once),
+            ageing=shared.kept_unless(ageing),
+            strict=shared.kept_unless(strict),
             remake_retry_topic=remake_retry_topic,
             labels=shared.labels_unless(labels),
         )
@@ -315,14 +340,33 @@ def _dead_letter(
     return DeadLetterPolicy(**merged)
 
 
-def _progress(each: Subscription) -> dict[str, JsonValue]:
+def _progress(session: Session, each: Subscription) -> dict[str, JsonValue]:
     """Returns the subscription's lag, or the reason why it can't receive."""
     try:
         state = each.state()
     except FailedPrecondition as error:
-        return {"lag": None, "members": None, "keys_held_up": None, "problem": advice(error)}
-    held_up = len(state.blocked)
-    return {"lag": state.lag, "members": state.members, "keys_held_up": held_up, "problem": None}
+        return {"lag": None, "members": None, "keys_held_up": None, "lanes": [], "problem": advice(error)}
+    return {
+        "lag": state.lag,
+        "members": state.members,
+        "keys_held_up": len(state.blocked),
+        "lanes": _lanes(session, state),
+        "problem": None,
+    }
+
+
+def _lanes(session: Session, state: SubscriptionState) -> list[JsonValue]:
+    """Returns what waits in each lane; a person reads a line for each."""
+    now, shown = datetime.now(UTC), list[JsonValue]()
+    for each in state.lanes:
+        age = None if each.oldest is None else max(0.0, (now - each.oldest).total_seconds())
+        if session.as_json:
+            lane: dict[str, JsonValue] = {"topic": each.topic, "priority": each.priority}
+            shown.append({**lane, "durable": each.durable, "lag": each.lag, "oldest_age": age})
+        else:
+            waits = "" if age is None else f", the oldest for {duration_text(round(age))}"
+            shown.append(f"{each.topic}: {each.lag}{waits}")
+    return shown
 
 
 def _describe(each: Subscription) -> dict[str, JsonValue]:
@@ -339,5 +383,7 @@ def _describe(each: Subscription) -> dict[str, JsonValue]:
         "max_attempts": None if options.dead_letter is None else options.dead_letter.max_attempts,
         "on_exhausted": None if options.dead_letter is None else options.dead_letter.on_exhausted,
         "exactly_once": options.exactly_once,
+        "ageing": options.ageing,
+        "strict": options.strict,
         "labels": dict(options.labels),
     }

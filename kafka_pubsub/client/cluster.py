@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.client.admin.catalog_changes import check_layout
+from kafka_pubsub.client.admin.lane_topics import check_lane
 from kafka_pubsub.client.admin.lanes import LaneAdmin
 from kafka_pubsub.client.admin.repartition import Repartitioner
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
@@ -35,7 +36,7 @@ from kafka_pubsub.client.subscribe.deletion_watch import Watch, reason_to_end
 from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.client.topology.plan import Topology
 from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.ports import Admin, Backend
 
 __all__ = ["Cluster"]
@@ -277,25 +278,7 @@ def _lane_target(admin: Admin, lanes: LaneAdmin, topic: str, lane: Lane) -> Publ
     record = lanes.ensure(topic, lane)
     known = record.lane(record.lane_rules.name(lane))
     assert known is not None
-    what = f"lane {known.name!r} of topic {topic!r}"
-    try:
-        info = admin.topic(known.name)
-    except NotFound:
-        raise FailedPrecondition(
-            f"{what} was deleted from Kafka by another client, with its messages: use another priority, or delete the "
-            "topic and make it again"
-        ) from None
-    if info.topic_id != known.topic_id:
-        raise FailedPrecondition(
-            f"{what} was deleted from Kafka and made again by another client, so subscriptions would miss "
-            "its messages: use another priority, or delete the topic and make it again"
-        )
-    if info.partitions != record.options.partitions:
-        raise FailedPrecondition(
-            f"{what} was given {info.partitions} partitions by another client and must have "
-            f"{record.options.partitions}, as many as the topic: use another priority, or delete the topic and make it "
-            "again"
-        )
+    info = check_lane(admin, record, known)
     return PublishTarget(
         record.options.message_ordering,
         info.max_message_bytes,

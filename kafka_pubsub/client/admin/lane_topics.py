@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from kafka_pubsub.client.admin.names import look_alike
-from kafka_pubsub.config import TopicOptions, TopicRecord
+from kafka_pubsub.config import LaneTopic, TopicOptions, TopicRecord
 from kafka_pubsub.core.lanes.names import Lane, lane_of
 from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PubSubError
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Admin
 
-__all__ = ["BROKER_TIME", "TRANSIENT_RETENTION", "LaneTopics", "check_kept_lanes"]
+__all__ = ["BROKER_TIME", "TRANSIENT_RETENTION", "LaneGone", "LaneTopics", "check_kept_lanes", "check_lane"]
 
 #: The setting with which a broker dates each record when it comes in.
 BROKER_TIME: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}
@@ -51,6 +51,34 @@ def check_kept_lanes(record: TopicRecord, after: TopicOptions) -> None:
         raise FailedPrecondition(
             f"transient of topic {record.name!r} can't be switched off: messages may wait there; {advice}"
         )
+
+
+class LaneGone(FailedPrecondition):
+    """Kafka doesn't have the lane that the catalog names. That also happens with a broker that has just started."""
+
+
+def check_lane(admin: Admin, record: TopicRecord, lane: LaneTopic) -> TopicInfo:
+    """Returns a lane's Kafka topic; raises `FailedPrecondition` if it isn't the one in the catalog."""
+    what = f"lane {lane.name!r} of topic {record.name!r}"
+    try:
+        info = admin.topic(lane.name)
+    except NotFound:
+        raise LaneGone(
+            f"{what} was deleted from Kafka by another client, with its messages: use another priority, or delete the "
+            "topic and make it again"
+        ) from None
+    if info.topic_id != lane.topic_id:
+        raise LaneGone(
+            f"{what} was deleted from Kafka and made again by another client, so subscriptions would miss "
+            "its messages: use another priority, or delete the topic and make it again"
+        )
+    if info.partitions != record.options.partitions:
+        raise LaneGone(
+            f"{what} was given {info.partitions} partitions by another client and must have "
+            f"{record.options.partitions}, as many as the topic: use another priority, or delete the topic and make it "
+            "again"
+        )
+    return info
 
 
 class LaneTopics:

@@ -35,6 +35,7 @@ from kafka_pubsub.client.admin.catalog_changes import (
     unless_overtaken,
 )
 from kafka_pubsub.client.admin.dead_letter_topics import check_dead_letter_name, prepare_dead_letters
+from kafka_pubsub.client.admin.lane_topics import check_lane
 from kafka_pubsub.client.admin.lanes import SubscriptionLanes
 from kafka_pubsub.client.admin.names import check_subscription_name, look_alike, retry_topic
 from kafka_pubsub.client.admin.retry_topics import RetryTopics
@@ -145,6 +146,9 @@ class SubscriptionAdmin:
                 calls=(go_on,),
             )
         self._retry.check(record, info, info.partitions)
+        for lane in topic.lanes:
+            if lane.topic_id:
+                check_lane(self._backend.admin, topic, lane)
         self._metadata_limit.check()
         return record
 

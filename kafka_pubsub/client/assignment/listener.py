@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from kafka_pubsub.client.admin.lane_topics import LaneGone
 from kafka_pubsub.client.admin.retry_topics import RetryTopicGone, remake_call, retry_beginning
 from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.lost_tails import Findings, refuse
@@ -76,6 +77,9 @@ class AssignmentListener:
         self._look_up = look_up
         #: Since when answers to commits say that the topic doesn't exist; None: they don't.
         self._denied_at: float | None = None
+        #: When to look at the lanes' Kafka topics next, and whether one was missing at the last look.
+        self._look_at = 0.0
+        self._missed = False
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
 
@@ -103,8 +107,27 @@ class AssignmentListener:
 
     def noticed(self, record: SubscriptionRecord) -> None:
         """Takes the record as it is now in the catalog; any thread may call it."""
-        if self.renew is not None and _stands(record) and self._is_changed(self.layout_of(record)):
+        if self.layout.laned:
+            self._look_at_lanes()
+        if self.renew is None or not _stands(record):
+            return
+        layout = self.layout_of(record) if record.lanes else Layout(record)
+        if self._is_changed(layout):
             self.renew()
+
+    def _look_at_lanes(self) -> None:
+        """Ends the stream if a lane's Kafka topic is gone for `DENIED` seconds: its partitions wait for it."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + DENIED
+        try:
+            self._look_up()
+            self._missed = False
+        except LaneGone as error:
+            if self._missed:
+                self._runner.fail(error)
+            self._missed = True
 
     def _is_changed(self, layout: Layout) -> bool:
         return layout.identity != self.layout.identity
@@ -191,8 +214,8 @@ class AssignmentListener:
         while True:
             try:
                 return call()
-            except (BrokerUnavailable, DeadlineExceeded, NotFound, RetryTopicGone) as error:
-                denied = isinstance(error, NotFound | RetryTopicGone)
+            except (BrokerUnavailable, DeadlineExceeded, LaneGone, NotFound, RetryTopicGone) as error:
+                denied = isinstance(error, LaneGone | NotFound | RetryTopicGone)
                 denied_for_long = denied and time.monotonic() > denied_until
                 if denied_for_long or not self._runner.fetches(threading.current_thread()):
                     raise

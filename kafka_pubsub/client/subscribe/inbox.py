@@ -92,6 +92,9 @@ class Inbox(Reports):
     def handed_out(self, ack_id: str, message: Message) -> None:
         self._on_handed_out(ack_id, message)
 
+    def lane(self, number: int) -> tuple[int, bool]:
+        return self._coordinator().lanes.lane(number)
+
     # On the runner
 
     def has_reports(self) -> bool:

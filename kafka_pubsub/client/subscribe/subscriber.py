@@ -255,9 +255,7 @@ class Subscriber:
         return LaneChoices(source)
 
     def _layout_of(self, record: SubscriptionRecord) -> Layout:
-        """Returns the topics of the subscription; reads the topic's record if it has lanes."""
-        if not record.lanes:
-            return Layout(record)
+        """Returns the topics of the subscription, by its topic's record as it is now."""
         return Layout(record, self._backend.catalog.topics().get(record.topic))
 
     def _failed(self, engine: StreamRunner) -> None:

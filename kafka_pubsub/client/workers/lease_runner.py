@@ -63,6 +63,7 @@ class Reports(Protocol):
     def stale(self) -> None: ...
     def take_over(self) -> None: ...
     def handed_out(self, ack_id: str, message: Message) -> None: ...
+    def lane(self, number: int) -> tuple[int, bool]: ...
 
 
 def check_delay(delay: float | None) -> None:
@@ -276,6 +277,9 @@ class LeaseRunner:
         )
         self.reports.handed_out(ack_id, message)
         return ack_id
+
+    def lane(self) -> tuple[int, bool]:
+        return self.reports.lane(self.lease.partition)
 
 
 class BatchLeaseRunner(LeaseRunner):

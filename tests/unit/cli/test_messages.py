@@ -37,7 +37,36 @@ def test_an_argument_is_one_message(orders: CommandLine) -> None:
         "data": "hällo",
         "attributes": {"kind": "created", "empty": ""},
         "attempt": 1,
+        "priority": 4,
+        "durable": True,
     }
+
+
+def test_pull_shows_the_lane_of_a_message(run: CommandLine) -> None:
+    run.json("topic", "create", "orders", "--partitions", "1", "--priorities", "10", "--transient")
+    run.json("subscription", "create", "billing", "--topic", "orders", "--ageing", "1m", "--strict")
+
+    def publish() -> None:
+        run.json("publish", "orders", "low", "--priority", "2")
+        run.json("publish", "orders", "default")
+        run.json("publish", "orders", "lost?", "--priority", "9", "--transient")
+
+    publish()
+    described = run("subscription", "describe", "billing").stdout
+    assert "orders.lane.p2: 1, the oldest for " in described
+    assert "ageing             1m" in described
+    shown = run("pull", "billing", "--timeout", "1s")
+    assert [line.split("  ", 1)[1] for line in shown.stdout.splitlines()] == [
+        "(priority 9, transient)  lost?",
+        "default",
+        "(priority 2)  low",
+    ]
+    publish()
+    lanes = [(message["data"], message["priority"], message["durable"]) for message in pulled(run)]
+    assert lanes == [("lost?", 9, False), ("default", 4, True), ("low", 2, True)]
+    changed = run.json("subscription", "update", "billing", "--ageing", "7s", "--no-strict")
+    assert isinstance(changed, dict)
+    assert (changed["ageing"], changed["strict"]) == (7, False)
 
 
 def test_a_person_reads_the_id(orders: CommandLine) -> None:

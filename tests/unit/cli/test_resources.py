@@ -145,12 +145,14 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
         "max_attempts": None,
         "on_exhausted": None,
         "exactly_once": False,
+        "ageing": 5,
+        "strict": False,
         "labels": {"a": "b"},
     }
     run.json("sub", "create", "mail", "--topic", "other")
     assert run.json("sub", "list", "--topic", "orders") == [made]
     assert run.json("sub", "update", "billing", "--max-backoff", "20s") == {**made, "max_backoff": 20}
-    idle = {"lag": 0, "members": 0, "keys_held_up": 0, "problem": None}
+    idle = {"lag": 0, "members": 0, "keys_held_up": 0, "lanes": [], "problem": None}
     assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20, **idle}
     changed = run.json("sub", "update", "billing", "--no-backoff", "--no-ordering")
     assert changed == {**made, "min_backoff": None, "max_backoff": None, "message_ordering": False}
