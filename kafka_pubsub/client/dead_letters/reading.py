@@ -106,19 +106,20 @@ def read_all(fetch: RecordFetch, place: TopicPartition, offsets: list[int]) -> I
 class Replayable:
     """A check whether a dead letter can be replayed to its subscription."""
 
-    def __init__(self, record: SubscriptionRecord, ends: Mapping[int, int]) -> None:
+    def __init__(self, record: SubscriptionRecord, ends: Mapping[tuple[str, int], int]) -> None:
         self._record = record
-        # The ends of the home topic's partitions: nothing was published beyond.
+        # By the id of the topic or lane, and partition, the end: nothing was published beyond.
         self._ends = ends
+        self._ids = {record.topic_id, *(topic_id for topic_id, _ in ends)}
 
     def problem(self, dead_letter: DeadLetterRecord) -> str | None:
         """Returns why the dead letter can't be replayed; None: it can."""
         record, origin = self._record, dead_letter.origin
         if origin is None:
             return "it doesn't say where it was published: it couldn't be read in the retry topic either"
-        if record.detached or origin.topic_id != record.topic_id:
+        if record.detached or origin.topic_id not in self._ids:
             return f"the topic {dead_letter.topic!r} that it was published to was deleted"
-        if origin.offset >= self._ends.get(origin.partition, 0):
+        if origin.offset >= self._ends.get((origin.topic_id, origin.partition), 0):
             place = f"{dead_letter.topic}:{origin.partition}:{origin.offset}"
             return f"it says that it was published at {place}, which isn't there"
         return None

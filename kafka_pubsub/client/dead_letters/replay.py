@@ -22,13 +22,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 
 from kafka_pubsub.client.admin.names import check_subscription_name, check_topic_name
 from kafka_pubsub.client.admin.retry_topics import retry_topic_of
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession
 from kafka_pubsub.client.dead_letters.model import (
     DeadLetter,
@@ -213,12 +214,17 @@ class DeadLetters:
     def _replayable(self, record: SubscriptionRecord | None) -> Replayable | None:
         if record is None:
             return None
-        places = [TopicPartition(record.topic, number) for number in range(record.partitions)]
-        try:
-            ends = self._backend.admin.high_watermarks(places)
-        except NotFound:
-            ends = {}
-        return Replayable(record, {place.partition: end for place, end in ends.items()})
+        found: dict[tuple[str, int], int] = {}
+        for view in self.views(record):
+            places = [TopicPartition(view.topic, number) for number in range(view.partitions)]
+            with suppress(NotFound):
+                ends = self._backend.admin.high_watermarks(places)
+                found |= {(view.topic_id, place.partition): end for place, end in ends.items()}
+        return Replayable(record, found)
+
+    def views(self, record: SubscriptionRecord) -> Iterable[SubscriptionRecord]:
+        """Returns the subscription as each lane of its topic sees it."""
+        return Layout(record, self._backend.catalog.topics().get(record.topic)).views.values()
 
     def _marks(self, fetch: RecordFetch) -> ProcessedMarks:
         """Reads the current marks, for a command that changes nothing."""
@@ -239,7 +245,9 @@ class DeadLetters:
         for found in scan:
             place, origin = found.place, found.dead_letter.origin
             if wanted(found):
-                home, offset = (-1, 0) if origin is None else (origin.partition, origin.offset)
+                home, offset = ("", -1), 0
+                if origin is not None:
+                    home, offset = (origin.topic_id, origin.partition), origin.offset
                 plan.add(place, found.record.key(), home, offset)
             else:
                 kept.setdefault(*place)
@@ -298,7 +306,8 @@ class _Replay:
         self._marks = marks
         self._fetch = fetch
         self._record = record
-        self._retry = retry_topic_of(record)
+        # By the id of the topic or lane.
+        self._retries = {view.topic_id: retry_topic_of(view) for view in dead_letters.views(record)}
         self._info = info
         self._skipped = skipped
         #: The number of dead letters replayed so far.
@@ -355,7 +364,7 @@ class _Replay:
             )
         headers = replay_headers(record, dead_letter.origin)
         return NewRecord(
-            self._retry,
+            self._retries[dead_letter.origin.topic_id],
             dead_letter.origin.partition,
             record.key(),
             record.value(),

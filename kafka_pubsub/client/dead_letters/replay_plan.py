@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from kafka_pubsub.client.dead_letters.model import Place
 
@@ -29,7 +29,7 @@ class ReplayPlan:
         self._origins = array("q")
         # The number of each dead letter's line (a key and a home partition); -1: it has no key.
         self._lines = array("q")
-        self._numbers: dict[tuple[bytes, int], int] = {}
+        self._numbers: dict[tuple[bytes, Hashable], int] = {}
         # By line: the largest origin so far; and the lines that are out of order.
         self._last = array("q")
         self._mixed: set[int] = set()
@@ -42,14 +42,14 @@ class ReplayPlan:
         """The number of different keys."""
         return len({key for key, _ in self._numbers})
 
-    def add(self, place: Place, key: bytes | None, home: int, origin: int) -> None:
+    def add(self, place: Place, key: bytes | None, home: Hashable, origin: int) -> None:
         """Adds a dead letter, in the order of the log; `home` and `origin` are its home partition and offset."""
         self._partitions.append(place[0])
         self._offsets.append(place[1])
         self._origins.append(origin)
         self._lines.append(-1 if key is None else self._line((key, home), origin))
 
-    def _line(self, line: tuple[bytes, int], origin: int) -> int:
+    def _line(self, line: tuple[bytes, Hashable], origin: int) -> int:
         number = self._numbers.setdefault(line, len(self._numbers))
         if number == len(self._last):
             self._last.append(origin)

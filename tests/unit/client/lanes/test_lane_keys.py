@@ -149,3 +149,26 @@ def test_exactly_once_acks_hold_in_every_lane(ps: PubSub, topic: Topic) -> None:
     for key in range(5):
         numbers = [int(data) for data in handler.data if int(data) % 5 == key]
         assert numbers == sorted(numbers)
+
+
+def test_a_dead_letter_is_replayed_to_the_lane_that_it_came_from(ps: PubSub, topic: Topic) -> None:
+    ps.create_topic("dead", partitions=1)
+    sub = ps.create_subscription(
+        "billing",
+        topic,
+        message_ordering=True,
+        retry=RetryPolicy(min_backoff=0.05, max_backoff=0.05),
+        dead_letter=DeadLetterPolicy(topic="dead", max_attempts=5),
+    )
+    publish(topic, b"high", 8)
+    publish(topic, b"default", 4)
+    fails = Handler({b"high": Message.nack, b"default": Message.nack})
+    with sub.pull(fails) as stream:
+        until(lambda: stream.stats.dead_lettered == 2)
+    shown = {each.data: (each.topic, each.problem) for each in sub.dead_letters()}
+    assert shown == {b"high": ("jobs.lane.p8", None), b"default": ("jobs", None)}
+    assert sub.replay_dead_letters().count == 2
+    handler = Handler()
+    with sub.pull(handler):
+        handler.until(2)
+    assert sorted(handler.came) == [(b"default", 4, True, 1), (b"high", 8, True, 1)]
