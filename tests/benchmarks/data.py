@@ -11,7 +11,17 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["A_KEY_EACH", "VALUE_BYTES", "Head", "Payloads", "head", "key_name", "keys", "places"]
+__all__ = [
+    "A_KEY_EACH",
+    "VALUE_BYTES",
+    "Head",
+    "Payloads",
+    "delays_ms",
+    "head",
+    "key_name",
+    "keys",
+    "places",
+]
 
 VALUE_BYTES = 1024
 #: Instead of a number of keys: each message has one of its own.
@@ -45,6 +55,12 @@ def keys(count: int, distinct: int, seed: int = 1) -> Iterator[int]:
         return iter(range(count))
     choose = random.Random(seed).randrange
     return (choose(distinct) for _ in range(count))
+
+
+def delays_ms(count: int, longest: int, seed: int = 4) -> Iterator[int]:
+    """Delays in milliseconds, uniform from a tenth of a second up to `longest`."""
+    choose = random.Random(seed).randrange
+    return (choose(100, longest + 1) for _ in range(count))
 
 
 def places(numbers: Iterator[int]) -> Iterator[tuple[int, int]]:

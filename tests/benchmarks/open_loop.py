@@ -3,6 +3,7 @@
 Message i is meant to leave at start + i / rate, and carries that instant. A publisher that falls behind, because
 something made it wait, sends late but stamps the time it should have kept: so a stall is counted for every message
 that it delayed, not once (coordinated omission). The last line on standard output says how late it was itself.
+A delayed message is due so long after the instant at which it was meant to leave.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from confluent_kafka import Producer
 
 from kafka_pubsub.config import Batching
 from tests.benchmarks.cluster import PRODUCER
-from tests.benchmarks.data import Payloads, key_name, keys
+from tests.benchmarks.data import Payloads, delays_ms, head, key_name, keys
 from tests.benchmarks.figures import percentile
 
-__all__ = ["main"]
+__all__ = ["due_ms", "main"]
 
 Send = Callable[[str, bytes], None]
 # Long enough that the loop is running before its first message is due.
 START_IN_NS = 200_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _with_a_hot_key(numbers: Iterable[int], share: float) -> Iterator[int]:
@@ -73,10 +77,32 @@ def _ours(bootstrap: str, topic: str, run: Callable[[Send], list[float]]) -> lis
         return run(send)
 
 
+def due_ms(intended_ns: int, delay: int) -> int:
+    """When a message is due, in milliseconds since the epoch."""
+    return intended_ns // 1_000_000 + delay
+
+
+def _delayed(
+    bootstrap: str, topic: str, run: Callable[[Send], list[float]], total: int, longest: int
+) -> list[float]:
+    from kafka_pubsub import PubSub
+
+    with PubSub(bootstrap) as pubsub:
+        handle, delays = pubsub.topic(topic), delays_ms(total, longest)
+
+        def send(key: str, value: bytes) -> None:
+            due = due_ms(head(value).intended_ns, next(delays))
+            handle.publish(value, ordering_key=key, deliver_at=_EPOCH + timedelta(milliseconds=due))
+
+        return run(send)
+
+
 def main() -> None:
-    """Entry point of the publisher's process."""
+    """Entry point of the publisher's process; with `longest_ms` the messages are delayed."""
     wanted = json.loads(sys.argv[1])
     publisher = _ours if wanted["client"] == "ours" else _raw
+    if "longest_ms" in wanted:
+        publisher = partial(_delayed, total=wanted["total"], longest=wanted["longest_ms"])
 
     start = 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tests.benchmarks import delay_scenarios
 from tests.benchmarks.data import A_KEY_EACH
 from tests.benchmarks.figures import Parameter, Row, Scenario, Target
 
@@ -423,27 +424,6 @@ def _exactly_once(quick: bool) -> Scenario:
     )
 
 
-def _delays(quick: bool) -> Scenario:
-    size: dict[str, Parameter] = {**_LOG, "messages": 2_000 if quick else 200_000}
-    return Scenario(
-        "delays",
-        "Hops of one delay router, tiers filled beforehand",
-        f"{size['messages']:,} messages of 100 bytes, delays uniform up to 64 s, 7 tiers of 4 partitions",
-        {"rate": "records/s", "cpu_us": "us of CPU a record", "rss_mb": "MB"},
-        [
-            Row("ours", "kafka_pubsub: hops and deliveries", f"{_ROWS}delays:router", True, "bare", size),
-            Row(
-                "bare", "confluent-kafka: consume, transform, produce", f"{_ROWS}delays:bare", parameters=size
-            ),
-        ],
-        [
-            Target("20,000 hops/s", "ours", "rate", at_least=20_000),
-            Target("40 % of the bare loop", "ours", "rate", at_least=0.4, beside="bare"),
-        ],
-        repeatable=False,
-    )
-
-
 _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "publish": _publish,
     "pull": _pull,
@@ -461,7 +441,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "parked_keys": _parked_keys,
     "members": _members,
     "exactly_once": _exactly_once,
-    "delays": _delays,
+    **delay_scenarios.ALL,
 }
 
 NAMES = tuple(_ALL)
