@@ -20,6 +20,8 @@ Rules
    partition that the transaction touched, whatever `abort_transaction` says; until then the id can't write.
 6. A membership without a generation is never sent: the broker takes it for a commit from outside the group and
    doesn't fence it.
+7. Positions that are known go before the records. While the broker still ends the transaction before, librdkafka asks
+   again at once whether positions may go, and only after 20 ms whether records may (tried).
 """
 
 from __future__ import annotations
@@ -316,8 +318,13 @@ class _Attempt:
         """Makes all steps but the commit."""
         end = time.monotonic() + _DEADLINE
         self._producer.begin_transaction()
-        self._write_all(self._records)
         positions = self._positions
+        if not callable(positions):
+            self._store(positions, end)
+            self._write_all(self._records)
+            self._wait_for_reports(end)
+            return
+        self._write_all(self._records)
         while callable(positions):
             self._wait_for_reports(end)
             given = positions(self.offsets)
@@ -327,13 +334,16 @@ class _Attempt:
             records, positions = given if isinstance(given, Further) else ((), given)
             self._write_all(records)
         # The records are sent while the coordinator answers.
+        self._store(positions, end)
+        self._wait_for_reports(end)
+
+    def _store(self, positions: Positions, end: float) -> None:
         for request in _requests(positions, self._doing):
             left = max(end - time.monotonic(), _SLICE)
             self._call(
                 partial(self._producer.send_offsets_to_transaction, request, self._membership.token, left),
                 max(left, _OFFSETS_S),
             )
-        self._wait_for_reports(end)
 
     def _wait_for_reports(self, end: float) -> None:
         while self._waiting and self._failed is None:

@@ -1,4 +1,4 @@
-"""A call of librdkafka's that never returns costs a transaction its producer, and nobody else anything."""
+"""The calls of a transaction: their order, and that one which never returns costs the producer and nothing else."""
 
 from __future__ import annotations
 
@@ -102,3 +102,15 @@ def test_what_is_stuck_is_left_behind_and_the_next_transaction_has_a_producer_of
     outcome = writer.transact(RECORDS, POSITIONS, MEMBERSHIP)
     assert (outcome.ending, outcome.offsets) == (Ending.STORED, (7,))
     assert len(producers.made) == 2
+
+
+@pytest.mark.parametrize("producers", [""], indirect=True)
+def test_positions_that_are_known_go_before_the_records_and_later_ones_after_them(
+    producers: Producers,
+) -> None:
+    writer = KafkaTransactions(cast("ClientFactory", producers), "id")
+    writer.transact(RECORDS, POSITIONS, MEMBERSHIP)
+    writer.transact(RECORDS, lambda offsets: POSITIONS, MEMBERSHIP)
+    [made] = producers.made
+    calls = [name for name in made.called if name in ("produce", "send_offsets_to_transaction")]
+    assert calls == ["send_offsets_to_transaction", "produce", "produce", "send_offsets_to_transaction"]
