@@ -204,8 +204,13 @@ class Transactions(Protocol):
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
         membership: Membership,
+        *,
+        locate: bool = True,
     ) -> Outcome:
         """Stores records and positions together, or neither. A position is always needed, because it is the fence.
+
+        With `locate=False` (default: True) the answer doesn't say where the records lie, which costs less. The first
+        failure of a record may then come as an unknown outcome that names no record; the next call names it.
 
         If `positions` is a function, it is called with the offsets when the log has taken every record, and must
         return before the transaction times out. If it returns None, the transaction is aborted; if it returns

@@ -68,6 +68,8 @@ class MemoryTransactions(Transactions):
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
         membership: Membership,
+        *,
+        locate: bool = True,
     ) -> Outcome:
         """Stores records and positions together, or neither; see the port."""
         with self._one_at_a_time:
@@ -77,7 +79,7 @@ class MemoryTransactions(Transactions):
                     next(steps)
                 except StopIteration as over:
                     outcome: Outcome = over.value
-                    return outcome
+                    return outcome if locate else outcome._replace(offsets=())
 
     def steps(
         self,

@@ -60,7 +60,7 @@ class ServiceTransactions:
         self, records: Sequence[NewRecord], positions: Positions, membership: Membership
     ) -> Outcome:
         try:
-            outcome = self._writer().transact(records, positions, membership)
+            outcome = self._writer().transact(records, positions, membership, locate=False)
         except PubSubError as error:  # what no log could take
             return Outcome(Ending.ABORTED, (), error)
         except Exception as error:

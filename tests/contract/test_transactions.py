@@ -302,6 +302,34 @@ def test_what_is_refused_stores_nothing_and_the_next_goes_through(world: World, 
     assert scene.member.values() == [b"good"]
 
 
+@pytest.mark.parametrize("what", ["too large", "no such topic", "no such partition"])
+def test_without_places_the_second_try_at_the_latest_says_who_is_to_blame(world: World, what: str) -> None:
+    scene, writer = Scene(world), world.transactions()
+    world.backend.admin.update_topic(scene.retry, {"max.message.bytes": "20000"})
+    bad = {
+        "too large": NewRecord(scene.retry, 0, b"k", random.Random(1).randbytes(100_000)),
+        "no such topic": NewRecord(world.name("absent"), 0, b"k", b"v"),
+        "no such partition": NewRecord(scene.retry, 9, b"k", b"v"),
+    }[what]
+    beside = NewRecord(scene.retry, 0, None, b"beside it")
+
+    def transact(*records: NewRecord) -> Outcome:
+        return writer.transact(records, {scene.at: Committed(1, "")}, scene.membership, locate=False)
+
+    tries: list[Outcome] = []
+    until(lambda: tries.append(transact(beside, bad)) or tries[-1].ending is Ending.ABORTED)
+    assert len(tries) <= 2
+    assert all(each.ending is not Ending.STORED for each in tries)
+    if not tries[-1].refused:
+        tries.append(_ended(transact(beside, bad), Ending.ABORTED))
+    assert 1 in tries[-1].refused
+    assert _committed(scene) == Committed(None, "")
+    good = _ended(transact(*scene.records(b"good", b"better")), Ending.STORED)
+    assert list(good.offsets) == []
+    until(lambda: len(scene.member.records) == 2, scene.member)
+    assert scene.member.values() == [b"good", b"better"]
+
+
 def test_an_open_transaction_holds_the_positions_back_until_it_is_fenced(world: World) -> None:
     scene, dead = Scene(world), world.name("dead")
     reader = scene.member.reader
