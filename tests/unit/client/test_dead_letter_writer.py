@@ -55,7 +55,12 @@ class Log:
         self.go.set()
 
     def transact(
-        self, records: Sequence[NewRecord], positions: Positions | PositionsLater, membership: Membership
+        self,
+        records: Sequence[NewRecord],
+        positions: Positions | PositionsLater,
+        membership: Membership,
+        *,
+        locate: bool = True,
     ) -> Outcome:
         self.go.wait(PATIENCE)
         if self.answers:

@@ -58,6 +58,8 @@ class Log:
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
         membership: Membership,
+        *,
+        locate: bool = True,
     ) -> Outcome:
         self.go.wait(PATIENCE)
         found = positions(range(100, 100 + len(records))) if callable(positions) else positions
