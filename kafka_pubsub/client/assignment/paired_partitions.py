@@ -46,7 +46,7 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, united
 from kafka_pubsub.core.events import Bodies, MovesAnswered, Written
-from kafka_pubsub.core.lanes.numbers import partition_of
+from kafka_pubsub.core.lanes.numbers import index_of, partition_of
 from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
 from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
@@ -136,7 +136,8 @@ class PairedPartitions:
 
         def begin(number: int, stored: Committed) -> StartPosition:
             (main, beside), view = self.layout.pair(number), self.layout.view(number)
-            begun = beginning(view, main.partition, known[main], ranges[main])
+            lane = index_of(number) != 0
+            begun = beginning(view, main.partition, known[main], ranges[main], lane=lane)
             low, high = ranges[beside]
             retry = retry_beginning(view, main.partition, known[beside], (low, max(high, ends[beside])))
             end = ranges[main][1]

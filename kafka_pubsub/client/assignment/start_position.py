@@ -73,9 +73,14 @@ def check_readable(record: SubscriptionRecord, place: TopicPartition, stored: Co
 
 
 def beginning(
-    record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
+    record: SubscriptionRecord,
+    number: int,
+    committed: Committed,
+    log_range: tuple[int, int],
+    *,
+    lane: bool = False,
 ) -> Beginning:
-    """Returns where partition `number` of a subscription begins."""
+    """Returns where partition `number` of a subscription begins. A new `lane` begins at 0, without a warning."""
     where = f"partition {number} of topic {record.topic!r}"
     offset = committed.offset
     known: Sequence[Run] = ()
@@ -88,9 +93,7 @@ def beginning(
                 "create the subscription again, or commit a position for the group"
             )
         log.log(
-            logging.WARNING
-            if offset
-            else logging.INFO,  # a new lane, or a partition that was added, begins at 0
+            logging.INFO if lane and not offset else logging.WARNING,
             "subscription %r: the group has no position in %s (a partition that was added, or a group that was idle "
             "longer than the broker keeps offsets); going on from the catalog's copy, offset %d: of an old partition "
             "messages may be delivered again",

@@ -18,6 +18,7 @@ from kafka_pubsub.core.lanes.numbers import index_of, partition_of
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry.key_line import NEVER
 from kafka_pubsub.core.retry.record import Why
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import Backend
 
@@ -91,10 +92,14 @@ def state_of(
     own: set[int] = set()
     in_flight = buffered = 0
     for engine in engines:
+        try:
+            here = engine.ask(partial(_blocked_in, engine))
+        except FailedPrecondition:
+            continue  # it has ended meanwhile
         in_flight += engine.coordinator.in_flight()
         buffered += sum(held.bytes for held in engine.coordinator.partitions.held().values())
         own.update(engine.coordinator.partitions.owned)
-        here, places = engine.ask(partial(_blocked_in, engine)), engine.rebalances.layout
+        places = engine.rebalances.layout
         for each in here:
             topic, number = places.main(each.partition)
             blocked.append(replace(each, partition=number, topic=topic))
