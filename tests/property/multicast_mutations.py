@@ -1,0 +1,182 @@
+"""The rules of causal multicast, each broken on purpose: the world must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+
+from kafka_pubsub.core.multicast.release_queue import ReleaseQueue
+from kafka_pubsub.core.multicast.sequencer import START, Checkpoint, Sequencer
+from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Refuse, Release, Stage, Timestamp
+from tests.property.multicast_world import Topic, World
+
+__all__ = ["MUTATIONS"]
+
+Patch = pytest.MonkeyPatch
+
+
+def checkpoint_of() -> Callable[[Sequencer], Checkpoint]:
+    """Returns the function behind `Sequencer.checkpoint`."""
+    return cast("Callable[[Sequencer], Checkpoint]", vars(Sequencer)["checkpoint"].fget)
+
+
+def clock_behind(patch: Patch) -> None:
+    """A clock isn't brought up to the timestamps that become known."""
+    real = Sequencer._finish
+
+    def finish(self: Sequencer, pending: Any, outputs: list[Output]) -> None:
+        before = self.clock
+        real(self, pending, outputs)
+        self.clock = max(
+            [before, *(each.proposal.timestamp.clock for each in outputs if isinstance(each, Propose))]
+        )
+
+    patch.setattr(Sequencer, "_finish", finish)
+
+
+def one_by_one(patch: Patch) -> None:
+    """A proposal reaches one inbox after the other."""
+    real = World.__init__
+
+    def init(self: World, *arguments: Any, **settings: Any) -> None:
+        real(self, *arguments, **settings)
+        self.together = False
+
+    patch.setattr(World, "__init__", init)
+
+
+def no_blocks(patch: Patch) -> None:
+    """A message is released although another one may get a lower timestamp."""
+    real = Sequencer._release
+
+    def release(self: Sequencer) -> Any:
+        blocked = {each: at for each, at in self._queue._bounds.items() if not self._pending[each].decided}
+        for each in blocked:
+            self._queue.remove(each)
+        yield from real(self)
+        for each, at in blocked.items():
+            self._queue.raise_to(each, at)
+
+    patch.setattr(Sequencer, "_release", release)
+
+
+def any_sender(patch: Patch) -> None:
+    """A sender stages a message while an earlier one isn't sent."""
+    patch.setattr(World, "waits", lambda self, mine: False)
+
+
+def no_ties(patch: Patch) -> None:
+    """Equal clocks aren't decided by the topics' names, but by the order in which messages came."""
+    real = ReleaseQueue.raise_to
+
+    def raise_to(self: ReleaseQueue, message: str, bound: Timestamp) -> None:
+        came = len(self._heap) if message not in self._bounds else int(self._bounds[message].topic)
+        real(self, message, Timestamp(bound.clock, f"{came:06}"))
+
+    patch.setattr(ReleaseQueue, "raise_to", raise_to)
+
+
+def computed_again(patch: Patch) -> None:
+    """A successor computes the proposals anew."""
+    real = Sequencer.__init__
+
+    def init(self: Sequencer, topic: str, checkpoint: Checkpoint = START, own: Any = None) -> None:
+        real(self, topic, checkpoint._replace(position=0), {})
+
+    patch.setattr(Sequencer, "__init__", init)
+
+
+def oldest_forgotten(patch: Patch) -> None:
+    """A checkpoint doesn't name the oldest unreleased stage."""
+    real = checkpoint_of()
+    patch.setattr(Sequencer, "checkpoint", property(lambda self: _at_position(real(self))))
+
+
+def _at_position(checkpoint: Checkpoint) -> Checkpoint:
+    return checkpoint._replace(oldest=checkpoint.position)
+
+
+def clock_forgotten(patch: Patch) -> None:
+    """A checkpoint doesn't hold the clock."""
+    real = checkpoint_of()
+    patch.setattr(Sequencer, "checkpoint", property(lambda self: real(self)._replace(clock=0)))
+
+
+def deletion_at_once(patch: Patch) -> None:
+    """A topic proposes for its own deletion before earlier messages have their timestamps."""
+    real = Sequencer._stage
+
+    def stage(self: Sequencer, offset: int, stage: Stage, outputs: list[Output]) -> None:
+        finals = {each: pending.final for each, pending in self._pending.items()}
+        for each in self._pending.values():
+            each.final = each.final or Timestamp(0, "")
+        real(self, offset, stage, outputs)
+        for message, final in finals.items():
+            self._pending[message].final = final
+
+    patch.setattr(Sequencer, "_stage", stage)
+
+
+def told_too_early(patch: Patch) -> None:
+    """A message is told that a topic isn't deleted while the topic's deletion has no timestamp."""
+    real = Sequencer._propose
+
+    def propose(self: Sequencer, pending: Any, outputs: list[Output]) -> None:
+        self._untold.pop(pending.stage.message, None)
+        real(self, pending, outputs)
+
+    patch.setattr(Sequencer, "_propose", propose)
+
+
+def deletion_forgotten(patch: Patch) -> None:
+    """A successor doesn't know that its topic was deleted."""
+    real = checkpoint_of()
+    patch.setattr(Sequencer, "checkpoint", property(lambda self: real(self)._replace(deleted=None)))
+
+
+def refused_here_only(patch: Patch) -> None:
+    """A destination that isn't deleted releases a message that another one refuses."""
+    real = Sequencer._release
+
+    def release(self: Sequencer) -> Iterator[Output]:
+        for each in real(self):
+            if isinstance(each, Refuse) and self.topic not in each.deleted:
+                yield Release(each.message, each.timestamp)
+            else:
+                yield each
+
+    patch.setattr(Sequencer, "_release", release)
+
+
+def out_of_order(patch: Patch) -> None:
+    """An inbox is taken in another order than the log's: a proposal before its stage is dropped."""
+    real = World.take
+
+    def take(self: World, topic: Topic) -> None:
+        at = topic.sequencer._position
+        if at + 1 < len(topic.inbox) and self.random.random() < 0.3:
+            one, other = topic.inbox[at : at + 2]
+            if isinstance(one, Stage) and isinstance(other, Stage | Proposal):
+                topic.inbox[at : at + 2] = other, one
+        real(self, topic)
+
+    patch.setattr(World, "take", take)
+
+
+MUTATIONS: list[Callable[[Patch], None]] = [
+    clock_behind,
+    one_by_one,
+    no_blocks,
+    any_sender,
+    no_ties,
+    computed_again,
+    oldest_forgotten,
+    clock_forgotten,
+    deletion_at_once,
+    told_too_early,
+    deletion_forgotten,
+    refused_here_only,
+    out_of_order,
+]

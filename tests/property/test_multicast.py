@@ -1,0 +1,64 @@
+"""Causal multicast on the sequencers alone: random schedules with crashes, and every rule broken on purpose."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_pubsub.core.multicast.values import Stage
+from tests.property.multicast_mutations import MUTATIONS
+from tests.property.multicast_world import World, run
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    topics=st.integers(1, 6),
+    senders=st.integers(1, 5),
+    messages=st.integers(1, 24),
+)
+def test_every_promise_holds_in_every_schedule(seed: int, topics: int, senders: int, messages: int) -> None:
+    run(seed, topics=topics, senders=senders, messages=messages)
+
+
+def test_three_senders_and_three_topics_with_two_messages_each_and_crashes_between_all_steps() -> None:
+    for seed in range(300):
+        run(seed, topics=3, senders=3, messages=6, crashes=0.4)
+
+
+def run_many(count: int) -> None:
+    for seed in range(count):
+        run(seed, topics=3 + seed % 2, crashes=0.1 * (seed % 3))
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_a_broken_rule_is_noticed(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        run_many(3000)
+
+
+def test_two_messages_to_the_same_topics_come_in_one_order_in_every_interleaving() -> None:
+    """All orders in which two inboxes can be read, while two messages were staged in opposite orders."""
+    ends = set()
+    for steps in itertools.product("ab", repeat=8):
+        world = World(0, topics=0, messages=0, crashes=0)
+        world.topics = {name: type(world).new_topic(name) for name in "ab"}
+        for sender, name in enumerate(("one", "two")):
+            world.add(sender, Stage(name, ("a", "b")))
+        # The second topic got them the other way round.
+        world.topics["b"].inbox.reverse()
+        for step in steps:
+            topic = world.topics[step]
+            if topic.sequencer.checkpoint.position < len(topic.inbox):
+                world.take(topic)
+        world.play()
+        orders = {tuple(each.message for each in topic.home) for topic in world.topics.values()}
+        assert len(orders) == 1
+        ends |= orders
+    assert ends <= {("one", "two"), ("two", "one")}
