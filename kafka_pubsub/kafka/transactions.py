@@ -25,6 +25,8 @@ Rules
    transaction asks for reports, so it knows which record it was.
 8. Positions that are known go before the records. While the broker still ends the transaction before, librdkafka asks
    again at once whether positions may go, and only after 20 ms whether records may (tried).
+9. librdkafka learns of added partitions after minutes. A record for one that it doesn't know isn't refused, if a
+   broker has it: the transaction is aborted, and the next producer knows.
 """
 
 from __future__ import annotations
@@ -101,6 +103,9 @@ _START_S = 10.0
 _CLOSE_S = 5.0
 
 _THREAD = "kafka_pubsub-transaction"
+
+#: Seconds for a question to a broker which partitions a topic has.
+_METADATA_S = 2.0
 
 #: Seconds beyond its own limit after which a call counts as stuck (rule 4); the offsets' own is 5 or what is left.
 _STUCK_S = 1.0
@@ -194,9 +199,11 @@ class KafkaTransactions(Transactions):
                 if attempt.failed:
                     # Its sequence numbers have a hole now, so the next transaction would fail.
                     self._discard()
+                new = self._find_new(attempt)
                 refused = {
                     number: self._reason(KafkaException(error), doing)
                     for number, error in attempt.refused.items()
+                    if number not in new
                 }
                 return Outcome(Ending.ABORTED, (), reason, refused)
             return self._commit(attempt, doing, locate)
@@ -261,6 +268,22 @@ class KafkaTransactions(Transactions):
         if producer is not None:
             self._handles.discard(producer)
 
+    def _find_new(self, attempt: _Attempt) -> set[int]:
+        """Returns the refused records whose partition the producer only didn't know yet (rule 9)."""
+        unknown = [
+            number
+            for number, error in attempt.refused.items()
+            if error.code() == KafkaError._UNKNOWN_PARTITION
+        ]
+        try:
+            return {number for number in unknown if self._exists(attempt.written[number])}
+        except (KafkaException, PubSubError):
+            return set(unknown)  # no broker has said that they don't exist
+
+    def _exists(self, record: NewRecord) -> bool:
+        found = self._ready().list_topics(record.topic, timeout=_METADATA_S).topics.get(record.topic)
+        return found is not None and record.partition in found.partitions
+
     # -- the end of a transaction ----------------------------------------------------------------------------
 
     def _abort(self, attempt: _Attempt, failure: KafkaException | None = None) -> None:
@@ -309,9 +332,11 @@ class _Attempt:
         self._membership = membership
         self._doing = doing
         self._calls = Bounded(_THREAD)
-        # How many records were queued, and how many reports are awaited.
-        self._written = self._waiting = 0
+        # How many reports are awaited.
+        self._waiting = 0
         self._failed: KafkaError | None = None
+        #: The records that were queued or refused, by their number.
+        self.written: list[NewRecord] = []
         #: Records that the log refuses, by their number, with the reason.
         self.refused: dict[int, KafkaError] = {}
         #: Where the records were stored, by their order; -1: not yet. Empty without reports.
@@ -401,8 +426,8 @@ class _Attempt:
         return failure if purged else KafkaException(self._failed)
 
     def _write_all(self, records: Sequence[NewRecord]) -> None:
-        first = self._written
-        self._written += len(records)
+        first = len(self.written)
+        self.written += records
         if self._reports:
             self.offsets += [-1] * len(records)
         for number, record in enumerate(records, first):

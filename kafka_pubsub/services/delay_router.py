@@ -6,21 +6,24 @@ Rules
 2. At home the header `ps-id` names the message: the place where it came in. Its timestamp is the time of its delivery.
 3. What can't be delivered goes to the topic `DEAD`, as it came in, with the reason in a header.
 4. Only what is stored is counted: what a transaction decided that wasn't stored is decided again.
+5. While a home topic is being repartitioned its messages with a key wait, and what is due after them in the partition.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from kafka_pubsub.client.delays.homes import Homes
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
 from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, parse_tier, writer_of
 from kafka_pubsub.core.delays.router import Router, RouterStart
 from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Tick, Waiting
-from kafka_pubsub.core.partitioner import key_into, partition_of
-from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.core.partitioner import key_into
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
@@ -44,6 +47,8 @@ from kafka_pubsub.services.role import Append, Beginning, Work
 
 __all__ = ["DEAD_REASON_HEADER", "MAX_RATE", "DelayRole", "DelayTask", "Pace"]
 
+_log = logging.getLogger("kafka_pubsub.service")
+
 #: Why a message is a dead letter of the routers.
 DEAD_REASON_HEADER: Final = "ps-delay-dead"
 
@@ -51,40 +56,8 @@ DEAD_REASON_HEADER: Final = "ps-delay-dead"
 MAX_RATE: Final = 20_000.0
 
 _ID_HEADER: Final = "ps-id"
-#: Seconds that what is known of a home topic counts.
-_KNOWN_S: Final = 30.0
 #: Seconds between two commits while there is nothing to write.
 _COMMIT_S: Final = 2.0
-
-
-class Homes:
-    """The home topics, as they were when last looked at."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        # Until when it counts, and the number of partitions; None: there is no such topic.
-        self._known: dict[str, tuple[float, int | None]] = {}
-        self._spread = 0
-
-    def partition(self, home: str, key: bytes | None) -> int | None:
-        """Where a message of the topic goes; None: there is no such topic."""
-        until, count = self._known.get(home, (0.0, None))
-        if time.monotonic() >= until:
-            count = self._look(home)
-        if count is None:
-            return None
-        if key is not None:
-            return partition_of(key, count)
-        self._spread += 1
-        return self._spread % count
-
-    def _look(self, home: str) -> int | None:
-        try:
-            count: int | None = self._backend.admin.topic(home).partitions
-        except NotFound:
-            count = None
-        self._known[home] = time.monotonic() + _KNOWN_S, count
-        return count
 
 
 class Pace:
@@ -151,6 +124,15 @@ class DelayRole:
             [source for source, each in enumerate(beginnings) if each.committed.offset is None],
         )
         return DelayTask(self, number, Router(start), writer)
+
+    def say_held(self) -> None:
+        """Says in health and log which topics messages wait for; once for each change."""
+        held = "; ".join(self.homes.held())
+        if held != self.metrics.waits_for:
+            self.metrics.waits_for = held
+            _log.warning(
+                "%s: %s", self.name, held or "no topic is being repartitioned any more; messages go on"
+            )
 
     def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
         """Everything below the positions: what is above is all that a restart reads."""
@@ -238,7 +220,8 @@ class DelayTask:
             self._announced, self._sent = True, []
             self._counts.clear()
             return Work((), self._positions(named=True))
-        moves = self.router.take(min(most, self._role.pace.room()))
+        moves = self.router.take(min(most, self._role.pace.room()), self._held)
+        self._role.say_held()
         now = time.monotonic()
         if not moves and now < self._commit_at:
             return None
@@ -294,10 +277,22 @@ class DelayTask:
                 self._role.refused.pop((self._number, offset), None)
 
     def wakeup_at(self) -> int | None:
-        """Now if there is something to do; when the next message is to be handled; or when a tick has come."""
+        """Now if there is something to do; when the next message is to be handled; or when a tick has come.
+
+        What is held up is looked at again with the next read.
+        """
+        if self.router.held:
+            return None
         if self.router.ready:
             return 0
         return None if self.router.asked else self.router.next_at()
+
+    def _held(self, message: Waiting) -> bool:
+        """Whether a message that is due must wait: keys of its topic are about to move."""
+        if message.record.key() is None:
+            return False
+        home = self._role.homes.find(message.home or "")
+        return home is not None and bool(home.held)
 
     def _hop(self, tier: int, message: Waiting) -> NewRecord:
         self._counts["hops"] += 1

@@ -119,7 +119,8 @@ class Service:
 
     def health(self) -> ServiceHealth:
         """How it is now."""
-        return ServiceHealth(self._state, self._metrics.partitions, self._metrics.error, self._clock.apart)
+        error = self._metrics.error or self._metrics.waits_for
+        return ServiceHealth(self._state, self._metrics.partitions, error, self._clock.apart)
 
     def metrics(self) -> Mapping[str, int]:
         """What it has done since it was started; of its work only what is known to be stored counts."""

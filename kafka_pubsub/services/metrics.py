@@ -20,6 +20,8 @@ class ServiceMetrics:
     aborted: int = 0
     #: The last thing that went wrong; empty: nothing did.
     error: str = ""
+    #: What holds it up that isn't its own; empty: nothing does.
+    waits_for: str = ""
     #: What this kind of service counts besides.
     counts: dict[str, int] = field(default_factory=dict)
 

@@ -331,6 +331,27 @@ def test_without_places_the_second_try_at_the_latest_says_who_is_to_blame(world:
     assert scene.member.values() == [b"good", b"better"]
 
 
+@pytest.mark.parametrize("locate", [True, False])
+def test_a_partition_that_was_added_meanwhile_is_never_refused(world: World, locate: bool) -> None:
+    """The writer may not know of it yet: then the transaction is aborted, and the next one goes through."""
+    scene, writer, other = Scene(world), world.transactions(), world.topic(1)
+
+    def transact(position: int, *records: NewRecord) -> Outcome:
+        return writer.transact(records, {scene.at: Committed(position, "")}, scene.membership, locate=locate)
+
+    _ended(transact(1, NewRecord(other, 0, b"k", b"1")), Ending.STORED)
+    world.backend.admin.add_partitions(other, 3)
+    new = NewRecord(other, 2, b"k", b"2")
+    outcome = transact(2, new)
+    assert outcome.refused == {}
+    if outcome.ending is Ending.ABORTED:
+        outcome = transact(2, new)
+    _ended(outcome, Ending.STORED)
+    place = TopicPartition(other, 2)
+    # The record and the end of its transaction, which the broker writes after its answer.
+    until(lambda: world.backend.admin.high_watermarks([place])[place] == 2)
+
+
 def test_an_open_transaction_holds_the_positions_back_until_it_is_fenced(world: World) -> None:
     scene, dead = Scene(world), world.name("dead")
     reader = scene.member.reader

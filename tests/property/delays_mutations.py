@@ -214,6 +214,29 @@ def cancel_any(patch: Patch) -> None:
     patch.setattr(Router, "_cancel", cancel)
 
 
+def held_in_memory_only(patch: Patch) -> None:
+    """A message that is due when it leaves its tier goes home, though it may not."""
+    real = Router._handle
+
+    def handle(self: Router, source: int, message: Waiting, moves: list[Move]) -> None:
+        self._holds = lambda message: False
+        real(self, source, message, moves)
+
+    patch.setattr(Router, "_handle", handle)
+
+
+def held_are_home(patch: Patch) -> None:
+    """What may not go home now counts as home after a restart."""
+    real = Router._rest
+
+    def rest(self: Router, source: int, message: Waiting) -> None:
+        if self._holds(message):
+            self.mark = max(self.mark, (message.due, message.offset))
+        real(self, source, message)
+
+    patch.setattr(Router, "_rest", rest)
+
+
 MUTATIONS: Sequence[Callable[[Patch], None]] = (
     own_clock,
     whole_log,
@@ -232,4 +255,6 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     cancel_when_due,
     cancel_forgotten,
     cancel_any,
+    held_in_memory_only,
+    held_are_home,
 )

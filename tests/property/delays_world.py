@@ -57,6 +57,8 @@ class DelayWorld:
         self.dead: list[int] = []
         #: Messages that were cancelled.
         self.dropped: list[int] = []
+        #: Messages with an even offset may not go home now.
+        self.holding = False
         self.texts = [(0, "")] * (TIERS + 1)
         self.restart()
 
@@ -132,7 +134,8 @@ class DelayWorld:
 
     def transact(self, most: int, outcome: str = "stored") -> bool:
         """Handles up to `most` things; `outcome`: stored, aborted, or unanswered. False: there was nothing to do."""
-        moves = self.router.take(most)
+        moves = self.router.take(most, self._holds)
+        assert not any(to == TO_HOME and self._holds(message) for to, message in moves), "it may not go home"
         progress = self.router.progress()
         self.router.check()
         if not moves and not progress:
@@ -142,6 +145,9 @@ class DelayWorld:
         if outcome != "stored":
             self.restart()
         return bool(moves)
+
+    def _holds(self, message: Waiting) -> bool:
+        return self.holding and not message.offset % 2
 
     def _store(self, moves: list[Move], progress: dict[int, IngestProgress | Progress]) -> None:
         written = set()
@@ -166,6 +172,7 @@ class DelayWorld:
 
     def settle(self) -> None:
         """Lets time pass until everything is home."""
+        self.holding = False
         for _ in range(UNIT * 2 ** (TIERS + 1) + 40):
             self.now += 1
             busy = True

@@ -72,6 +72,10 @@ class Delays(RuleBasedStateMachine):
     def kill(self) -> None:
         self.world.restart()
 
+    @rule(holding=st.booleans())
+    def hold(self, holding: bool) -> None:
+        self.world.holding = holding
+
     @rule(source=st.integers(0, TIERS), most=st.integers(1, 9))
     def fetch(self, source: int, most: int) -> None:
         self.world.fetch(source, most)
@@ -120,6 +124,9 @@ def run(seed: int) -> None:
         end = "aborted" if outcome < 0.03 else "unanswered" if outcome < 0.06 else "stored"
         world.transact(random.randrange(1, 9), end)
 
+    def hold() -> None:
+        world.holding = not world.holding
+
     steps: list[tuple[int, Callable[[], object]]] = [
         (15, publish),
         (6, cancel),
@@ -131,6 +138,7 @@ def run(seed: int) -> None:
         (7, world.tick),
         (2, lambda: world.make_tick(world.now + random.randrange(-6, 7))),
         (2, world.store_tick),
+        (1, hold),
         (40, lambda: world.fetch(random.randrange(TIERS + 1), random.randrange(1, 9))),
         (20, transact),
     ]

@@ -13,11 +13,12 @@ Rules
    time; of it only what waits in memory is taken up again, unless it is home (at or below the mark).
 3. Where a tier's head isn't known yet, nothing above its possible key is handled.
 4. A request to cancel takes the same way as its message, and waits in memory until the message is due: then both go.
+5. While the first message that is due may not go home, nothing else goes: all stay in order, and the mark stays true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
@@ -84,6 +85,10 @@ class Router:
             self._last_progress[source] = None
         # Nothing above this key may be handled by the `take` that runs.
         self._limit: Key = _NEVER[:2]
+        # Which messages may not go home, says the caller of the `take` that runs.
+        self._holds: Callable[[Waiting], bool] = _hold_none
+        #: Whether the last `take` ended at a message that may not go home now.
+        self.held = False
         # When a tick was asked for that hasn't come; None: none is on its way.
         self._asked: int | None = None
 
@@ -129,9 +134,14 @@ class Router:
         """Whether a tick is on its way."""
         return self._asked is not None
 
-    def take(self, most: int) -> list[Move]:
-        """Handles up to `most` things, and returns what is to be written, in this order."""
+    def take(self, most: int, holds: Callable[[Waiting], bool] | None = None) -> list[Move]:
+        """Handles up to `most` things, and returns what is to be written, in this order.
+
+        It ends at the first message that is due and that `holds` says may not go home now.
+        """
         moves: list[Move] = []
+        holds = self._holds = holds or _hold_none
+        self.held = False
         heads, memory, time = self._heads, self._memory, self.time
         self._limit = self._bound()
         for _ in range(most):
@@ -140,6 +150,9 @@ class Router:
                 due, offset, order, _, message = memory[0]
                 # The head that isn't known may be the message of a request itself.
                 if due > time or (due, offset) > self._limit or (order < 0 and (due, offset) == self._limit):
+                    break
+                if order >= 0 and holds(message):
+                    self.held = True
                     break
                 self._take_rested()
                 if order < 0:
@@ -224,7 +237,7 @@ class Router:
         elif again or message.target >= 0:
             if _key(message) > self.mark:
                 self._rest(source, message)
-        elif message.due > message.at:
+        elif message.due > message.at or self._holds(message):
             self._rest(source, message)
         else:
             self._release((message.due, message.offset), message, moves)
@@ -295,6 +308,10 @@ class Router:
         heapify(heap)
         if heap[:1] != self._memory[:1]:
             raise InvariantViolated("memory is out of order")
+
+
+def _hold_none(message: Waiting) -> bool:
+    return False
 
 
 def _key(message: Waiting) -> Key:
