@@ -24,7 +24,7 @@ from typing import Any
 from kafka_pubsub.core.multicast.sequencer import START, Checkpoint, Sequencer
 from kafka_pubsub.core.multicast.values import Proposal, Propose, Refuse, Release, Stage, Timestamp
 
-__all__ = ["World", "run"]
+__all__ = ["Topic", "World", "run"]
 
 
 #: More than any schedule needs.
@@ -42,8 +42,14 @@ class Topic:
         self.sequencer = Sequencer(name)
 
     def succeed(self) -> None:
-        """Replaces the sequencer by a successor, which reads the log."""
-        before, checkpoint = self.sequencer, self.checkpoint
+        """Replaces the sequencer by a successor, which knows the same."""
+        before = self.sequencer
+        self.restart()
+        assert state(self.sequencer) == state(before), "a successor differs"
+
+    def restart(self) -> None:
+        """Begins at the checkpoint, and reads the log up to where it was stored."""
+        checkpoint = self.checkpoint
         own: dict[int, list[Proposal]] = {}
         for record in self.inbox:
             if isinstance(record, Proposal) and record.timestamp.topic == self.name:
@@ -51,7 +57,6 @@ class Topic:
         self.sequencer = Sequencer(self.name, checkpoint, own)
         for offset in range(checkpoint.oldest, checkpoint.position):
             assert self.sequencer.take(offset, self.inbox[offset]) == []
-        assert state(self.sequencer) == state(before), "a successor differs"
 
 
 def state(sequencer: Sequencer) -> Any:
@@ -80,11 +85,6 @@ class World:
         #: Proposals that aren't stored yet, with their topic. Only a broken sequencer sends them one by one.
         self.in_transit: list[tuple[Topic, Proposal]] = []
         self.together = True
-
-    @staticmethod
-    def new_topic(name: str) -> Topic:
-        """Returns an empty topic."""
-        return Topic(name)
 
     def play(self) -> None:
         """Takes steps until nothing is left to do."""
@@ -142,10 +142,7 @@ class World:
         offset = topic.sequencer._position
         outputs = topic.sequencer.take(offset, topic.inbox[offset])
         if self.random.random() < self.crashes:  # its transaction is aborted
-            before = topic.checkpoint
-            topic.sequencer = Sequencer(topic.name, before, self.own(topic))
-            for each in range(before.oldest, before.position):
-                topic.sequencer.take(each, topic.inbox[each])
+            topic.restart()
             return
         topic.checkpoint = topic.sequencer.checkpoint
         for output in outputs:
@@ -159,15 +156,6 @@ class World:
                     self.topics[name].inbox.append(output.proposal)
                 else:
                     self.in_transit.append((self.topics[name], output.proposal))
-
-    @staticmethod
-    def own(topic: Topic) -> dict[int, list[Proposal]]:
-        """Returns a topic's own proposals in its log."""
-        own: dict[int, list[Proposal]] = {}
-        for record in topic.inbox:
-            if isinstance(record, Proposal) and record.timestamp.topic == topic.name:
-                own.setdefault(record.cause, []).append(record)
-        return own
 
     def check(self) -> None:
         """Raises `AssertionError` if a promise is broken."""
