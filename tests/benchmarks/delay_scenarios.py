@@ -62,7 +62,32 @@ def _lateness(quick: bool) -> Scenario:
     )
 
 
+def _waiting(quick: bool) -> Scenario:
+    many = 20_000 if quick else 5_000_000
+    return Scenario(
+        "waiting",
+        "The memory of a router while messages wait",
+        "messages of 100 bytes, due in one to two hours; the most memory that the router's process took, from its "
+        "start until 15 s after the last message came in",
+        {"rss_mb": "MB", "rate": "messages/s"},
+        [
+            Row("ten", "10 messages", f"{_ROWS}delays:waiting", True, parameters={**_LOG, "messages": 10}),
+            Row(
+                "many",
+                f"{many:,} messages",
+                f"{_ROWS}delays:waiting",
+                True,
+                "ten",
+                {**_LOG, "messages": many},
+            ),
+        ],
+        [Target("under 150 MB", "many", "rss_mb", at_most=150)],
+        repeatable=False,
+    )
+
+
 ALL: Final[Mapping[str, Callable[[bool], Scenario]]] = {
     "delays": _delays,
     "lateness": _lateness,
+    "waiting": _waiting,
 }

@@ -6,6 +6,7 @@ hops, and how long a message waits has nothing to do with it.
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import resource
 import time
@@ -23,7 +24,7 @@ from kafka_pubsub.services.metrics import ServiceMetrics
 from tests.benchmarks.cluster import CONSUMER, PRODUCER
 from tests.benchmarks.row import Measured, say
 
-__all__ = ["bare", "router"]
+__all__ = ["bare", "router", "waiting"]
 
 #: Delays are uniform up to 64 seconds, which six tiers and the seventh's room hold.
 LAYOUT = DelayLayout(7, 4)
@@ -32,6 +33,10 @@ BODY = bytes(100)
 #: Records of one transaction, as the router's.
 AT_ONCE = 4000
 _UNLIMITED = 1e9
+#: Of messages that only wait: from one hour to two.
+FAR_MS = 3_600_000
+#: Seconds that a router runs after the last message came in, and between two words about how far it is.
+_REST_S, _SAY_S = 15.0, 20.0
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -44,7 +49,7 @@ def router(bootstrap: str, topic: str, messages: int) -> Measured:
     for name in (*LAYOUT.topics, DEAD):
         backend.admin.create_topic(name, LAYOUT.partitions, None, LAYOUT.settings)
     _publish(bootstrap, topic, messages)
-    now = [int(time.time() * 1000)]
+    now = [_now()]
     metrics = ServiceMetrics()
     role = DelayRole(
         backend, LAYOUT.tiers, LAYOUT.partitions, metrics, clock=lambda: now[0], max_rate=_UNLIMITED
@@ -69,6 +74,40 @@ def router(bootstrap: str, topic: str, messages: int) -> Measured:
         "cpu_us": cpu / count * 1e6,
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "note": f"{count:,} records in {metrics.transactions - transactions} transactions",
+    }
+
+
+def waiting(bootstrap: str, topic: str, messages: int) -> Measured:
+    """The memory of a router's process while messages come in and wait, none of them due."""
+    layout = DelayLayout()
+    backend = KafkaBackend(bootstrap)
+    if INGEST not in backend.admin.topic_names():
+        for name in (topic, *layout.topics, DEAD):
+            backend.admin.create_topic(name, layout.partitions, None, layout.settings)
+    metrics = ServiceMetrics()
+    role = DelayRole(backend, layout.tiers, layout.partitions, metrics, clock=_now)
+    engine = Engine(backend, role, _now, metrics)
+    engine.start()
+    # Its memory isn't the router's.
+    publisher = multiprocessing.get_context("spawn").Process(
+        target=_publish, args=(bootstrap, topic, messages), kwargs={"shortest": FAR_MS, "longest": 2 * FAR_MS}
+    )
+    publisher.start()
+    started, say_at, rest = time.perf_counter(), time.monotonic() + _SAY_S, None
+    while rest is None or time.monotonic() < rest or engine.busy:
+        engine.turn()
+        if rest is None and metrics.counts.get("hops", 0) >= messages:
+            seconds, rest = time.perf_counter() - started, time.monotonic() + _REST_S
+        if time.monotonic() > say_at:
+            say_at = time.monotonic() + _SAY_S
+            say(f"{metrics.counts.get('hops', 0):,} of {messages:,} wait in tiers")
+    publisher.join()
+    engine.close()
+    backend.close()
+    return {
+        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "rate": messages / seconds,
+        "note": f"{layout.tiers} tiers of {layout.partitions} partitions",
     }
 
 
@@ -116,11 +155,13 @@ def bare(bootstrap: str, topic: str, messages: int) -> Measured:
     return {"rate": done / seconds, "cpu_us": cpu / done * 1e6}
 
 
-def _publish(bootstrap: str, home: str, count: int, to: str = INGEST) -> None:
+def _publish(
+    bootstrap: str, home: str, count: int, to: str = INGEST, *, shortest: int = 0, longest: int = LONGEST_MS
+) -> None:
     producer = Producer({**PRODUCER, "bootstrap.servers": bootstrap, "linger.ms": 20})
     uniform = random.Random(1)
     for number in range(count):
-        request = DelayRequest(home, None, uniform.randrange(LONGEST_MS))
+        request = DelayRequest(home, None, uniform.randrange(shortest, longest))
         key = f"{home}\0key-{number % 1000}".encode()
         headers: Headers = [(DELAY_HEADER, encode_request(request)), ("kind", b"created")]
         while True:
@@ -130,6 +171,10 @@ def _publish(bootstrap: str, home: str, count: int, to: str = INGEST) -> None:
             except BufferError:
                 producer.poll(0.1)
     producer.flush()
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
 
 
 def _moved(metrics: ServiceMetrics) -> int:
