@@ -97,6 +97,7 @@ class _Scan:
             admin.group_offsets(GROUP, place.topic).get(partition) if used[place] else None
             for place in places
         ]
+        # Asked again: what was read of ingest before those commits may have its first record in a tier since.
         used = admin.high_watermarks(places)
         self._ranges = [
             (admin.log_range(place)[0], admin.last_stable_offsets(place.topic)[partition])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,17 +14,6 @@ from tests.support import until
 from tests.unit.services.test_delay_router import bodies, stored
 
 TIERS = 12
-
-
-@pytest.fixture
-def backend() -> MemoryBackend:
-    return MemoryBackend()
-
-
-@pytest.fixture
-def ps(backend: MemoryBackend) -> Iterator[PubSub]:
-    with PubSub.in_memory(backend) as pubsub:
-        yield pubsub
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -22,17 +22,6 @@ from kafka_pubsub.services.lifecycle import ServiceState
 from tests.support import until
 
 TIERS = 5
-
-
-@pytest.fixture
-def backend() -> MemoryBackend:
-    return MemoryBackend()
-
-
-@pytest.fixture
-def ps(backend: MemoryBackend) -> Iterator[PubSub]:
-    with PubSub.in_memory(backend) as pubsub:
-        yield pubsub
 
 
 def has_brought_home(router: DelayRouter) -> bool:
@@ -320,10 +309,11 @@ def test_after_a_failed_message_its_key_is_paused_until_it_is_resumed() -> None:
 
 
 class FailingTransactions(FaultPlan):
-    """Of the commits of transactions some are refused, some are done without an answer."""
+    """Every fourth commit of a transaction is refused; with `unanswered` another one is done without an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, unanswered: bool = False) -> None:
         self.commits = 0
+        self._unanswered = unanswered
 
     def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
         if step is not Step.COMMIT:
@@ -331,24 +321,12 @@ class FailingTransactions(FaultPlan):
         self.commits += 1
         if self.commits % 4 == 2:
             return RequestOutcome.REFUSED
-        return RequestOutcome.ANSWER_LOST if self.commits % 4 == 0 else RequestOutcome.DONE
-
-
-class RefusedCommits(FaultPlan):
-    """Of the commits of transactions every fourth is refused."""
-
-    def __init__(self) -> None:
-        self.commits = 0
-
-    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
-        if step is not Step.COMMIT:
-            return RequestOutcome.DONE
-        self.commits += 1
-        return RequestOutcome.REFUSED if self.commits % 4 == 2 else RequestOutcome.DONE
+        lost = self._unanswered and self.commits % 4 == 0
+        return RequestOutcome.ANSWER_LOST if lost else RequestOutcome.DONE
 
 
 def test_only_what_is_stored_is_counted_however_often_it_was_tried() -> None:
-    backend = MemoryBackend(faults=RefusedCommits())
+    backend = MemoryBackend(faults=FailingTransactions())
     delays = [n / 5 for n in range(1, 15)]
     with PubSub.in_memory(backend) as ps:
         topic, gone = ps.create_topic("orders", partitions=1), ps.create_topic("gone", partitions=1)
@@ -393,7 +371,7 @@ def test_a_tick_that_the_log_refuses_is_not_counted() -> None:
 
 
 def test_transactions_that_fail_or_are_not_answered_lose_and_double_nothing() -> None:
-    faults = FailingTransactions()
+    faults = FailingTransactions(unanswered=True)
     backend = MemoryBackend(faults=faults)
     with PubSub.in_memory(backend) as ps:
         topic = ps.create_topic("orders", partitions=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,17 +24,6 @@ from tests.support import until
 def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(homes, "KNOWN_S", 0.05)
     monkeypatch.setattr(homes, "_SOON", 0.01)
-
-
-@pytest.fixture
-def backend() -> MemoryBackend:
-    return MemoryBackend()
-
-
-@pytest.fixture
-def ps(backend: MemoryBackend) -> Iterator[PubSub]:
-    with PubSub.in_memory(backend) as pubsub:
-        yield pubsub
 
 
 def announce(backend: MemoryBackend, partitions: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,12 +9,6 @@ import pytest
 from kafka_pubsub import InvalidArgument, PubSub, Topic
 from kafka_pubsub.services.delays import DelayRouter
 from tests.support import until
-
-
-@pytest.fixture
-def ps() -> Iterator[PubSub]:
-    with PubSub.in_memory() as pubsub:
-        yield pubsub
 
 
 @pytest.fixture

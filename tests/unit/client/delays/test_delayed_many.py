@@ -14,9 +14,10 @@ from kafka_pubsub.client.publish.many import RUN, PublishItem
 from kafka_pubsub.config import PublishFlow
 from kafka_pubsub.core.delays.layout import INGEST
 from kafka_pubsub.errors import FailedPrecondition, PublishError
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome
+from kafka_pubsub.memory import FaultPlan, MemoryBackend
 from kafka_pubsub.services.delays import DelayRouter
 from tests.support import until
+from tests.unit.services.test_delay_router import RefusedOnce
 
 PATIENCE = 30.0
 FUTURE = datetime(2033, 1, 1, tzinfo=UTC)
@@ -145,19 +146,6 @@ def test_without_the_right_to_make_the_tiers_nothing_is_sent() -> None:
         with pytest.raises(FailedPrecondition, match="create=False"):
             topic.publish_many([b"a", {"data": b"x", "delay": 1}])
         assert topic.publish(b"first").result(PATIENCE) == "orders:0:0"
-
-
-class RefusedOnce(FaultPlan):
-    """The log refuses the first delayed message of a key."""
-
-    def __init__(self) -> None:
-        self.refused = False
-
-    def append(self, topic: str, key: bytes | None, value: bytes | None) -> RequestOutcome:
-        if topic == INGEST and value == b"first" and not self.refused:
-            self.refused = True
-            return RequestOutcome.REFUSED
-        return RequestOutcome.DONE
 
 
 def test_items_of_a_paused_key_fail_by_themselves_and_the_others_go_on() -> None:
