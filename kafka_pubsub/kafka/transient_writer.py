@@ -27,6 +27,7 @@ from kafka_pubsub.errors import PublishError, PubSubError
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of, translate
+from kafka_pubsub.kafka.producer_settings import Settings, join_settings
 from kafka_pubsub.model import Header, StoredRecord
 from kafka_pubsub.ports import LogWriter
 
@@ -50,30 +51,17 @@ _RETIRE_S: Final = 10.0
 _DRAIN_S: Final = 5.0
 
 
-def transient_settings(
-    batching: Batching, max_batch_bytes: int
-) -> tuple[dict[str, ConfigValue], dict[str, ConfigValue]]:
-    """Returns librdkafka's settings: those that a user's config may change, and those that it may not."""
-    batches: dict[str, ConfigValue] = {
-        # A message must not wait for others until it is given up.
-        "linger.ms": min(batching.max_latency, ANSWER_S / 2) * 1000,
-        "batch.num.messages": batching.max_messages,
-        "batch.size": min(batching.max_bytes, max_batch_bytes),
-    }
+def transient_settings(batching: Batching, max_batch_bytes: int) -> Settings:
+    """Returns librdkafka's settings."""
     rules: dict[str, ConfigValue] = {
         "client.id": "kafka_pubsub-transient",
         "enable.idempotence": False,
         "acks": 1,
         "max.in.flight": 1,
         "message.timeout.ms": round(ANSWER_S * 1000),
-        "partitioner": "murmur2_random",
-        "message.max.bytes": min(max(max_batch_bytes + 1000, 1_000_000), 1_000_000_000),
-        "queue.buffering.max.messages": 0,
-        "queue.buffering.max.kbytes": 2_147_483_647,
     }
-    if batching == Batching():
-        return batches, rules
-    return {}, {**rules, **batches}
+    # A message must not wait for others until it is given up.
+    return join_settings(batching, max_batch_bytes, ANSWER_S / 2, rules)
 
 
 class _Channel:

@@ -33,6 +33,7 @@ from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of, translate
 from kafka_pubsub.kafka.partition_warmup import NOT_SENT, PRIMED_FOR_S, Held, PartitionWarmup, Report
+from kafka_pubsub.kafka.producer_settings import Settings, join_settings
 from kafka_pubsub.model import Header
 from kafka_pubsub.ports import LogWriter
 
@@ -71,16 +72,8 @@ _NOT_STORED: Final = frozenset(
 )
 
 
-def producer_settings(
-    batching: Batching, max_batch_bytes: int
-) -> tuple[dict[str, ConfigValue], dict[str, ConfigValue]]:
-    """Returns librdkafka's settings: those that a user's config may change, and those that it may not."""
-    batches: dict[str, ConfigValue] = {
-        "linger.ms": batching.max_latency * 1000,
-        "batch.num.messages": batching.max_messages,
-        # The broker counts a whole batch against the topic's limit, not a message.
-        "batch.size": min(batching.max_bytes, max_batch_bytes),
-    }
+def producer_settings(batching: Batching, max_batch_bytes: int) -> Settings:
+    """Returns librdkafka's settings."""
     rules: dict[str, ConfigValue] = {
         "client.id": "kafka_pubsub-writer",
         "enable.idempotence": True,
@@ -88,16 +81,8 @@ def producer_settings(
         "enable.gapless.guarantee": True,
         # A message that times out in the middle leaves a gap: it waits for the broker without a limit.
         "message.timeout.ms": 0,
-        "partitioner": "murmur2_random",
-        # librdkafka's estimate is a few bytes above the stored size that was checked before.
-        "message.max.bytes": min(max(max_batch_bytes + 1000, 1_000_000), 1_000_000_000),
-        # Publishing is bounded by the publishers' own flow control, which counts what the user configured.
-        "queue.buffering.max.messages": 0,
-        "queue.buffering.max.kbytes": 2_147_483_647,
     }
-    if batching == Batching():
-        return batches, rules
-    return {}, {**rules, **batches}
+    return join_settings(batching, max_batch_bytes, batching.max_latency, rules)
 
 
 class _Channel:
