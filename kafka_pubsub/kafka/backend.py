@@ -100,7 +100,7 @@ class KafkaBackend(Backend):
 
     def transactions(self, transactional_id: str) -> KafkaTransactions:
         """Returns a transactional writer, which sends nothing before its first use."""
-        return self._kept(KafkaTransactions(self.handles, transactional_id))
+        return self._kept(KafkaTransactions(self.handles, self._admin, transactional_id))
 
     def record_fetch(self) -> KafkaRecordFetch:
         """Returns a reader of single records."""

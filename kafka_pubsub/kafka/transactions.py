@@ -22,11 +22,13 @@ Rules
    doesn't fence it.
 7. A report for each record costs more than half of what queueing it does, so without `locate` none is asked for.
    librdkafka refuses to commit if a record failed; that counts as an unknown outcome. After a failure the next
-   transaction asks for reports, so it knows which record it was.
+   `_CAREFUL` transactions ask for reports, so the one with the same record knows which it was.
 8. Positions that are known go before the records. While the broker still ends the transaction before, librdkafka asks
    again at once whether positions may go, and only after 20 ms whether records may (tried).
 9. librdkafka learns of added partitions after minutes. A record for one that it doesn't know isn't refused, if a
    broker has it: the transaction is aborted, and the next producer knows.
+10. A topic's limit counts a whole batch, and all records of a larger one are refused. That blames none of them, unless
+   batches kept to the limit before: then the record was alone in its batch. The next producer's batches do so.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ from kafka_pubsub.model import (
     PositionsLater,
     TopicPartition,
 )
-from kafka_pubsub.ports import Transactions
+from kafka_pubsub.ports import Admin, Transactions
 
 __all__ = ["KafkaTransactions"]
 
@@ -84,11 +86,14 @@ _RULES: Mapping[str, ConfigValue] = {
     # 5 MB of zstd into a topic of 1 MB shows how large a move may be.
     "compression.type": "zstd",
     "message.max.bytes": 1_000_000_000,
-    # Bytes before compression. Larger records go alone; smaller ones together fit every limit that fits a record.
-    "batch.size": 1_000_000,
     "queue.buffering.max.messages": 0,
     "queue.buffering.max.kbytes": 2_147_483_647,
 }
+
+#: Bytes of a batch before compression; a larger record goes alone. It fits the usual limit of a topic (rule 10).
+_BATCH = 1_000_000
+#: Transactions with records: a service may store others before it tries the refused record again (rule 7).
+_CAREFUL = 100
 
 #: Seconds for a transaction up to the request to commit, and again for its answer.
 _DEADLINE = 8.0
@@ -103,7 +108,6 @@ _START_S = 10.0
 _CLOSE_S = 5.0
 
 _THREAD = "kafka_pubsub-transaction"
-
 #: Seconds for a question to a broker which partitions a topic has.
 _METADATA_S = 2.0
 
@@ -133,7 +137,6 @@ _OF_THE_RECORD = frozenset(
     }
 )
 
-
 #: Requests that store positions; or a function that makes them from the offsets of the records.
 _Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[list[KafkaPartition]]]
 
@@ -141,17 +144,20 @@ _Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[
 class KafkaTransactions(Transactions):
     """A `Transactions` over librdkafka."""
 
-    def __init__(self, handles: ClientFactory, transactional_id: str) -> None:
+    def __init__(self, handles: ClientFactory, admin: Admin, transactional_id: str) -> None:
         if not transactional_id:
             raise InvalidArgument("transactional_id: must not be empty")
         self._handles = handles
+        self._admin = admin
         self._id = transactional_id
         self._trouble = Trouble()
         # One transaction or fence of this id at a time.
         self._lock = threading.Lock()
         self._closed = False
-        # Whether the last transaction wasn't stored, so that the next one asks for reports (rule 7).
-        self._careful = False
+        # How many transactions with records still ask for reports (rule 7).
+        self._careful = 0
+        # Bytes of a batch of the next producer (rule 10).
+        self._batch = _BATCH
         # None: not made yet, or discarded.
         self._producer: Producer | None = None
 
@@ -184,9 +190,9 @@ class KafkaTransactions(Transactions):
                 producer = self._ready()
             except PubSubError as failure:
                 return _aborted(failure)
-            reports = locate or self._careful or callable(positions)
-            self._careful = True
+            reports = locate or self._careful > 0 or callable(positions)
             attempt = _Attempt(producer, records, positions, membership, doing, reports)
+            careful, self._careful = max(0, self._careful - bool(records)), _CAREFUL
             try:
                 attempt.prepare()
             except PubSubError as failure:
@@ -199,14 +205,16 @@ class KafkaTransactions(Transactions):
                 if attempt.failed:
                     # Its sequence numbers have a hole now, so the next transaction would fail.
                     self._discard()
-                new = self._find_new(attempt)
+                free = self._find_batched(attempt) | self._find_new(attempt)
                 refused = {
                     number: self._reason(KafkaException(error), doing)
                     for number, error in attempt.refused.items()
-                    if number not in new
+                    if number not in free
                 }
+                if free and not refused:
+                    reason = FailedPrecondition(f"{reason.message}; the next try may go through")
                 return Outcome(Ending.ABORTED, (), reason, refused)
-            return self._commit(attempt, doing, locate)
+            return self._commit(attempt, doing, locate, careful)
 
     def fence(self, transactional_id: str) -> None:
         """Ends an open transaction of the id; see the port."""
@@ -247,7 +255,7 @@ class KafkaTransactions(Transactions):
 
     def _start(self, transactional_id: str) -> Producer:
         """Returns a producer that has fenced all others of the id; their transactions have ended."""
-        rules = {**_RULES, "transactional.id": transactional_id}
+        rules = {**_RULES, "batch.size": self._batch, "transactional.id": transactional_id}
         producer = self._handles.producer(_DEFAULTS, rules, self._trouble.note)
         calls = Bounded(_THREAD)
         try:
@@ -270,15 +278,27 @@ class KafkaTransactions(Transactions):
 
     def _find_new(self, attempt: _Attempt) -> set[int]:
         """Returns the refused records whose partition the producer only didn't know yet (rule 9)."""
-        unknown = [
-            number
-            for number, error in attempt.refused.items()
-            if error.code() == KafkaError._UNKNOWN_PARTITION
-        ]
+        unknown = attempt.refused_for(KafkaError._UNKNOWN_PARTITION)
         try:
             return {number for number in unknown if self._exists(attempt.written[number])}
         except (KafkaException, PubSubError):
-            return set(unknown)  # no broker has said that they don't exist
+            return unknown  # no broker has said that they don't exist
+
+    def _find_batched(self, attempt: _Attempt) -> set[int]:
+        """Returns the records whose batch was refused for its size, if others may have been in it (rule 10)."""
+        found = attempt.refused_for(KafkaError.MSG_SIZE_TOO_LARGE)
+        smallest = min(map(self._limit, {attempt.written[number].topic for number in found}), default=_BATCH)
+        if smallest >= self._batch:
+            return set()
+        self._batch = smallest
+        return found
+
+    def _limit(self, topic: str) -> int:
+        """Returns how many bytes a batch for the topic may have; 1, so each record goes alone, if that isn't known."""
+        try:
+            return int(self._admin.topic(topic).config.get("max.message.bytes", 1))
+        except PubSubError:
+            return 1
 
     def _exists(self, record: NewRecord) -> bool:
         found = self._ready().list_topics(record.topic, timeout=_METADATA_S).topics.get(record.topic)
@@ -298,14 +318,14 @@ class KafkaTransactions(Transactions):
             )
             self._discard()
 
-    def _commit(self, attempt: _Attempt, doing: str, locate: bool) -> Outcome:
+    def _commit(self, attempt: _Attempt, doing: str, locate: bool, careful: int) -> Outcome:
         try:
             attempt.commit()
         except KafkaException as failure:
             reason = self._reason(failure, doing)
             self._discard()
             return Outcome(Ending.UNKNOWN, (), reason)
-        self._careful = False
+        self._careful = careful
         self._trouble.clear()
         return Outcome(Ending.STORED, tuple(attempt.offsets) if locate else ())
 
@@ -436,6 +456,10 @@ class _Attempt:
             except KafkaException as failure:
                 self._fails(number, error_of(failure))
                 raise
+
+    def refused_for(self, code: int) -> set[int]:
+        """Returns the records that were refused with this error."""
+        return {number for number, error in self.refused.items() if error.code() == code}
 
     def _report_to(self, number: int) -> Callable[[KafkaError | None, Message], None]:
         def delivered(error: KafkaError | None, stored: Message) -> None:

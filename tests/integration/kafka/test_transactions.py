@@ -227,7 +227,7 @@ class FrozenAtTheCommit(KafkaTransactions):
 def test_a_commit_without_an_answer_is_unknown_and_settled_by_fencing_ourselves(
     scene: Scene, unique: Unique
 ) -> None:
-    writer = FrozenAtTheCommit(scene.backend.handles, unique("w"))
+    writer = FrozenAtTheCommit(scene.backend.handles, scene.backend.admin, unique("w"))
     writer.freeze = lambda: None
     assert scene.transact(writer, 1).ending is Ending.STORED
     with scene.frozen():

@@ -17,6 +17,7 @@ from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.kafka.transactions import KafkaTransactions
+from kafka_pubsub.ports import Admin
 from tests.unit.kafka.test_reader_rebalance import Listener, ScriptedConsumer, ScriptedHandles
 from tests.unit.kafka.test_stuck_transactions import MEMBERSHIP, POSITIONS, RECORDS, Producers
 
@@ -80,7 +81,7 @@ def test_what_a_close_complains_of_reaches_who_closes_a_consumer_only() -> None:
 
 def test_a_transaction_that_hangs_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
     producers = Producers("commit_transaction")
-    writer = KafkaTransactions(cast("ClientFactory", producers), "id")
+    writer = KafkaTransactions(cast("ClientFactory", producers), cast("Admin", None), "id")
     under_way = threading.Thread(target=writer.transact, args=(RECORDS, POSITIONS, MEMBERSHIP), daemon=True)
     under_way.start()
     while not producers.made or "commit_transaction" not in producers.made[0].called:

@@ -12,6 +12,7 @@ from kafka_pubsub.kafka import transactions
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.transactions import KafkaTransactions
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, TopicPartition
+from kafka_pubsub.ports import Admin
 
 #: A place in a group with generation 1, as librdkafka writes it.
 MEMBERSHIP = Membership("g", b"CGMDv2:" + (1).to_bytes(4, "little") + b"g\0member\0\0")
@@ -94,7 +95,7 @@ def producers(request: pytest.FixtureRequest) -> Iterator[Producers]:
 def test_what_is_stuck_is_left_behind_and_the_next_transaction_has_a_producer_of_its_own(
     producers: Producers, ending: Ending
 ) -> None:
-    writer = KafkaTransactions(cast("ClientFactory", producers), "id")
+    writer = KafkaTransactions(cast("ClientFactory", producers), cast("Admin", None), "id")
     assert writer.transact(RECORDS, POSITIONS, MEMBERSHIP).ending is ending
     first = producers.made[0]
     assert producers.discarded == [first]
@@ -108,7 +109,7 @@ def test_what_is_stuck_is_left_behind_and_the_next_transaction_has_a_producer_of
 def test_positions_that_are_known_go_before_the_records_and_later_ones_after_them(
     producers: Producers,
 ) -> None:
-    writer = KafkaTransactions(cast("ClientFactory", producers), "id")
+    writer = KafkaTransactions(cast("ClientFactory", producers), cast("Admin", None), "id")
     writer.transact(RECORDS, POSITIONS, MEMBERSHIP)
     writer.transact(RECORDS, lambda offsets: POSITIONS, MEMBERSHIP)
     [made] = producers.made

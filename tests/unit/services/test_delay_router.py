@@ -15,6 +15,7 @@ from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
 from kafka_pubsub.services import delay_router
 from kafka_pubsub.services.delays import DelayRouter
@@ -28,7 +29,7 @@ def has_brought_home(router: DelayRouter) -> bool:
     return bool(router.metrics().get("home"))
 
 
-def stored(backend: MemoryBackend, topic: str) -> list[StoredRecord]:
+def stored(backend: Backend, topic: str) -> list[StoredRecord]:
     """What a reader of committed records finds in a topic."""
     info = backend.admin.topic(topic)
     found: list[StoredRecord] = []
@@ -43,6 +44,11 @@ def stored(backend: MemoryBackend, topic: str) -> list[StoredRecord]:
 
 def bodies(backend: MemoryBackend, topic: str = "orders") -> list[bytes | None]:
     return [record.value() for record in stored(backend, topic)]
+
+
+def ids_of(backend: Backend, topic: str) -> list[str]:
+    """The ids of the messages that routers wrote."""
+    return [(dict(record.headers() or ())["ps-id"] or b"").decode() for record in stored(backend, topic)]
 
 
 def test_messages_come_home_when_they_are_due_with_their_ids(ps: PubSub) -> None:
