@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.assignment.lost_tails import LostTail
     from kafka_pubsub.client.dead_letters.key_states import KeyState
     from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
     from kafka_pubsub.client.delays.waiting import WaitingMessage
     from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
     from kafka_pubsub.client.publish.topic import Topic
@@ -67,6 +68,7 @@ __all__ = [
     "DeadLetterProgress",
     "DeadLetterResult",
     "DeadlineExceeded",
+    "DelayDeadLetter",
     "DelayRouter",
     "FailedPrecondition",
     "FlowControl",
@@ -108,6 +110,7 @@ _HOMES = {
     "DeadLetterPolicy": "config",
     "DeadLetterProgress": "client.dead_letters.model",
     "DeadLetterResult": "client.dead_letters.model",
+    "DelayDeadLetter": "client.delays.dead_letters",
     "DelayRouter": "services.delays",
     "FlowControl": "config",
     "KeyState": "client.dead_letters.key_states",

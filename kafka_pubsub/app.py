@@ -8,7 +8,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from os import PathLike
@@ -19,6 +19,8 @@ from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, optio
 from kafka_pubsub.client.admin.repartition import RepartitionProgress
 from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.cluster import Cluster
+from kafka_pubsub.client.dead_letters.model import DeadLetterResult
+from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.publish.topic import Topic
@@ -252,6 +254,34 @@ class PubSub:
     def cancel_delayed(self, message_id: str, *, timeout: float = 10.0) -> bool:
         """Cancels a delayed message of any topic; see `Topic.cancel`."""
         return self._cluster.delayed.cancel(None, message_id, timeout)
+
+    def delay_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None
+    ) -> Iterator[DelayDeadLetter]:
+        """Yields the delayed messages that no router could deliver, and that weren't replayed or purged.
+
+        `ids` picks some, as in `letter.id`, and `topic` those that were to go there; None (the default): all.
+        """
+        return self._cluster.delay_dead_letters.find(ids, topic)
+
+    def replay_delay_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
+    ) -> DeadLetterResult:
+        """Brings delayed messages that no router could deliver to their topics, which must exist again.
+
+        `ids` and `topic` pick some, as in `delay_dead_letters`. Each comes home once: repeat a call that was
+        interrupted. What still can't go stays, and is counted in `skipped`. With `dry_run` nothing is changed.
+        """
+        return self._cluster.delay_dead_letters.replay(ids, topic, dry_run=dry_run)
+
+    def purge_delay_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
+    ) -> DeadLetterResult:
+        """Gives delayed messages up that no router could deliver: they aren't listed any more.
+
+        `ids` and `topic` pick some, as in `delay_dead_letters`. With `dry_run` nothing is changed.
+        """
+        return self._cluster.delay_dead_letters.purge(ids, topic, dry_run=dry_run)
 
     def delete_topic(self, name: str) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.

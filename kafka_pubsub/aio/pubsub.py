@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from itertools import islice
 from os import PathLike
 from types import TracebackType
 from typing import Literal, Self
 
 from kafka_pubsub.aio.publish_queue import PublishLine
-from kafka_pubsub.aio.subscription import Subscription
+from kafka_pubsub.aio.subscription import DEAD_LETTERS, Subscription
 from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue, Seconds
 from kafka_pubsub.app import PubSub as SyncPubSub
 from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset
 from kafka_pubsub.client.admin.repartition import RepartitionProgress
 from kafka_pubsub.client.assignment.lost_tails import LostTail
+from kafka_pubsub.client.dead_letters.model import DeadLetterResult
+from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
@@ -186,6 +189,31 @@ class PubSub:
     async def cancel_delayed(self, message_id: str, *, timeout: float = 10.0) -> bool:
         """Cancels a delayed message of any topic; see `kafka_pubsub.Topic.cancel`."""
         return await asyncio.to_thread(self._sync.cancel_delayed, message_id, timeout=timeout)
+
+    async def delay_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None
+    ) -> AsyncIterator[DelayDeadLetter]:
+        """Yields what no router could deliver; see `kafka_pubsub.PubSub.delay_dead_letters`."""
+        found = self._sync.delay_dead_letters(ids=ids, topic=topic)
+        while some := await asyncio.to_thread(lambda: list(islice(found, DEAD_LETTERS))):
+            for dead_letter in some:
+                yield dead_letter
+
+    async def replay_delay_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
+    ) -> DeadLetterResult:
+        """Brings dead letters home; see `kafka_pubsub.PubSub.replay_delay_dead_letters`."""
+        return await asyncio.to_thread(
+            self._sync.replay_delay_dead_letters, ids=ids, topic=topic, dry_run=dry_run
+        )
+
+    async def purge_delay_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
+    ) -> DeadLetterResult:
+        """Gives dead letters up; see `kafka_pubsub.PubSub.purge_delay_dead_letters`."""
+        return await asyncio.to_thread(
+            self._sync.purge_delay_dead_letters, ids=ids, topic=topic, dry_run=dry_run
+        )
 
     async def delay_routers(self) -> int:
         """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""

@@ -1,4 +1,4 @@
-"""`delay`: what waits for its time, one message of it, and cancelling it."""
+"""`delay`: what waits for its time, one message of it, cancelling it, and what couldn't be delivered."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
@@ -18,6 +19,7 @@ from kafka_pubsub.errors import FailedPrecondition, NotFound
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
     from kafka_pubsub.client.delays.waiting import WaitingMessage
 
 __all__ = ["delay"]
@@ -35,6 +37,7 @@ _BOUNDS = (
     (365 * 86400, "1 year"),
 )
 _WIDTH = 40
+_DEAD_COLUMNS = ("id", "message", "topic", "key", "due", "died", "bytes", "reason", "problem")
 
 
 @click.group(
@@ -42,10 +45,11 @@ _WIDTH = 40
     examples=[
         ("what waits", "kafka-pubsub delay list"),
         ("one message", "kafka-pubsub delay show _kafka_pubsub.delay.in:0:17"),
+        ("what couldn't be delivered", "kafka-pubsub delay deadletters"),
     ],
 )
 def delay() -> None:
-    """Look at delayed messages, and cancel them."""
+    """Look at delayed messages, cancel them, and bring back what couldn't be delivered."""
 
 
 @delay.command(
@@ -126,6 +130,80 @@ def cancel(session: Session, id: str, timeout: float) -> None:
                 f"message {id} doesn't wait any more: it was delivered, or is being delivered"
             )
     session.output.result({"id": id, "cancelled": True}, f"Cancelled {id}")
+
+
+@delay.command(
+    "deadletters",
+    cls=Command,
+    examples=[
+        ("what couldn't be delivered, and why", "kafka-pubsub delay deadletters"),
+        ("home, once their topic is there again", "kafka-pubsub delay deadletters --topic orders --replay"),
+        ("give one up", "kafka-pubsub delay deadletters --id 0:17 --purge --yes"),
+    ],
+)
+@click.option(
+    "--id", "ids", multiple=True, metavar="PARTITION:OFFSET", help="Only this one. Can be repeated."
+)
+@click.option("--topic", metavar="TOPIC", help="Only what was to go to this topic.")
+@click.option("--replay", is_flag=True, help="Bring them to their topics.")
+@click.option("--purge", is_flag=True, help="Give them up for good.")
+@click.option("--dry-run", is_flag=True, help="With --replay or --purge, only say what would be done.")
+@shared.YES
+@click.pass_obj
+def dead_letters(
+    session: Session,
+    ids: tuple[str, ...],
+    topic: str | None,
+    replay: bool,
+    purge: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """List what the routers couldn't deliver, bring it home, or give it up.
+
+    A message becomes a dead letter if its topic is gone or refuses it, or if it isn't kafka_pubsub's. A replay can be
+    stopped and called again: nothing goes home twice.
+    """
+    if replay and purge:
+        raise click.UsageError("--replay and --purge exclude each other")
+    if not (replay or purge):
+        with session.pubsub() as pubsub:
+            found = [_dead_row(each) for each in pubsub.delay_dead_letters(ids=ids or None, topic=topic)]
+        session.output.table(found, _DEAD_COLUMNS, "No dead letters.")
+        return
+    asks = purge and not dry_run and shared.asks(session, "purging dead letters of the delays", yes=yes)
+    with session.pubsub() as pubsub:
+        if asks:
+            count = pubsub.purge_delay_dead_letters(ids=ids or None, topic=topic, dry_run=True).count
+            shared.confirm(f"Purge {count:,} dead letters for good?")
+        work = pubsub.replay_delay_dead_letters if replay else pubsub.purge_delay_dead_letters
+        result = work(ids=ids or None, topic=topic, dry_run=dry_run)
+    done, would = ("replayed", "replay") if replay else ("purged", "purge")
+    session.output.result(
+        {
+            done: result.count,
+            "keys": result.keys,
+            "skipped": [{"reason": reason, "count": count} for reason, count in result.skipped.items()],
+            "dry_run": dry_run,
+        },
+        f"Would {would}: {result.count:,}" if dry_run else f"{done.capitalize()}: {result.count:,}",
+    )
+    for reason, count in result.skipped.items():
+        session.output.note(f"{count:,} left where they are: {reason}")
+
+
+def _dead_row(letter: DelayDeadLetter) -> dict[str, JsonValue]:
+    return {
+        "id": letter.id,
+        "message": letter.message_id,
+        "topic": letter.topic,
+        "key": letter.ordering_key,
+        "due": _time(letter.due),
+        "died": _time(letter.died),
+        "bytes": len(letter.data),
+        "reason": letter.reason,
+        "problem": letter.problem,
+    }
 
 
 def _find(pubsub: PubSub, id: str) -> WaitingMessage:

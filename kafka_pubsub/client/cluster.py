@@ -25,6 +25,7 @@ from kafka_pubsub.client.admin.repartition import Repartitioner
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.client.dead_letters.operations import DeadLetterOperations, open_dead_letters
+from kafka_pubsub.client.delays.dead_letters import DelayDeadLetters
 from kafka_pubsub.client.delays.publisher import DelayedPublisher
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.history.protocol import Histories
@@ -104,6 +105,12 @@ class Cluster:
     def backend(self) -> Backend:
         """The cluster's adapters, for what runs beside clients."""
         return self._connected().backend
+
+    @property
+    def delay_dead_letters(self) -> DelayDeadLetters:
+        """Returns the operations on the delay routers' dead letters."""
+        connection = self._connected()
+        return DelayDeadLetters(connection.backend, connection.dead_letters.dead_letters)
 
     @property
     def delay_topics(self) -> DelayTopics:

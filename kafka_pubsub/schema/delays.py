@@ -22,7 +22,9 @@ from kafka_pubsub.model import Header
 
 __all__ = [
     "CANCEL_HEADER",
+    "DEAD_REASON_HEADER",
     "DELAY_HEADER",
+    "ID_HEADER",
     "TICK_HEADER",
     "VERSION",
     "DelayCancel",
@@ -42,6 +44,10 @@ __all__ = [
 
 #: The header that carries what we say of a delayed message.
 DELAY_HEADER = "ps-delay"
+#: The header that names a message at home: the place where it came in.
+ID_HEADER = "ps-id"
+#: Why a message is a dead letter of the routers.
+DEAD_REASON_HEADER = "ps-delay-dead"
 #: The header of a request to cancel.
 CANCEL_HEADER = "ps-delay-cancel"
 #: The version that is written, of all four.

@@ -28,7 +28,9 @@ from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
     CANCEL_HEADER,
+    DEAD_REASON_HEADER,
     DELAY_HEADER,
+    ID_HEADER,
     TICK_HEADER,
     DelayCancel,
     Delayed,
@@ -45,17 +47,13 @@ from kafka_pubsub.schema.delays import (
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
 
-__all__ = ["DEAD_REASON_HEADER", "MAX_RATE", "DelayRole", "DelayTask", "Pace"]
+__all__ = ["MAX_RATE", "DelayRole", "DelayTask", "Pace"]
 
 _log = logging.getLogger("kafka_pubsub.service")
-
-#: Why a message is a dead letter of the routers.
-DEAD_REASON_HEADER: Final = "ps-delay-dead"
 
 #: Messages that a router brings home in a second at most, unless set otherwise.
 MAX_RATE: Final = 20_000.0
 
-_ID_HEADER: Final = "ps-id"
 #: Seconds between two commits while there is nothing to write.
 _COMMIT_S: Final = 2.0
 
@@ -319,7 +317,7 @@ class DelayTask:
         if partition is None:
             return self._dead(message, f"home topic {home!r} doesn't exist any more")
         self._counts["home"] += 1
-        headers = [(_ID_HEADER, self._id(message)), *_others(record)]
+        headers = [(ID_HEADER, self._id(message)), *_others(record)]
         return NewRecord(home, partition, key, record.value(), headers, self.router.time)
 
     def _id(self, message: Waiting) -> bytes:
@@ -331,7 +329,7 @@ class DelayTask:
         headers = list(record.headers() or ())
         if not reason:
             reason = _why(record)
-        headers += [(DEAD_REASON_HEADER, reason.encode()), (_ID_HEADER, self._id(message))]
+        headers += [(DEAD_REASON_HEADER, reason.encode()), (ID_HEADER, self._id(message))]
         return NewRecord(DEAD, self._number, record.key(), record.value(), headers, self.router.time)
 
 

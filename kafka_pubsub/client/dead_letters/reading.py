@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
@@ -19,7 +19,7 @@ from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.model import StoredRecord, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin, RecordFetch
 
-__all__ = ["DeadLetterScan", "Found", "Replayable"]
+__all__ = ["DeadLetterScan", "Found", "Replayable", "read_all", "read_places", "reader_of"]
 
 #: Records, bytes and seconds of one request.
 AT_ONCE = 5000
@@ -39,28 +39,38 @@ class Found(NamedTuple):
         return self.record.partition() or 0, self.record.offset() or 0
 
 
+def reader_of(subscription: str) -> Callable[[StoredRecord], DeadLetterRecord | None]:
+    """Returns a function that reads a dead letter of the subscription; it returns None for other records."""
+
+    def read(record: StoredRecord) -> DeadLetterRecord | None:
+        found = read_dead_letter(record.headers())
+        return found if found is not None and found.subscription == subscription else None
+
+    return read
+
+
 class DeadLetterScan:
-    """One scan of a dead-letter topic."""
+    """One scan of a dead-letter topic; `read` returns None for what isn't looked for."""
 
     def __init__(
         self,
         fetch: RecordFetch,
         admin: Admin,
         topic: TopicInfo,
-        subscription: str,
+        read: Callable[[StoredRecord], DeadLetterRecord | None],
         marks: ProcessedMarks,
         on_read: Callable[[int, int], object] = lambda done, total: None,
     ) -> None:
         self._fetch = fetch
         self._topic = topic
-        self._subscription = subscription
+        self._read = read
         self._marks = marks
         self._on_read = on_read
         self._ends = admin.last_stable_offsets(topic.name)
         self._starts = {number: admin.log_range(self._place(number))[0] for number in self._ends}
         self._total = sum(max(0, end - self._starts[number]) for number, end in self._ends.items())
         self._done = 0
-        #: The first record of each partition that isn't the subscription's; the end if there is none.
+        #: The first record of each partition that isn't looked for; the end if there is none.
         self.bounds: dict[int, int] = dict(self._ends)
 
     def _place(self, number: int) -> TopicPartition:
@@ -80,8 +90,8 @@ class DeadLetterScan:
                 self._place(number),
                 self._marks.open_offsets(self._topic.topic_id, number, chunk),
             ):
-                dead_letter = read_dead_letter(record.headers())
-                if dead_letter is not None and dead_letter.subscription == self._subscription:
+                dead_letter = self._read(record)
+                if dead_letter is not None:
                     yield Found(record, dead_letter)
                 else:
                     self.bounds[number] = min(self.bounds[number], record.offset() or 0)
@@ -101,6 +111,20 @@ def read_all(fetch: RecordFetch, place: TopicPartition, offsets: list[int]) -> I
                 f"nothing of {place.topic}[{place.partition}] could be read for {_SECONDS:g} s: try again"
             )
         offsets = [each for each in offsets if each not in seen]
+
+
+def read_places(
+    fetch: RecordFetch, topic: str, places: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], StoredRecord]:
+    """Returns the records that exist at these places, given as partition and offset."""
+    by_partition: dict[int, list[int]] = {}
+    for number, offset in places:
+        by_partition.setdefault(number, []).append(offset)
+    return {
+        (number, record.offset() or 0): record
+        for number, offsets in by_partition.items()
+        for record in read_all(fetch, TopicPartition(topic, number), sorted(offsets))
+    }
 
 
 class Replayable:

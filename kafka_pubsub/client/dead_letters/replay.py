@@ -41,7 +41,7 @@ from kafka_pubsub.client.dead_letters.model import (
     to_dead_letter,
 )
 from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
-from kafka_pubsub.client.dead_letters.reading import DeadLetterScan, Found, Replayable, read_all
+from kafka_pubsub.client.dead_letters.reading import DeadLetterScan, Found, Replayable, read_places, reader_of
 from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.retry.dead_letter_record import read_dead_letter, replay_headers
@@ -92,7 +92,7 @@ class DeadLetters:
         record, info = self._look_up(name, topic)
         replayable = self._replayable(record)
         with closing(self._backend.record_fetch()) as fetch:
-            for found in DeadLetterScan(fetch, self._backend.admin, info, name, self._marks(fetch)):
+            for found in DeadLetterScan(fetch, self._backend.admin, info, reader_of(name), self.marks(fetch)):
                 if _picks(selection, found):
                     problem = (
                         replayable.problem(found.dead_letter)
@@ -121,14 +121,17 @@ class DeadLetters:
         with closing(self._backend.record_fetch()) as fetch:
             marks = ProcessedMarks(fetch)
             if dry_run:
-                marks = self._marks(fetch)
-                plan, _ = self._plan(
-                    DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell)), wanted
+                marks = self.marks(fetch)
+                plan, _ = self.plan(
+                    DeadLetterScan(fetch, self._backend.admin, info, reader_of(name), marks, _reading(tell)),
+                    wanted,
                 )
                 return DeadLetterResult(len(plan), plan.keys, dict(skipped))
-            with self._session(name, marks) as session:
-                scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
-                plan, _ = self._plan(scan, wanted)
+            with self.session(name, marks) as session:
+                scan = DeadLetterScan(
+                    fetch, self._backend.admin, info, reader_of(name), marks, _reading(tell)
+                )
+                plan, _ = self.plan(scan, wanted)
                 run = _Replay(self, session, marks, fetch, record, info, skipped)
                 for batch in plan.batches(BATCH):
                     tell(DeadLetterProgress("replaying", run.count, len(plan)))
@@ -144,14 +147,16 @@ class DeadLetters:
         with closing(self._backend.record_fetch()) as fetch:
             if dry_run:
                 scan = DeadLetterScan(
-                    fetch, self._backend.admin, info, name, self._marks(fetch), _reading(tell)
+                    fetch, self._backend.admin, info, reader_of(name), self.marks(fetch), _reading(tell)
                 )
-                plan, _ = self._plan(scan, lambda found: _picks(selection, found))
+                plan, _ = self.plan(scan, lambda found: _picks(selection, found))
                 return DeadLetterResult(len(plan), plan.keys)
             marks = ProcessedMarks(fetch)
-            with self._session(name, marks) as session:
-                scan = DeadLetterScan(fetch, self._backend.admin, info, name, marks, _reading(tell))
-                plan, bounds = self._plan(scan, lambda found: _picks(selection, found))
+            with self.session(name, marks) as session:
+                scan = DeadLetterScan(
+                    fetch, self._backend.admin, info, reader_of(name), marks, _reading(tell)
+                )
+                plan, bounds = self.plan(scan, lambda found: _picks(selection, found))
                 done = 0
                 for batch in plan.batches(MARKED):
                     tell(DeadLetterProgress("purging", done, len(plan)))
@@ -226,17 +231,18 @@ class DeadLetters:
         """Returns the subscription as each lane of its topic sees it."""
         return Layout(record, self._backend.catalog.topics().get(record.topic)).views.values()
 
-    def _marks(self, fetch: RecordFetch) -> ProcessedMarks:
+    def marks(self, fetch: RecordFetch) -> ProcessedMarks:
         """Reads the current marks, for a command that changes nothing."""
         marks = ProcessedMarks(fetch)
         with suppress(NotFound):  # no dead letter was replayed or purged yet
             marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
         return marks
 
-    def _session(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
+    def session(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
+        """Returns the exclusive session of a subscription, or of the delay routers; use it in a `with` block."""
         return ExclusiveSession(self._backend, name, marks, may_create=self._may_create, clock=self._clock)
 
-    def _plan(
+    def plan(
         self, scan: DeadLetterScan, wanted: Callable[[Found], bool]
     ) -> tuple[ReplayPlan, dict[int, int]]:
         """Returns the selected dead letters, and for each partition the offset of the first record that stays."""
@@ -270,6 +276,38 @@ class DeadLetters:
             log.warning("dead letters: trying again: %s", reason.message)
             self._sleep(PAUSE)
             session.sit_down()
+
+    def bring_back(
+        self,
+        session: ExclusiveSession,
+        marks: ProcessedMarks,
+        name: str,
+        topic_id: str,
+        records: Sequence[tuple[Place, NewRecord]],
+        refused: Callable[[str], object],
+    ) -> int:
+        """Stores each record with the mark of its dead letter, and returns how many; `refused` gets why one isn't."""
+
+        def build() -> Sequence[NewRecord]:
+            left = [each for each in records if not marks.has(topic_id, *each[0])]
+            done = marks.with_more(name, topic_id, [place for place, _ in left])
+            return [*(record for _, record in left), *done] if left else []
+
+        try:
+            if records:
+                self.store(session, build, marks)
+        except InvalidArgument as refusal:
+            if len(records) == 1:
+                refused(refusal.message)
+                return 0
+            # An aborted producer can't be used again. Taking the session again also notices a newer command.
+            session.sit_down()
+            half = len(records) // 2
+            return sum(
+                self.bring_back(session, marks, name, topic_id, some, refused)
+                for some in (records[:half], records[half:])
+            )
+        return len(records)
 
     def _trim(self, info: TopicInfo, bounds: dict[int, int]) -> None:
         """Deletes the records below the bounds, as far as rule 2 allows."""
@@ -316,45 +354,17 @@ class _Replay:
     def bring_back(self, places: Sequence[Place]) -> None:
         """Replays the dead letters at these places, in this order."""
         self._dead_letters.check_unchanged(self._record)
-        bodies = self._read(places)
-        self._store([(place, bodies[place]) for place in places if place in bodies])
-
-    def _read(self, places: Sequence[Place]) -> dict[Place, StoredRecord]:
-        by_partition: dict[int, list[int]] = {}
-        for number, offset in places:
-            by_partition.setdefault(number, []).append(offset)
-        found = {
-            (number, record.offset() or 0): record
-            for number, offsets in by_partition.items()
-            for record in read_all(self._fetch, TopicPartition(self._info.name, number), sorted(offsets))
-        }
-        if gone := len(places) - len(found):
+        bodies = read_places(self._fetch, self._info.name, places)
+        if gone := len(places) - len(bodies):
             self._skipped["it was deleted from the dead-letter topic meanwhile"] += gone
-        return found
+        records = [(place, self._back(bodies[place])) for place in places if place in bodies]
+        name, topic_id = self._record.name, self._info.topic_id
+        self.count += self._dead_letters.bring_back(
+            self._session, self._marks, name, topic_id, records, self._skip
+        )
 
-    def _store(self, dead_letters: Sequence[tuple[Place, StoredRecord]]) -> None:
-        if not dead_letters:
-            return
-
-        def build() -> Sequence[NewRecord]:
-            left = [each for each in dead_letters if not self._marks.has(self._info.topic_id, *each[0])]
-            places = [place for place, _ in left]
-            marks = self._marks.with_more(self._record.name, self._info.topic_id, places)
-            return [*(self._back(record) for _, record in left), *marks] if left else []
-
-        try:
-            self._dead_letters.store(self._session, build, self._marks)
-        except InvalidArgument as refusal:
-            if len(dead_letters) == 1:
-                self._skipped[f"the retry topic refuses it: {refusal.message}"] += 1
-                return
-            # An aborted producer can't be used again. Taking the session again also notices a newer command.
-            self._session.sit_down()
-            half = len(dead_letters) // 2
-            self._store(dead_letters[:half])
-            self._store(dead_letters[half:])
-        else:
-            self.count += len(dead_letters)
+    def _skip(self, reason: str) -> None:
+        self._skipped[f"the retry topic refuses it: {reason}"] += 1
 
     def _back(self, record: StoredRecord) -> NewRecord:
         dead_letter = read_dead_letter(record.headers())

@@ -2,5 +2,5 @@
 
 Begin with `publisher.py`.
 May import, beside top modules: `client.admin`, `client.dead_letters`, `client.publish`, `core`, `core.delays`,
-`core.lanes`, `schema`.
+`core.lanes`, `core.retry`, `schema`.
 """

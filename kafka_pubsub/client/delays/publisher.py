@@ -40,14 +40,14 @@ from kafka_pubsub.errors import (
 )
 from kafka_pubsub.model import Header
 from kafka_pubsub.ports import Backend
-from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.schema.delays import DELAY_HEADER, ID_HEADER, DelayRequest, encode_request
 
 __all__ = ["DelayedPublisher"]
 
 #: Seconds that the number of tiers is believed.
 _KNOWN_S = 30.0
 #: As long as the header that names a message at home can be.
-_ID: Header = ("ps-id", bytes(60))
+_ID: Header = (ID_HEADER, bytes(60))
 
 
 class DelayedPublisher:

@@ -39,7 +39,7 @@ from kafka_pubsub.schema.delays import (
     is_tick,
 )
 
-__all__ = ["WaitingMessage", "waiting_messages"]
+__all__ = ["WaitingMessage", "attributes_of", "header_of", "waiting_messages"]
 
 
 class WaitingMessage(NamedTuple):
@@ -137,7 +137,7 @@ class _Scan:
                 while came and came[0].offset < tick.read:
                     self._arrive(came.popleft())
                 continue
-            request, cancel = decode_request(_header(record, DELAY_HEADER)), _cancel(record)
+            request, cancel = decode_request(header_of(record, DELAY_HEADER)), _cancel(record)
             offset = record.offset() or 0
             if request is not None:
                 came.append(Came(offset, request.home, request.due, request.delay, record))
@@ -158,7 +158,7 @@ class _Scan:
             self._add(message.offset, message.home or "", due, None, message.record)
 
     def _take_delayed(self, number: int, record: StoredRecord) -> None:
-        said, cancel = decode_delayed(_header(record, DELAY_HEADER)), _cancel(record)
+        said, cancel = decode_delayed(header_of(record, DELAY_HEADER)), _cancel(record)
         if cancel is not None:
             self._cancelled.add((cancel.due, cancel.target))
         elif said is not None and self._waits(
@@ -178,7 +178,7 @@ class _Scan:
         message_id = f"{INGEST}:{self._partition}:{offset}"
         found = WaitingMessage(message_id, home, own, when, tier, len(value))
         if self._offset is not None:
-            found = found._replace(data=value, attributes=_attributes(record))
+            found = found._replace(data=value, attributes=attributes_of(record))
         self._found[offset] = found
 
     def _records(self, number: int) -> Iterator[StoredRecord]:
@@ -190,7 +190,8 @@ class _Scan:
             yield from chunk
 
 
-def _attributes(record: StoredRecord) -> dict[str, str]:
+def attributes_of(record: StoredRecord) -> dict[str, str]:
+    """Returns the publisher's own headers as text."""
     return {
         name: (value or b"").decode("utf-8", "surrogateescape")
         for name, value in record.headers() or ()
@@ -203,9 +204,10 @@ def _milliseconds(moment: datetime) -> int:
 
 
 def _cancel(record: StoredRecord) -> DelayCancel | None:
-    value = _header(record, CANCEL_HEADER)
+    value = header_of(record, CANCEL_HEADER)
     return None if value is None else decode_cancel(value)
 
 
-def _header(record: StoredRecord, wanted: str) -> bytes | None:
+def header_of(record: StoredRecord, wanted: str) -> bytes | None:
+    """Returns the value of a header; None: there is none."""
     return next((value for name, value in record.headers() or () if name == wanted), None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub import DeadLetterPolicy, DeadLetterProgress, Message, RetryPolicy, aio
+from kafka_pubsub import DeadLetterPolicy, DeadLetterProgress, DelayRouter, Message, RetryPolicy, aio
 from kafka_pubsub.client.dead_letters import replay as replaying
 
 SECONDS = 20
@@ -98,5 +98,24 @@ def test_a_cancelled_replay_stops_and_the_next_one_goes_on(monkeypatch: pytest.M
             await asyncio.sleep(0.01)
         assert before == 3
         assert (await sub.replay_dead_letters()).count == 3
+
+    run(work)
+
+
+def test_dead_letters_of_the_delays_are_listed_replayed_and_purged_on_the_loop() -> None:
+    async def work(ps: aio.PubSub) -> None:
+        topic = await ps.create_topic("orders", partitions=1)
+        with DelayRouter(ps._sync, tiers=1) as router:
+            published = [await topic.publish(b"%d" % n, delay=0.3) for n in range(2)]
+            await ps.delete_topic("orders")
+            while router.metrics().get("dead") != 2:
+                await asyncio.sleep(0.01)
+        found = {each.data: each async for each in ps.delay_dead_letters()}
+        assert [found[b"%d" % n].message_id for n in range(2)] == published
+        await ps.create_topic("orders", partitions=1)
+        assert (await ps.replay_delay_dead_letters(ids=[found[b"0"].id])).count == 1
+        assert (await ps.purge_delay_dead_letters(dry_run=True)).count == 1
+        assert (await ps.purge_delay_dead_letters(topic="orders")).count == 1
+        assert [each async for each in ps.delay_dead_letters()] == []
 
     run(work)
