@@ -49,7 +49,7 @@ _DEAD_COLUMNS = ("id", "message", "topic", "key", "due", "died", "bytes", "reaso
     ],
 )
 def delay() -> None:
-    """Look at delayed messages, cancel them, and bring back what couldn't be delivered."""
+    """Look at delayed messages, cancel or replay them."""
 
 
 @delay.command(

@@ -52,16 +52,25 @@ def service() -> None:
     type=click.IntRange(1),
     help="How many partitions to make, which so many routers can share.  [default: those there are, else 4]",
 )
+@click.option(
+    "--begin-again",
+    is_flag=True,
+    help="If the broker has forgotten how far routers were, begin at the start of what is left.",
+)
 @click.pass_obj
-def router(session: Session, tiers: int | None, partitions: int | None) -> None:
+def router(session: Session, tiers: int | None, partitions: int | None, begin_again: bool) -> None:
     """Bring delayed messages to their topics when they are due.
 
-    It makes the topics of the delay tiers if they are missing. With --json it prints its counters as an object a line.
+    It makes the topics of the delay tiers if they are missing. A week after the last router has ended, brokers forget
+    how far it was. Then a router needs --begin-again: nothing is lost, but what was handled last is delivered again.
+
+    With --json it prints its counters as an object a line.
     """
     from kafka_pubsub.services.delays import DelayRouter
 
     with session.pubsub() as pubsub, stop_flag() as stop:
-        running = DelayRouter(pubsub, tiers=tiers, partitions=partitions).start()
+        running = DelayRouter(pubsub, tiers=tiers, partitions=partitions, begin_again=begin_again)
+        running.start()
         try:
             _watch(session.output, running, stop, as_json=session.as_json)
         finally:

@@ -54,6 +54,12 @@ _log = logging.getLogger("kafka_pubsub.service")
 #: Messages that a router brings home in a second at most, unless set otherwise.
 MAX_RATE: Final = 20_000.0
 
+#: What an operator decides where offsets are forgotten.
+_CHOICE: Final = (
+    "Nothing is delivered, because some messages would be delivered again. Accept that once with "
+    "`kafka-pubsub service router --begin-again` (DelayRouter(..., begin_again=True)): it begins at the start of what "
+    "is left, so nothing is lost, and only what routers handled last and hadn't deleted yet is delivered again"
+)
 #: Seconds between two commits while there is nothing to write.
 _COMMIT_S: Final = 2.0
 
@@ -94,6 +100,8 @@ class DelayRole:
         metrics: ServiceMetrics,
         clock: Callable[[], int],
         max_rate: float = MAX_RATE,
+        *,
+        begin_again: bool = False,
     ) -> None:
         self.topics: Sequence[str] = (INGEST, *map(tier_topic, range(tiers)))
         self.homes = Homes(backend)
@@ -101,6 +109,7 @@ class DelayRole:
         self.clock = clock
         self.partitions = partitions
         self.pace = Pace(max_rate)
+        self._begin_again = begin_again
         #: What home topics refused, by partition and ingest offset. Empty: nothing, as a rule.
         self.refused: dict[tuple[int, int], str] = {}
 
@@ -110,10 +119,19 @@ class DelayRole:
         return None if at.offset is None else writer_of(at.offset, at.metadata)
 
     def begin(self, number: int, beginnings: Sequence[Beginning], writer: str) -> DelayTask:
-        """The task of a partition; refuses to guess where commits are missing."""
-        _refuse_lost(number, beginnings, self.topics)
+        """The task of a partition; where commits are missing it begins at the start of the log, or refuses to guess."""
+        lost = _lost(number, beginnings, self.topics)
+        if lost and not self._begin_again:
+            raise FailedPrecondition(f"{self.name}: {lost}. {_CHOICE}")
+        if lost:
+            _log.warning(
+                "%s: %s. It begins again at the start of what is left; what was handled last may be delivered again",
+                self.name,
+                lost,
+            )
         ingest, *tiers = (
-            Committed(each.committed.offset or 0, each.committed.metadata) for each in beginnings
+            Committed(each.start, "") if each.committed.offset is None else each.committed
+            for each in beginnings
         )
         start = RouterStart(
             parse_ingest(ingest.offset or 0, ingest.metadata),
@@ -390,19 +408,18 @@ def _why(record: StoredRecord) -> str:
     return f"its header {DELAY_HEADER} can't be read"
 
 
-def _refuse_lost(number: int, beginnings: Sequence[Beginning], topics: Sequence[str]) -> None:
-    """Commits are missing before the first router only."""
+def _lost(number: int, beginnings: Sequence[Beginning], topics: Sequence[str]) -> str:
+    """Says which commit is missing although routers had made it; empty: none is."""
     missing = [topic for topic, each in zip(topics, beginnings, strict=True) if each.committed.offset is None]
     if not missing:
-        return
+        return ""
     fresh = beginnings[0].start == 0 and not any(each.end for each in beginnings[1:])
     added = beginnings[0].committed.offset is not None and not any(
         each.end for each in beginnings if each.committed.offset is None
     )
-    if not fresh and not added:
-        raise FailedPrecondition(
-            f"delay router: group {GROUP!r} has no offset for partition {number} of {missing[0]!r}, although messages "
-            "have passed it: the broker has forgotten it, as it does a week after the last router has ended "
-            "(offsets.retention.minutes). Nothing is delivered, because messages would be delivered twice; commit the "
-            "start of each log for the group to deliver what is left, some of it again"
-        )
+    if fresh or added:
+        return ""
+    return (
+        f"group {GROUP!r} has no offset for partition {number} of {missing[0]!r}, although messages have passed it: "
+        "the broker has forgotten it, as it does a week after the last router has ended (offsets.retention.minutes)"
+    )

@@ -20,7 +20,9 @@ class DelayRouter(Service):
     Its topics are made if they are missing. `tiers` (default: those that the cluster has, else 28) says how long a
     delay may be: 2**tiers - 1 seconds; 12 tiers hold an hour. `partitions` (default: those that the cluster has, else
     4) is how many routers can work at the same time. `max_rate` (default 20,000) is how many messages this router
-    brings home in a second at most: after a time in which none ran, many are overdue.
+    brings home in a second at most: after a time in which none ran, many are overdue. With `begin_again` (default
+    False) a router to which the broker can't say any more how far routers were begins at the start of what is left,
+    instead of refusing: nothing is lost, and what was handled last may be delivered again.
 
     Example:
         with PubSub("localhost:9092") as ps, DelayRouter(ps) as router:
@@ -35,6 +37,7 @@ class DelayRouter(Service):
         tiers: int | None = None,
         partitions: int | None = None,
         max_rate: float = MAX_RATE,
+        begin_again: bool = False,
     ) -> None:
         if not max_rate > 0:
             raise InvalidArgument(f"max_rate: must be above 0 messages a second, not {max_rate!r}")
@@ -42,7 +45,15 @@ class DelayRouter(Service):
 
         def make_engine(metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:
             layout = cluster.delay_topics.make(tiers, partitions)
-            role = DelayRole(cluster.backend, layout.tiers, layout.partitions, metrics, clock, max_rate)
+            role = DelayRole(
+                cluster.backend,
+                layout.tiers,
+                layout.partitions,
+                metrics,
+                clock,
+                max_rate,
+                begin_again=begin_again,
+            )
             return Engine(cluster.backend, role, clock, metrics)
 
         super().__init__("delay router", make_engine)
