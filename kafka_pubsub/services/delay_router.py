@@ -15,7 +15,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 from kafka_pubsub.client.delays.homes import Homes
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
@@ -155,6 +155,18 @@ class DelayRole:
         return {topic: to.offset for topic, to in positions.items() if to.offset}
 
 
+class _Note(NamedTuple):
+    """Of a work: the ingest offsets of its messages, what it counts as, and the progress of ingest after it."""
+
+    offsets: Sequence[int]
+    counts: Mapping[str, int]
+    ingest: IngestProgress | None
+
+
+def _note(work: Work) -> _Note:
+    return cast("_Note", work.note)
+
+
 class DelayTask:
     """One partition."""
 
@@ -167,9 +179,7 @@ class DelayTask:
         self._announced = False
         # What is committed of ingest by us; None: nothing is yet.
         self._stored: IngestProgress | None = None
-        # Ingest offsets of the messages in the last work, by the number of their records.
-        self._sent: list[int] = []
-        # What the last work does, by the names of the metrics.
+        # What the work that is being made does, by the names of the metrics.
         self._counts: Counter[str] = Counter()
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -233,9 +243,8 @@ class DelayTask:
     def work(self, most: int) -> Work | None:
         """What is to be written, and how far that is; at first only our transactional id."""
         if not self._announced:
-            self._announced, self._sent = True, []
-            self._counts.clear()
-            return Work((), self._positions(named=True))
+            self._announced = True
+            return self._work((), (), named=True)
         moves = self.router.take(min(most, self._role.pace.room()), self._held)
         self._role.say_held()
         now = time.monotonic()
@@ -243,7 +252,6 @@ class DelayTask:
             return None
         self._commit_at = now + _COMMIT_S
         self._role.pace.spend(sum(to == TO_HOME for to, _ in moves))
-        self._counts.clear()
         records = [
             self._home(message)
             if to == TO_HOME
@@ -253,11 +261,17 @@ class DelayTask:
             for to, message in moves
             if to != TO_NOTHING
         ]
-        self._sent = [message.offset for to, message in moves if to != TO_NOTHING]
         if len(moves) > len(records):
             self._counts["cancelled"] = len(moves) - len(records)
-        positions = self._positions()
-        return Work(records, positions) if positions else None
+        return self._work(records, [message.offset for to, message in moves if to != TO_NOTHING])
+
+    def _work(
+        self, records: Sequence[NewRecord], offsets: Sequence[int], *, named: bool = False
+    ) -> Work | None:
+        counts, self._counts = self._counts, Counter()
+        positions = self._positions(named=named)
+        note = _Note(offsets, counts, self.router.last_ingest())
+        return Work(records, positions, note) if positions else None
 
     def _positions(self, *, named: bool = False) -> Mapping[int, Committed]:
         """What changed of the positions; with `named` that of ingest, which names us, in any case."""
@@ -278,18 +292,18 @@ class DelayTask:
         said = self._stored
         return {} if said is None else {0: Committed(said.position, said.text(""))}
 
-    def refuse(self, number: int, reason: str) -> None:
+    def refuse(self, work: Work, number: int, reason: str) -> None:
         """The home topic won't take a message: it is a dead letter next time."""
-        self._role.refused[self._number, self._sent[number]] = reason
+        self._role.refused[self._number, _note(work).offsets[number]] = reason
 
-    def stored(self) -> None:
-        """The last work is stored."""
-        self._stored = self.router.last_ingest()
-        for name, count in self._counts.items():
+    def stored(self, work: Work) -> None:
+        """A work is stored."""
+        note = _note(work)
+        self._stored = note.ingest
+        for name, count in note.counts.items():
             self._role.metrics.count(name, count)
-        self._counts.clear()
         if self._role.refused:
-            for offset in self._sent:
+            for offset in note.offsets:
                 self._role.refused.pop((self._number, offset), None)
 
     def wakeup_at(self) -> int | None:

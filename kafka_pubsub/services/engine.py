@@ -4,9 +4,9 @@ Rules
 1. Partition p is served only while p of every topic is held (`range` gives them together); else nothing of it is read.
 2. A task begins with what is committed, once no transaction of an earlier owner is open. An owner that gives a
    partition up in order says so in its last commit; one that was killed is fenced by the id that its commits name.
-3. One transaction at a time, with the work of all tasks. While it is under way reading goes on. If it isn't stored, all
-   tasks are made anew.
-4. When partitions go, the transaction that is under way is waited for; a task is never asked after that.
+3. One transaction at a time, with the work of all tasks. While it is under way reading goes on, and after a large one
+   the next is decided already. If one isn't stored, neither is the next, and all tasks are made anew.
+4. When partitions go, the transactions that are under way are waited for; a task is never asked after that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
@@ -32,7 +33,7 @@ from kafka_pubsub.model import (
 )
 from kafka_pubsub.ports import Backend, LogWriter
 from kafka_pubsub.services.metrics import ServiceMetrics
-from kafka_pubsub.services.role import Beginning, Role, Task
+from kafka_pubsub.services.role import Beginning, Role, Task, Work
 from kafka_pubsub.services.transactions import ServiceTransactions
 from kafka_pubsub.services.trimming import Trimming
 
@@ -44,6 +45,8 @@ _log = logging.getLogger("kafka_pubsub.service")
 _READ, _WORK = 2000, 2000
 #: Records that one transaction takes of all tasks.
 _MOST = 4000
+#: Records of a transaction so large that the next is decided while it is under way: smaller ones would be late.
+_LARGE = 500
 #: Seconds that a read waits at most; while there is work for the next transaction, until the last one is over.
 _WAIT, _SOON = 0.1, 0.003
 #: Bytes of records that wait in all tasks, and in one log at least and at most.
@@ -58,9 +61,10 @@ _LOOK = 0.02
 
 class _Sent(NamedTuple):
     outcome: Future[Outcome]
-    #: The task, and how many records of the transaction are its.
-    parts: Sequence[tuple[int, Task, int]]
+    #: The tasks by their partitions, and the work of each.
+    parts: Sequence[tuple[int, Task, Work]]
     positions: Mapping[TopicPartition, Committed]
+    records: int
 
 
 class Engine:
@@ -77,7 +81,8 @@ class Engine:
         self._numbers = {topic: number for number, topic in enumerate(role.topics)}
         #: By partition; empty: none is ours.
         self.tasks: dict[int, Task] = {}
-        self._sent: _Sent | None = None
+        # At most two: the one that is under way and the next.
+        self._sent: deque[_Sent] = deque()
         self._paused: set[TopicPartition] = set()
         self._failures = 0
         self._not_before = 0.0
@@ -98,9 +103,9 @@ class Engine:
             raise self._fatal
         self._take_outcome(wait=False)
         if self._stale:
+            self._take_outcome(wait=True)
             self._begin_again()
-        ready = take and self._sent is None and time.monotonic() >= self._not_before
-        if ready:
+        if take and self._free and time.monotonic() >= self._not_before:
             self._send()
         self._append()
         records = self._reader.read(_READ, self._patience())
@@ -112,7 +117,12 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether a transaction is under way."""
-        return self._sent is not None
+        return bool(self._sent)
+
+    @property
+    def _free(self) -> bool:
+        """Whether another transaction may be decided."""
+        return not self._sent or (len(self._sent) == 1 and self._sent[0].records >= _LARGE)
 
     def close(self) -> None:
         """Leaves the group, after what is under way has ended."""
@@ -228,7 +238,7 @@ class Engine:
         if membership is None:
             return
         records: list[NewRecord] = []
-        parts: list[tuple[int, Task, int]] = []
+        parts: list[tuple[int, Task, Work]] = []
         positions: dict[TopicPartition, Committed] = {}
         for number, task in self._in_turn():
             try:
@@ -239,7 +249,7 @@ class Engine:
             if work is None:
                 continue
             records += work.records
-            parts.append((number, task, len(work.records)))
+            parts.append((number, task, work))
             positions |= {
                 TopicPartition(self._role.topics[topic], number): to for topic, to in work.positions.items()
             }
@@ -247,7 +257,7 @@ class Engine:
                 break
         if parts:
             outcome = self._transactions.send(records, positions, membership)
-            self._sent = _Sent(outcome, parts, positions)
+            self._sent.append(_Sent(outcome, parts, positions, len(records)))
 
     def _in_turn(self) -> list[tuple[int, Task]]:
         """The tasks, each time another one first."""
@@ -256,22 +266,28 @@ class Engine:
         return tasks[first:] + tasks[:first]
 
     def _take_outcome(self, *, wait: bool) -> None:
-        """Settles a transaction that has ended."""
-        sent = self._sent
-        if sent is None or not (wait or sent.outcome.done()):
-            return
-        outcome = sent.outcome.result()
-        self._sent = None
-        if outcome.ending is Ending.STORED:
-            self._failures = 0
-            self._metrics.stored(sum(count for _, _, count in sent.parts))
-            for number, task, _ in sent.parts:
-                task.stored()
-                self._trim(number, sent.positions)
-            return
-        self._metrics.aborted += 1
-        self._refuse(sent, outcome)
-        self._fail(outcome.reason)
+        """Settles the transactions that have ended."""
+        while self._sent and (wait or self._sent[0].outcome.done()):
+            sent = self._sent.popleft()
+            outcome = sent.outcome.result()
+            if outcome.ending is Ending.STORED:
+                self._settle(sent)
+                continue
+            self._metrics.aborted += 1
+            self._refuse(sent, outcome)
+            self._fail(outcome.reason)
+            # What was decided after it was refused.
+            for later in self._sent:
+                later.outcome.result()
+            self._sent.clear()
+            self._transactions.go_on()
+
+    def _settle(self, sent: _Sent) -> None:
+        self._failures = 0
+        self._metrics.stored(sent.records)
+        for number, task, work in sent.parts:
+            task.stored(work)
+            self._trim(number, sent.positions)
 
     def _fail(self, reason: PubSubError | None) -> None:
         """Has all tasks made anew, after a moment: what they decided isn't stored."""
@@ -284,11 +300,11 @@ class Engine:
 
     def _refuse(self, sent: _Sent, outcome: Outcome) -> None:
         at = 0
-        for _, task, count in sent.parts:
+        for _, task, work in sent.parts:
             for number, reason in outcome.refused.items():
-                if at <= number < at + count:
-                    task.refuse(number - at, str(reason))
-            at += count
+                if at <= number < at + len(work.records):
+                    task.refuse(work, number - at, str(reason))
+            at += len(work.records)
 
     def _trim(self, number: int, positions: Mapping[TopicPartition, Committed]) -> None:
         mine = {
@@ -314,7 +330,7 @@ class Engine:
     def _patience(self) -> float:
         """Seconds that a read may wait."""
         times = [at for task in self.tasks.values() if (at := task.wakeup_at()) is not None]
-        if self._sent is not None:
+        if self._sent:
             return _SOON
         if not times:
             return _WAIT

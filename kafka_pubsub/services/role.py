@@ -19,10 +19,14 @@ __all__ = ["Append", "Beginning", "Role", "Task", "Work"]
 
 
 class Work(NamedTuple):
-    """What a task wants to be stored in one transaction: records, and positions by the number of the topic."""
+    """What a task wants to be stored in one transaction: records, and positions by the number of the topic.
+
+    `note`: what the task wants to know of it once it is stored or refused.
+    """
 
     records: Sequence[NewRecord]
     positions: Mapping[int, Committed]
+    note: object = None
 
 
 class Append(NamedTuple):
@@ -70,17 +74,17 @@ class Task(Protocol):
     def work(self, most: int) -> Work | None:
         """Up to `most` records and what is to be committed with them; None: nothing.
 
-        It isn't asked again before that is stored.
+        It may be asked again before that is stored, and never goes on from what wasn't.
         """
 
     def farewell(self) -> Mapping[int, Committed]:
         """What to commit when the partition is given up in order, after the last work was stored."""
 
-    def refuse(self, number: int, reason: str) -> None:
-        """The log won't take a record of the last work, whatever else goes with it; the task is made anew."""
+    def refuse(self, work: Work, number: int, reason: str) -> None:
+        """The log won't take a record of a work, whatever else goes with it; the task is made anew."""
 
-    def stored(self) -> None:
-        """The last work is stored."""
+    def stored(self, work: Work) -> None:
+        """A work is stored; those before it were."""
 
     def wakeup_at(self) -> int | None:
         """When it wants to be asked next, in milliseconds since the epoch; None: when there is something new."""

@@ -2,7 +2,8 @@
 
 Rules
 1. After an ending that isn't known our own id is fenced before it is told: then what is committed is the truth.
-2. The thread ends with `close`; a transaction that is under way then is waited for.
+2. After one that wasn't stored, those that were sent behind it aren't begun, until the caller says `go_on`.
+3. The thread ends with `close`; a transaction that is under way then is waited for.
 """
 
 from __future__ import annotations
@@ -33,12 +34,18 @@ class ServiceTransactions:
         self._transactions: Transactions | None = None
         self._thread = ThreadPoolExecutor(1, "kafka_pubsub-service-transactions")
         self._ending = threading.Event()
+        # Why nothing is written now.
+        self._failed: Outcome | None = None
 
     def send(
         self, records: Sequence[NewRecord], positions: Positions, membership: Membership
     ) -> Future[Outcome]:
         """Begins a transaction."""
         return self._thread.submit(self._transact, records, positions, membership)
+
+    def go_on(self) -> None:
+        """Nothing that was sent is under way, and the caller has learned that something wasn't stored."""
+        self._failed = None
 
     def fence(self, transactional_id: str) -> Future[None]:
         """Ends what a dead service left open under its id."""
@@ -59,17 +66,24 @@ class ServiceTransactions:
     def _transact(
         self, records: Sequence[NewRecord], positions: Positions, membership: Membership
     ) -> Outcome:
+        if self._failed is not None:
+            return Outcome(Ending.ABORTED, (), self._failed.reason)
+        outcome = self._try(records, positions, membership)
+        if outcome.ending is not Ending.STORED:
+            self._failed = outcome
+        if outcome.ending is Ending.UNKNOWN:
+            self._fence_ourselves()
+        return outcome
+
+    def _try(self, records: Sequence[NewRecord], positions: Positions, membership: Membership) -> Outcome:
         try:
-            outcome = self._writer().transact(records, positions, membership, locate=False)
+            return self._writer().transact(records, positions, membership, locate=False)
         except PubSubError as error:  # what no log could take
             return Outcome(Ending.ABORTED, (), error)
         except Exception as error:
             _log.exception("a transaction of %d records failed", len(records))
             reason = InvariantViolated(f"a transaction failed: {error!r}; please report this")
-            outcome = Outcome(Ending.UNKNOWN, (), reason)
-        if outcome.ending is Ending.UNKNOWN:
-            self._fence_ourselves()
-        return outcome
+            return Outcome(Ending.UNKNOWN, (), reason)
 
     def _fence_ourselves(self) -> None:
         while not self._ending.is_set():

@@ -1,0 +1,87 @@
+"""A service that decides its next transaction while a large one is under way, and what happens when that one fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kafka_pubsub import Message, PubSub
+from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.services import engine
+from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.services.transactions import ServiceTransactions
+from tests.support import until
+
+MESSAGES = 150
+
+
+class Watched(FaultPlan):
+    """A commit waits until the next transaction is sent; of those during which one was sent, every third is refused."""
+
+    def __init__(self) -> None:
+        self.sent = self.begun = self.ahead = 0
+        self.refused = 0
+
+    @contextmanager
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        send, attempt = ServiceTransactions.send, ServiceTransactions._transact
+
+        def sending(*given):  # type: ignore[no-untyped-def]
+            self.sent += 1
+            return send(*given)
+
+        def attempting(*given):  # type: ignore[no-untyped-def]
+            self.begun += 1
+            return attempt(*given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ServiceTransactions, "send", sending)
+            patch.setattr(ServiceTransactions, "_transact", attempting)
+            yield
+
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
+        if step is not Step.COMMIT:
+            return RequestOutcome.DONE
+        for _ in range(20):
+            if self.sent > self.begun:
+                break
+            threading.Event().wait(0.01)
+        else:
+            return RequestOutcome.DONE
+        self.ahead += 1
+        if self.ahead % 3:
+            return RequestOutcome.DONE
+        self.refused += 1
+        return RequestOutcome.REFUSED
+
+
+def test_what_was_decided_behind_a_failed_transaction_is_decided_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "_LARGE", 1)
+    monkeypatch.setattr(engine, "_WORK", 5)
+    faults = Watched()
+    with faults.watch(monkeypatch), PubSub.in_memory(MemoryBackend(faults=faults)) as ps:
+        topic = ps.create_topic("orders", partitions=1)
+        sub = ps.create_subscription("billing", "orders", message_ordering=True)
+        got: list[bytes] = []
+
+        def handle(message: Message) -> None:
+            got.append(message.data)
+            message.ack()
+
+        with (
+            DelayRouter(ps, tiers=3, partitions=1) as router,
+            sub.pull(handle),
+        ):
+            for number in range(MESSAGES):
+                topic.publish(b"%d" % number, ordering_key="k", delay=0.5)
+            until(lambda: len(got) >= MESSAGES)
+        counts = router.metrics()
+    assert got == [b"%d" % number for number in range(MESSAGES)]
+    assert faults.refused > 3
+    assert faults.ahead > 10
+    assert counts["home"] == counts["records"] == MESSAGES
