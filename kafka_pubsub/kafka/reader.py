@@ -16,13 +16,16 @@ Rules
    also while a listener's method runs. After `close` they raise `FailedPrecondition`; a close waits for running calls.
    Partitions that the group assigns during a close are declined, and the listener isn't called.
 2. `failed(partition, error, fatal)`: fatal means that waiting won't help: that partition (or, without one, this
-   reader) won't read on. The same error is reported once a second, not 20 times.
+   reader) won't read on.
 3. A commit's answer is by partition. `BrokerUnavailable` and `DeadlineExceeded`: unknown or not now, commit again.
    `FailedPrecondition`: the group has ended this membership, and the commit wasn't stored.
+4. A consumer that has complained, and finds no broker ten seconds later although a new client does, is replaced: its
+   partitions are lost, and the reader comes back as a new member.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -35,7 +38,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.kafka.bounded_calls import Bounded, ask
-from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
+from kafka_pubsub.kafka.broker_watch import LOST_S, finds_brokers, has_lost_brokers
+from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.commit_requests import Commits
 from kafka_pubsub.kafka.consumer_guard import ConsumerGuard
 from kafka_pubsub.kafka.conversions import (
@@ -47,16 +51,12 @@ from kafka_pubsub.kafka.conversions import (
     where_of,
 )
 from kafka_pubsub.kafka.errors import (
-    CONNECTION,
-    PARTITION_FATAL,
-    READER_FATAL,
     error_of,
     translate,
-    unreachable,
 )
 from kafka_pubsub.kafka.group_membership import membership_of, renewed
+from kafka_pubsub.kafka.reader_errors import ReaderErrors
 from kafka_pubsub.kafka.reader_settings import reader_settings
-from kafka_pubsub.kafka.throttle import Throttle
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import LogReader, RebalanceListener
 
@@ -78,9 +78,6 @@ _REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.05
 #: Seconds between two checks for a newer epoch: a transaction that was refused for an old one is sent again soon.
 _EPOCH_EVERY = 0.5
 
-#: Seconds between two reports of the same error.
-_REPORT_EVERY = 1.0
-
 
 class KafkaLogReader(LogReader):
     """A `LogReader` over librdkafka's consumer."""
@@ -92,23 +89,25 @@ class KafkaLogReader(LogReader):
         self._admin = admin
         self._group = group
         self._incremental = group_protocol == "consumer"
-        self._trouble = Trouble()
-        defaults, rules = reader_settings(group, member, group_protocol)
-        self._consumer = handles.consumer(defaults, rules, self._on_error)
+        self._errors = ReaderErrors(group, handles.address, self._fail)
+        self._settings = reader_settings(group, member, group_protocol)
+        self._consumer = handles.consumer(*self._settings, self._errors.note)
         self._calls = ConsumerGuard()
         self._commits = Commits(
             group,
             self._commit_now,
             self._is_member,
             handles.address,
-            self._trouble,
+            self._errors.trouble,
         )
         # Whether this reader leaves the group for good: partitions that it gets then are declined.
         self._leaving = False
         # Held by `read`, so that a `close` from another thread waits for it to return.
         self._reading = threading.Lock()
-        # Whether no broker could be reached, by the last report.
-        self._down = False
+        # When to ask whether the consumer has lost its brokers (monotonic seconds), and whether it has.
+        self._look_at = 0.0
+        self._lost = False
+        self._topics: Sequence[str] = ()
         self._listener: RebalanceListener | None = None
         # The assigned partitions, with their start; None: the listener left it out. Empty: none are assigned.
         self._assigned: dict[TopicPartition, ReadFrom | None] = {}
@@ -124,7 +123,6 @@ class KafkaLogReader(LogReader):
         self._raised: BaseException | None = None
         # Where the log ended when its end was last reported.
         self._ends: dict[TopicPartition, int | None] = {}
-        self._throttle = Throttle(_REPORT_EVERY)
 
     @property
     def closed(self) -> bool:
@@ -133,16 +131,16 @@ class KafkaLogReader(LogReader):
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Joins the group at the next `read`."""
-        self._listener = listener
+        self._topics, self._listener = topics, listener
         with self._calls.one():
-            self._consumer.subscribe(
-                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-            )
+            self._join()
 
     def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
         """Returns up to `max_records`, and waits up to `timeout` seconds for the first."""
         self._handles.check()
         with self._reading, self._calls.one():
+            if self._lost:
+                self._begin_anew()
             if self._incremental and self._membership is not None:
                 self._follow_epoch(self._membership)
             try:
@@ -156,9 +154,11 @@ class KafkaLogReader(LogReader):
             self._raise_kept()
             good = [record for record in records if record.error() is None]
             if good:
-                self._down = False
+                self._errors.down, self._look_at = False, 0.0
+            elif self._errors.down:
+                self._watch_brokers()
             if len(good) != len(records):
-                self._report_records(records)
+                self._errors.note_records(records, self._assigned, self._ends)
                 self._raise_kept()
         return cast("list[StoredRecord]", good)  # its header values are typed wider than they are
 
@@ -181,7 +181,7 @@ class KafkaLogReader(LogReader):
                 answers,
                 f"position of group {self._group!r}",
                 address=self._handles.address,
-                trouble=self._trouble,
+                trouble=self._errors.trouble,
                 deadline=_COMMITTED_DEADLINE if timeout is None else timeout,
             )
 
@@ -370,6 +370,9 @@ class KafkaLogReader(LogReader):
             self._raised = self._raised or raised
             return None
 
+    def _fail(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
+        self._tell(lambda listener: listener.failed(partition, error, fatal))
+
     def _raise_kept(self) -> None:
         raised, self._raised = self._raised, None
         if raised is not None:
@@ -413,47 +416,49 @@ class KafkaLogReader(LogReader):
             if error_of(failure).code() != KafkaError._STATE:
                 self._raised = self._raised or translate(failure, f"start of {name_of(partition)}")
 
-    # -- errors ----------------------------------------------------------------------------------------------
+    # -- brokers that are lost (decision 047) -----------------------------------------------------------------
 
-    def _on_error(self, error: KafkaError) -> None:
-        code = error.code()
-        if error.fatal() or code in READER_FATAL:
-            self._report(None, code, translate(error, f"group {self._group!r}"), fatal=True)
-            return
-        if code not in CONNECTION:
-            self._report(None, code, translate(error, f"group {self._group!r}"), fatal=False)
-            return
-        self._trouble.note(error)
-        # One broker of several may close a connection at any time; only with none left is it reported.
-        self._down = self._down or code == KafkaError._ALL_BROKERS_DOWN
-        if self._down or code == KafkaError._RESOLVE:
-            last = self._trouble.last or error
-            cause = unreachable(f"group {self._group!r}", self._handles.address, last)
-            self._report(None, KafkaError._ALL_BROKERS_DOWN, cause, fatal=False)
+    def _watch_brokers(self) -> None:
+        now = time.monotonic()
+        if self._look_at and now >= self._look_at:
+            threading.Thread(
+                target=self._find_brokers,
+                args=(self._consumer,),
+                name="kafka_pubsub-find-brokers",
+                daemon=True,
+            ).start()
+        if now >= self._look_at:
+            self._look_at = now + LOST_S
 
-    def _report_records(self, records: Sequence[Message]) -> None:
-        for record in records:
-            error = record.error()
-            if error is None:
-                continue
-            where = where_of(record)
-            if say_nothing([record], self._ends):
-                continue  # an end is no error
-            if where not in self._assigned:
-                # An error of a whole topic comes with a partition's number that means nothing.
-                where = None
-            doing = f"group {self._group!r}" if where is None else f"read of {name_of(where)}"
-            if where is None and record.topic():
-                doing = f"read of topic {record.topic()!r}"
-            code = error.code()
-            ends = code in READER_FATAL or (where is not None and code in PARTITION_FATAL)
-            self._report(where, code, translate(error, doing), fatal=error.fatal() or ends)
+    def _find_brokers(self, consumer: Consumer) -> None:
+        # An error of ours: closed meanwhile.
+        with contextlib.suppress(PubSubError), self._calls.one():
+            if finds_brokers(consumer):
+                self._errors.down = False
+                return
+            fresh = self._handles.admin()
+            try:
+                self._lost = has_lost_brokers(consumer, fresh) and consumer is self._consumer
+            finally:
+                self._handles.close_admin(fresh)
 
-    def _report(
-        self, partition: TopicPartition | None, code: int, error: PubSubError, *, fatal: bool
-    ) -> None:
-        if self._throttle.admit((partition, code), always=fatal):
-            self._tell(lambda listener: listener.failed(partition, error, fatal))
+    def _begin_anew(self) -> None:
+        """Joins as a new member with a new consumer; the old one hears from no broker any more."""
+        _LOGGER.warning(
+            "group %r: the client library has lost the brokers; coming back as a new member", self._group
+        )
+        self._lost, self._errors.down, self._look_at = False, False, 0.0
+        self._handles.abandon(self._consumer)
+        self._consumer = self._handles.consumer(*self._settings, self._errors.note)
+        if self._assigned:
+            self._on_lost(self._consumer, [KafkaPartition(*each) for each in self._assigned])
+        self._joined, self._membership = False, None
+        self._join()
+
+    def _join(self) -> None:
+        self._consumer.subscribe(
+            list(self._topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     # -- parts -----------------------------------------------------------------------------------------------
 

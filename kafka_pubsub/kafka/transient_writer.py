@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka_pubsub.config import Batching
 from kafka_pubsub.core.lanes.transient import ANSWER_S, given_up
 from kafka_pubsub.errors import PublishError, PubSubError
+from kafka_pubsub.kafka.broker_watch import LOST_S
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of, translate
@@ -43,8 +44,6 @@ _NOW: Final = 0
 _LONGEST_WAIT_S: Final = 0.1
 # Seconds for a request about a topic; a broker that is there answers in milliseconds.
 _METADATA_S: Final = 2.0
-# Seconds between two looks whether the producer has lost its brokers.
-LOST_S: Final = 10.0
 # Seconds; a call of produce takes microseconds, and its message is given up in one or two seconds.
 _RETIRE_S: Final = 10.0
 # Seconds to wait at the close for the reports of the messages that are given up.

@@ -29,6 +29,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PublishError, PubSubError
+from kafka_pubsub.kafka.broker_watch import LOST_S, has_lost_brokers
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of, translate
@@ -53,8 +54,6 @@ _DRAIN_S: Final = 5.0
 _RETIRE_S: Final = 10.0
 # Seconds; a broker that has just answered answers this in milliseconds.
 _METADATA_S: Final = 5.0
-# Seconds without a report, after an error, before we look whether the producer has lost its brokers (rule 5).
-_LOST_S: Final = 10.0
 
 # Reports after which the message can't be in the log: the broker refused it, or it was never sent.
 _NOT_STORED: Final = frozenset(
@@ -307,7 +306,7 @@ class KafkaLogWriter(LogWriter):
         now = time.monotonic()
         if served or not len(session.producer):
             self._answered_at = now
-        elif now - self._answered_at > _LOST_S and session.stopped_because is None:
+        elif now - self._answered_at > LOST_S and session.stopped_because is None:
             self._answered_at = now
             threading.Thread(
                 target=self._find_brokers, args=(session,), name="kafka_pubsub-find-brokers", daemon=True
@@ -320,16 +319,11 @@ class KafkaLogWriter(LogWriter):
         except PubSubError:
             return  # closed meanwhile
         try:
-            fresh.list_topics(timeout=_METADATA_S)
-        except KafkaException:
-            return  # no broker is there
+            lost = has_lost_brokers(session.producer, fresh)
         finally:
             self._handles.close_producer(fresh)
-        try:
-            session.producer.list_topics(timeout=_METADATA_S)
-        except KafkaException as failure:
-            if error_of(failure).code() == KafkaError._TRANSPORT:
-                self._stop(session, "the client library has lost the brokers")
+        if lost:
+            self._stop(session, "the client library has lost the brokers")
 
     def _replace(self, session: _Session, now: float) -> None:
         # Messages that the broker refused behind the first failure go back into the queue, and would wait for ever.

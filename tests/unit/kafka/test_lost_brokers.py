@@ -67,7 +67,7 @@ class Producers:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_LOST_S", 0.05)
+    monkeypatch.setattr(writer, "LOST_S", 0.05)
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+"""What goes wrong while a reader reads, as it is reported to its listener.
+
+Rules
+1. The same error is reported once a second, not 20 times.
+2. One broker of several may close a connection at any time; only with none left is it reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from confluent_kafka import KafkaError, Message
+
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.kafka.client_factory import Trouble
+from kafka_pubsub.kafka.conversions import name_of, say_nothing, where_of
+from kafka_pubsub.kafka.errors import CONNECTION, PARTITION_FATAL, READER_FATAL, translate, unreachable
+from kafka_pubsub.kafka.throttle import Throttle
+from kafka_pubsub.model import TopicPartition
+
+__all__ = ["ReaderErrors"]
+
+#: Seconds between two reports of the same error.
+_REPORT_EVERY = 1.0
+
+
+class ReaderErrors:
+    """The errors of one reader; `tell` gets the partition or None, the error, and whether it is fatal."""
+
+    def __init__(
+        self, group: str, address: str, tell: Callable[[TopicPartition | None, PubSubError, bool], None]
+    ) -> None:
+        self._group, self._address, self._tell = group, address, tell
+        self._throttle = Throttle(_REPORT_EVERY)
+        #: The last troubles with connections.
+        self.trouble = Trouble()
+        #: Whether no broker could be reached, by the last report.
+        self.down = False
+
+    def note(self, error: KafkaError) -> None:
+        """Takes an error of librdkafka's client as a whole."""
+        code = error.code()
+        if error.fatal() or code in READER_FATAL:
+            self._report(None, code, translate(error, f"group {self._group!r}"), fatal=True)
+            return
+        if code not in CONNECTION:
+            self._report(None, code, translate(error, f"group {self._group!r}"), fatal=False)
+            return
+        self.trouble.note(error)
+        self.down = self.down or code == KafkaError._ALL_BROKERS_DOWN
+        if self.down or code == KafkaError._RESOLVE:
+            last = self.trouble.last or error
+            cause = unreachable(f"group {self._group!r}", self._address, last)
+            self._report(None, KafkaError._ALL_BROKERS_DOWN, cause, fatal=False)
+
+    def note_records(
+        self,
+        records: Sequence[Message],
+        assigned: Collection[TopicPartition],
+        ends: dict[TopicPartition, int | None],
+    ) -> None:
+        """Takes the errors among records; the ends of logs go to `ends`."""
+        for record in records:
+            error = record.error()
+            if error is None or say_nothing([record], ends):
+                continue  # an end is no error
+            where = where_of(record)
+            if where not in assigned:
+                # An error of a whole topic comes with a partition's number that means nothing.
+                where = None
+            doing = f"group {self._group!r}" if where is None else f"read of {name_of(where)}"
+            if where is None and record.topic():
+                doing = f"read of topic {record.topic()!r}"
+            code = error.code()
+            ends_it = code in READER_FATAL or (where is not None and code in PARTITION_FATAL)
+            self._report(where, code, translate(error, doing), fatal=error.fatal() or ends_it)
+
+    def _report(
+        self, partition: TopicPartition | None, code: int, error: PubSubError, *, fatal: bool
+    ) -> None:
+        if self._throttle.admit((partition, code), always=fatal):
+            self._tell(partition, error, fatal)
