@@ -67,8 +67,9 @@ def router(session: Session, tiers: int | None, partitions: int | None, begin_ag
     With --json it prints its counters as an object a line.
     """
     from kafka_pubsub.services.delays import DelayRouter
+    from kafka_pubsub.services.process import collect_rarely
 
-    with session.pubsub() as pubsub, stop_flag() as stop:
+    with collect_rarely(), session.pubsub() as pubsub, stop_flag() as stop:
         running = DelayRouter(pubsub, tiers=tiers, partitions=partitions, begin_again=begin_again)
         running.start()
         try:

@@ -21,6 +21,7 @@ from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_reques
 from kafka_pubsub.services.delay_router import DelayRole, DelayTask
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
+from kafka_pubsub.services.process import collect_rarely
 from tests.benchmarks.cluster import CONSUMER, PRODUCER
 from tests.benchmarks.row import Measured, say
 
@@ -41,6 +42,7 @@ _REST_S, _SAY_S = 15.0, 20.0
 Headers = list[tuple[str, str | bytes | None]]
 
 
+@collect_rarely()
 def router(bootstrap: str, topic: str, messages: int) -> Measured:
     """One router, tiers filled beforehand; counts each record that it writes to a tier or home."""
     with PubSub(bootstrap) as ps:
@@ -77,6 +79,7 @@ def router(bootstrap: str, topic: str, messages: int) -> Measured:
     }
 
 
+@collect_rarely()
 def waiting(bootstrap: str, topic: str, messages: int) -> Measured:
     """The memory of a router's process while messages come in and wait, none of them due."""
     layout = DelayLayout()
