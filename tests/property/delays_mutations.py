@@ -146,7 +146,7 @@ def tick_behind(patch: Patch) -> None:
     real = Ingest._arrive
 
     def arrive(self: Ingest, message: Came) -> None:
-        if self._ahead is None:
+        if not self._ahead:
             real(self, message)
             return
         time, self.time = self.time, self._stored_time

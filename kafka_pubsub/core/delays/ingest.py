@@ -9,8 +9,9 @@ Rules
 1. What a message's times are follows from the log alone, however often it is read.
 2. A relative delay counts from the time at which the message came in; `due` is never before that. A tick may be stored
    long after it was made, so it says nothing of messages that its router hadn't read.
-3. Time is that of the tick that was found as soon as it is known. What is handled before the messages that are read
-   once more came in at that time or before, and with a lower offset.
+3. Time is that of the first tick that was found as soon as the log is read once more, and that of each further one when
+   the messages of which the one before says something have come. What is handled before them came in at that time or
+   before, and with a lower offset.
 4. The time at a position is the highest tick below it; it is stored with the position, because the tick may be trimmed.
 5. A request to cancel counts if its message is due after the time at which the request came in.
 """
@@ -58,8 +59,8 @@ class Ingest:
         self._came_size = 0
         # The first message that wasn't kept; None: all were.
         self._dropped: int | None = None
-        # The tick that was found by reading ahead. None: none is needed.
-        self._ahead: Tick | None = None
+        # The ticks that were found by reading ahead, in their order. Empty: none is needed.
+        self._ahead: deque[Tick] = deque()
         # Ticks above the stored position by which the time rose, and the time at that position.
         self._ticks: deque[Tick] = deque()
         self._stored_time = time
@@ -92,18 +93,21 @@ class Ingest:
             self.read = record.offset + 1
             if isinstance(record, Tick):
                 self._tick(record)
-                if self.seek is not None:
-                    return
-            elif self._ahead is not None and record.offset < self._ahead.read:
-                self._arrive(record)
             elif self._dropped is None:
-                self._keep(record)
+                self._find_tick(record.offset)
+                if self._ahead:
+                    self._arrive(record)
+                else:
+                    self._keep(record)
+            if self._dropped is not None and self._ahead and self._knows_enough(self._dropped):
+                self._go_back(self._dropped)
+                return
 
     def reach(self, position: int) -> None:
         """Nothing below the position is left to be read."""
         self.read = max(self.read, position)
-        if self._ahead is not None and self.read > self._ahead.offset:
-            self._ahead = None
+        if self._dropped is None:
+            self._find_tick(self.read)
 
     def sought(self) -> None:
         """The log is read from `seek` on now."""
@@ -124,19 +128,38 @@ class Ingest:
             self._came_size = 0
 
     def _tick(self, tick: Tick) -> None:
-        if tick.time > self.time:
-            self.time = tick.time
-            self._ticks.append(tick)
+        if self._dropped is not None and (self._ahead or tick.read > self._dropped):
+            self._ahead.append(tick)
+            return
+        self._rise(tick)
         if self._dropped is None:
             while self._came and self._came[0].offset < tick.read:
                 message = self._came.popleft()
                 self._came_size -= _BESIDE + len(message.record)
                 self._arrive(message)
-            self.reach(self.read)
-        elif tick.read > self._dropped:
-            self._ahead = tick
-            self.seek = self.read = self._dropped
-            self._dropped = None
+
+    def _rise(self, tick: Tick) -> None:
+        if tick.time > self.time:
+            self.time = tick.time
+            self._ticks.append(tick)
+
+    def _knows_enough(self, dropped: int) -> bool:
+        """Whether the ticks that were found say something of so many messages that it is worth going back."""
+        ahead = self.read - dropped
+        known = max(tick.read for tick in self._ahead) - dropped
+        return 2 * known >= ahead or ahead > 2 * (self._ahead[0].offset - dropped)
+
+    def _go_back(self, dropped: int) -> None:
+        self.seek = self.read = dropped
+        self._dropped = None
+        self._rise(self._ahead[0])
+
+    def _find_tick(self, offset: int) -> None:
+        """Passes over the ticks that say nothing of the messages from an offset on."""
+        while self._ahead and self._ahead[0].read <= offset:
+            self._ahead.popleft()
+            if self._ahead:
+                self._rise(self._ahead[0])
 
     def _arrive(self, message: Came) -> None:
         """Decides the message's times: it came in now."""
