@@ -104,6 +104,7 @@ class DelayRole:
         begin_again: bool = False,
     ) -> None:
         self.topics: Sequence[str] = (INGEST, *map(tier_topic, range(tiers)))
+        self.sets = (self.topics,)
         self.homes = Homes(backend)
         self.metrics = metrics
         self.clock = clock
@@ -118,9 +119,11 @@ class DelayRole:
         at = committed[0]
         return None if at.offset is None else writer_of(at.offset, at.metadata)
 
-    def begin(self, number: int, beginnings: Sequence[Beginning], writer: str) -> DelayTask:
+    def begin(
+        self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str
+    ) -> DelayTask:
         """The task of a partition; where commits are missing it begins at the start of the log, or refuses to guess."""
-        lost = _lost(number, beginnings, self.topics)
+        lost = _lost(number, beginnings, topics)
         if lost and not self._begin_again:
             raise FailedPrecondition(f"{self.name}: {lost}. {_CHOICE}")
         if lost:

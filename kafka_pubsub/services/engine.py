@@ -1,7 +1,8 @@
 """The loop of a service: a member of its group that reads, lets its tasks decide, and stores what they decided.
 
 Rules
-1. Partition p is served only while p of every topic is held (`range` gives them together); else nothing of it is read.
+1. Partition p of a set of topics is served only while p of every topic of the set is held (`range` gives them
+   together); else nothing of it is read.
 2. A task begins with what is committed, once no transaction of an earlier owner is open. An owner that gives a
    partition up in order says so in its last commit; one that was killed is fenced by the id that its commits name.
 3. One transaction at a time, with the work of all tasks. While it is under way reading goes on, and after a large one
@@ -15,7 +16,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -59,10 +60,21 @@ _PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _LOOK = 0.02
 
 
+class _Share(NamedTuple):
+    """What one task serves: a partition of all topics of a set."""
+
+    topics: tuple[str, ...]
+    number: int
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        return [TopicPartition(topic, self.number) for topic in self.topics]
+
+
 class _Sent(NamedTuple):
     outcome: Future[Outcome]
-    #: The tasks by their partitions, and the work of each.
-    parts: Sequence[tuple[int, Task, Work]]
+    #: The tasks by what they serve, and the work of each.
+    parts: Sequence[tuple[_Share, Task, Work]]
     positions: Mapping[TopicPartition, Committed]
     records: int
 
@@ -78,9 +90,11 @@ class Engine:
         self._writer: LogWriter = backend.writer(Batching(max_latency=0.0), 1_000_000)
         self._transactions = ServiceTransactions(backend, f"{role.group}-{uuid.uuid4().hex}")
         self._trimming = Trimming(backend.admin)
-        self._numbers = {topic: number for number, topic in enumerate(role.topics)}
-        #: By partition; empty: none is ours.
-        self.tasks: dict[int, Task] = {}
+        # By topic: its set, and its number in the set.
+        self._sets = {topic: tuple(topics) for topics in role.sets for topic in topics}
+        self._numbers = {topic: number for topics in role.sets for number, topic in enumerate(topics)}
+        #: By what they serve; empty: nothing is ours.
+        self.tasks: dict[_Share, Task] = {}
         # At most two: the one that is under way and the next.
         self._sent: deque[_Sent] = deque()
         self._paused: set[TopicPartition] = set()
@@ -95,7 +109,7 @@ class Engine:
 
     def start(self) -> None:
         """Joins the group at the next turn."""
-        self._reader.subscribe(self._role.topics, self)
+        self._reader.subscribe(list(self._sets), self)
 
     def turn(self, *, take: bool = True) -> None:
         """One step: settle, store, write, read. Without `take` nothing new is begun."""
@@ -139,9 +153,7 @@ class Engine:
         """Begins the tasks of the partitions that came as a whole."""
         mine = set(partitions)
         try:
-            numbers = sorted({each.partition for each in partitions})
-            whole = [number for number in numbers if mine.issuperset(self._places(number))]
-            self._begin(whole)
+            self._begin([share for share in self._shares(partitions) if mine.issuperset(share.places)])
         except PubSubError as error:
             self._fatal = error
             self.tasks = {}
@@ -150,8 +162,8 @@ class Engine:
         self._metrics.partitions = len(self.tasks)
         return {
             place: position
-            for number, task in self.tasks.items()
-            for place, position in zip(self._places(number), task.positions, strict=True)
+            for share, task in self.tasks.items()
+            for place, position in zip(share.places, task.positions, strict=True)
             if place in mine
         }
 
@@ -159,7 +171,7 @@ class Engine:
         """Gives partitions up when what is under way is stored or not."""
         self._take_outcome(wait=True)
         if not self._stale:
-            self._say_farewell({each.partition for each in partitions})
+            self._say_farewell(self._shares(partitions))
         self._forget(partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
@@ -174,20 +186,20 @@ class Engine:
         else:
             _log.warning("%s: %s", self._role.name, error)
 
-    def _say_farewell(self, numbers: Set[int]) -> None:
+    def _say_farewell(self, shares: Iterable[_Share]) -> None:
         found = {
-            TopicPartition(self._role.topics[topic], number): to
-            for number, task in self.tasks.items()
-            if number in numbers
-            for topic, to in task.farewell().items()
+            share.places[topic]: to
+            for share in shares
+            if share in self.tasks
+            for topic, to in self.tasks[share].farewell().items()
         }
         if found:
             self._reader.commit(found, lambda answers: None)
             self._reader.settle()
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
-        for number in {each.partition for each in partitions}:
-            self.tasks.pop(number, None)
+        for share in self._shares(partitions):
+            self.tasks.pop(share, None)
         self._paused -= set(partitions)
         # What is left of a failed transaction concerns the other tasks, if there are any.
         self._stale = self._stale and bool(self.tasks)
@@ -195,26 +207,26 @@ class Engine:
 
     # -- beginning ---------------------------------------------------------------------------------------------
 
-    def _begin(self, numbers: Sequence[int]) -> None:
-        places = [place for number in numbers for place in self._places(number)]
-        committed = self._committed(places, numbers)
+    def _begin(self, shares: Sequence[_Share]) -> None:
+        places = [place for share in shares for place in share.places]
+        committed = self._committed(places, shares)
         ranges = self._reader.log_ranges(places)
         ends = self._reader.high_watermarks(places)
-        for number in numbers:
+        for share in shares:
             beginnings = [
-                Beginning(committed[place], ranges[place][0], ends[place]) for place in self._places(number)
+                Beginning(committed[place], ranges[place][0], ends[place]) for place in share.places
             ]
-            self.tasks[number] = self._role.begin(number, beginnings, self._transactions.id)
+            self.tasks[share] = self._role.begin(
+                share.topics, share.number, beginnings, self._transactions.id
+            )
 
     def _committed(
-        self, places: Sequence[TopicPartition], numbers: Sequence[int]
+        self, places: Sequence[TopicPartition], shares: Sequence[_Share]
     ) -> Mapping[TopicPartition, Committed]:
         if not places:
             return {}
         unstable = self._reader.committed_unstable(places)
-        writers = {
-            self._role.writer_of([unstable[place] for place in self._places(number)]) for number in numbers
-        }
+        writers = {self._role.writer_of([unstable[place] for place in share.places]) for share in shares}
         for writer in writers - {None, self._transactions.id}:
             _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
             self._transactions.fence(str(writer)).result(_BEGINNING)
@@ -222,10 +234,10 @@ class Engine:
 
     def _begin_again(self) -> None:
         """Makes all tasks anew from what is committed."""
-        numbers = sorted(self.tasks)
-        self._begin(numbers)
-        for number in numbers:
-            for place, position in zip(self._places(number), self.tasks[number].positions, strict=True):
+        shares = sorted(self.tasks)
+        self._begin(shares)
+        for share in shares:
+            for place, position in zip(share.places, self.tasks[share].positions, strict=True):
                 self._reader.seek(place, position)
         self._reader.resume(list(self._paused))
         self._paused = set()
@@ -238,9 +250,9 @@ class Engine:
         if membership is None:
             return
         records: list[NewRecord] = []
-        parts: list[tuple[int, Task, Work]] = []
+        parts: list[tuple[_Share, Task, Work]] = []
         positions: dict[TopicPartition, Committed] = {}
-        for number, task in self._in_turn():
+        for share, task in self._in_turn():
             try:
                 work = task.work(min(_WORK, _MOST - len(records)))
             except PubSubError as error:
@@ -249,17 +261,15 @@ class Engine:
             if work is None:
                 continue
             records += work.records
-            parts.append((number, task, work))
-            positions |= {
-                TopicPartition(self._role.topics[topic], number): to for topic, to in work.positions.items()
-            }
+            parts.append((share, task, work))
+            positions |= {share.places[topic]: to for topic, to in work.positions.items()}
             if len(records) >= _MOST:
                 break
         if parts:
             outcome = self._transactions.send(records, positions, membership)
             self._sent.append(_Sent(outcome, parts, positions, len(records)))
 
-    def _in_turn(self) -> list[tuple[int, Task]]:
+    def _in_turn(self) -> list[tuple[_Share, Task]]:
         """The tasks, each time another one first."""
         tasks = list(self.tasks.items())
         first = self._metrics.transactions % len(tasks) if tasks else 0
@@ -285,9 +295,9 @@ class Engine:
     def _settle(self, sent: _Sent) -> None:
         self._failures = 0
         self._metrics.stored(sent.records)
-        for number, task, work in sent.parts:
+        for share, task, work in sent.parts:
             task.stored(work)
-            self._trim(number, sent.positions)
+            self._trim(share, sent.positions)
 
     def _fail(self, reason: PubSubError | None) -> None:
         """Has all tasks made anew, after a moment: what they decided isn't stored."""
@@ -306,12 +316,11 @@ class Engine:
                     task.refuse(work, number - at, str(reason))
             at += len(work.records)
 
-    def _trim(self, number: int, positions: Mapping[TopicPartition, Committed]) -> None:
-        mine = {
-            topic: positions[place] for topic, place in enumerate(self._places(number)) if place in positions
-        }
+    def _trim(self, share: _Share, positions: Mapping[TopicPartition, Committed]) -> None:
+        places = share.places
+        mine = {topic: positions[place] for topic, place in enumerate(places) if place in positions}
         for topic, offset in self._role.trimmable(mine).items():
-            self._trimming.allow(TopicPartition(self._role.topics[topic], number), offset)
+            self._trimming.allow(places[topic], offset)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -341,8 +350,10 @@ class Engine:
         for record in records:
             found.setdefault((record.topic(), record.partition()), []).append(record)
         for (topic, number), some in found.items():
-            task = self.tasks.get(-1 if number is None else number)
-            if task is None or topic is None or number is None:
+            if topic is None or number is None:
+                continue
+            task = self.tasks.get(_Share(self._sets[topic], number))
+            if task is None:
                 continue
             again = task.receive(self._numbers[topic], some)
             if again is not None:
@@ -351,10 +362,9 @@ class Engine:
     def _look(self) -> None:
         """Tells tasks how far logs were read of which they wait to learn it."""
         self._look_at = time.monotonic() + _LOOK
-        topics = self._role.topics
         unsure = {
-            TopicPartition(topics[topic], number): (task, topic)
-            for number, task in self.tasks.items()
+            share.places[topic]: (task, topic)
+            for share, task in self.tasks.items()
             for topic in task.unsure()
         }
         for place, position in self._reader.positions(list(unsure)).items() if unsure else ():
@@ -363,9 +373,8 @@ class Engine:
 
     def _regulate(self) -> None:
         """Stops reading logs of which enough waits in memory, and goes on where there is room."""
-        logs = len(self.tasks) * len(self._role.topics)
+        logs = sum(len(share.topics) for share in self.tasks)
         room = max(_LEAST, min(_ROOM, _BUFFERS // logs)) if logs else _ROOM
-        topics = self._role.topics
         full = self._which(lambda task: task.full(room))
         pause = full - self._paused
         if pause:
@@ -375,21 +384,18 @@ class Engine:
         resume = self._paused - still
         self._paused = (self._paused | pause) - resume
         for place in resume:
-            task = self.tasks.get(place.partition)
+            task = self.tasks.get(_Share(self._sets[place.topic], place.partition))
             if task is not None:
-                self._reader.seek(place, task.positions[topics.index(place.topic)])
+                self._reader.seek(place, task.positions[self._numbers[place.topic]])
         if resume:
             self._reader.resume(list(resume))
 
     def _which(self, topics_of: Callable[[Task], Iterable[int]]) -> set[TopicPartition]:
-        return {
-            TopicPartition(self._role.topics[topic], number)
-            for number, task in self.tasks.items()
-            for topic in topics_of(task)
-        }
+        return {share.places[topic] for share, task in self.tasks.items() for topic in topics_of(task)}
 
-    def _places(self, number: int) -> list[TopicPartition]:
-        return [TopicPartition(topic, number) for topic in self._role.topics]
+    def _shares(self, partitions: Iterable[TopicPartition]) -> list[_Share]:
+        """What these partitions belong to, in order."""
+        return sorted({_Share(self._sets[topic], number) for topic, number in partitions})
 
 
 def _report(task: Task, error: object, record: StoredRecord) -> None:

@@ -1,7 +1,8 @@
 """What a service does, in the words of the engine that runs it.
 
-Theory. A service reads several topics with equal numbers of partitions. The holder of partition p of one holds p of
-all, and everything of p is one state machine, a `Task`. Tasks know nothing of each other, of threads or of Kafka.
+Theory. A service reads sets of topics. The topics of a set have equal numbers of partitions, the holder of partition p
+of one holds p of all, and everything of p is one state machine, a `Task`. Tasks know nothing of each other, of threads
+or of Kafka.
 
 Rules
 1. What a task decides follows from the logs and from what is committed. After any failure it is made anew from there.
@@ -47,7 +48,7 @@ class Beginning(NamedTuple):
 
 
 class Task(Protocol):
-    """One partition of all topics of the service."""
+    """One partition of all topics of a set. Topics go by their numbers in the set."""
 
     @property
     def positions(self) -> Sequence[int]:
@@ -98,12 +99,12 @@ class Role(Protocol):
     @property
     def group(self) -> str: ...
     @property
-    def topics(self) -> Sequence[str]: ...
+    def sets(self) -> Sequence[Sequence[str]]: ...
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The transactional id of an owner of a partition that hasn't given it up in order, by what is committed."""
 
-    def begin(self, number: int, beginnings: Sequence[Beginning], writer: str) -> Task:
-        """The task of a partition; raises what forbids to begin. `writer` is our transactional id."""
+    def begin(self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str) -> Task:
+        """The task of a partition of a set; raises what forbids to begin. `writer` is our transactional id."""
 
     def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
         """Of each topic: the records below this offset are needed no more, once these positions are committed."""
