@@ -9,6 +9,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from os import PathLike
@@ -23,6 +24,7 @@ from kafka_pubsub.client.dead_letters.model import DeadLetterResult
 from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.history.protocol import Histories
+from kafka_pubsub.client.multicast.outbox import Sent
 from kafka_pubsub.client.publish.topic import Topic
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import (
@@ -130,29 +132,32 @@ class PubSub:
         retention: Seconds | None = None,
         priorities: int | None = None,
         transient: bool | None = None,
+        causal: bool = False,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
         """Makes a topic.
 
-        `partitions`: their number, by default 8. `replication`: the copies of each message, by default the broker's
-        default. `message_ordering`: None, the default, accepts ordering keys; True declares that the topic uses them,
-        and False refuses them. `retention`: the seconds for which messages are kept, by default the broker's.
-        `priorities`: how many there are, 1 (the default) to 10; the highest goes first. `transient` (default False):
-        whether the topic takes messages that may be lost (`publish(durable=False)`). A topic with either has lanes
-        (docs/lanes.md). `labels`: your own names and values, by default none.
+        `partitions`: their number, by default 8, of a causal topic 1. `replication`: the copies of each message, by
+        default the broker's default. `message_ordering`: None, the default, accepts ordering keys; True declares that
+        the topic uses them, and False refuses them. `retention`: the seconds for which messages are kept, by default
+        the broker's. `priorities`: how many there are, 1 (the default) to 10; the highest goes first. `transient`
+        (default False): whether the topic takes messages that may be lost (`publish(durable=False)`). A topic with
+        either has lanes (docs/lanes.md). `causal` (default False): whether it takes part in the one order of messages
+        to several topics (`publish_multi`, docs/multicast.md). `labels`: your own names and values, by default none.
 
         Raises `AlreadyExists` if the topic exists; with `exist_ok` (default False) only if it differs in a setting
         that you give.
         """
         wanted = options_of(
             TopicOptions,
-            partitions=partitions,
+            partitions=1 if causal and partitions is None else partitions,
             replication=replication,
             message_ordering=message_ordering,
             retention=retention,
             priorities=priorities,
             transient=transient,
+            causal=causal or None,
             labels=labels,
         )
         self._cluster.topics.create(name, wanted, exist_ok=exist_ok)
@@ -186,7 +191,31 @@ class PubSub:
             publisher=partial(cluster.publisher, name),
             publishers=cluster.publishers,
             delayed=lambda: cluster.delayed,
+            multicast=lambda: cluster.multicast,
             delete=partial(cluster.delete_topic, name),
+        )
+
+    def publish_multi(
+        self,
+        topics: Iterable[str | Topic],
+        data: bytes,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        handles: Iterable[str | Topic] = (),
+    ) -> Future[Sent]:
+        """Publishes one message to several causal topics, to all or to none, at one place in the order of messages.
+
+        `topics`: their names, each once. `ordering_key` and `attributes` are those of `Topic.publish`, none by default.
+        `handles` (default none): causal topics of which the message carries a handle; `message.handles` gives those
+        that weren't deleted before it. The future gives the message's id and timestamp once a topic has delivered it,
+        and fails after 30 seconds without that; it needs a running sequencer (docs/multicast.md). Until then only
+        messages to exactly the same topics are sent; others wait, because what is published later comes later.
+
+        Wrong arguments are raised by the call itself, everything later by the future.
+        """
+        return self._cluster.multicast.publish(
+            _names(topics), data, ordering_key, attributes, _names(handles)
         )
 
     def update_topic(
@@ -283,13 +312,17 @@ class PubSub:
         """
         return self._cluster.delay_dead_letters.purge(ids, topic, dry_run=dry_run)
 
-    def delete_topic(self, name: str) -> bool:
+    def delete_topic(self, name: str, *, notify: Iterable[str | Topic] = ()) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.
+
+        The deletion of a causal topic has its place in the order of messages: those before it are delivered, those
+        after it fail. `notify` (default none): causal topics that get a message about it, whose `event` is
+        "topic_deleted" and whose body is the topic's name.
 
         An adopted topic is removed from the catalog only: Kafka keeps it and its messages. Then the call returns
         True, and logs it too.
         """
-        return self._cluster.delete_topic(name)
+        return self._cluster.delete_topic(name, _names(notify))
 
     def list_topics(self) -> list[Topic]:
         """Returns all topics of the catalog, sorted by name."""
@@ -427,6 +460,13 @@ class PubSub:
 
     def __repr__(self) -> str:
         return f"<PubSub {self._where}>"
+
+
+def _names(topics: Iterable[str | Topic]) -> Iterable[str]:
+    """Returns names in place of handles; what is wrong is found later."""
+    if isinstance(topics, (str, bytes)):
+        return topics
+    return [each.name if isinstance(each, Topic) else each for each in topics]
 
 
 def _histories(directory: str | PathLike[str] | None) -> Histories | None:

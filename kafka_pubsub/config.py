@@ -208,7 +208,7 @@ class TopicOptions(Value):
     None: it has none.
     """
 
-    later_fields = frozenset({"priorities", "transient", "default_priority"})
+    later_fields = frozenset({"priorities", "transient", "default_priority", "causal"})
 
     partitions: int = Field(default=8, ge=1, le=10_000)
     replication: int | None = Field(default=None, ge=1, le=100)
@@ -217,7 +217,18 @@ class TopicOptions(Value):
     priorities: int = Field(default=1, ge=1, le=MOST_PRIORITIES)
     transient: bool = False
     default_priority: int | None = Field(default=None, ge=0, lt=MOST_PRIORITIES)
+    causal: bool = False
     labels: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_order(self) -> Self:
+        if self.causal and (self.priorities > 1 or self.transient):
+            name = "transient" if self.transient else "priorities"
+            raise ValueError(
+                f"{name}: a causal topic has one order, in which no message overtakes another, so it can't have lanes; "
+                "leave it out, or make a topic that isn't causal"
+            )
+        return self
 
     def lane_rules(self, topic: str) -> LaneRules:
         """Returns the lanes that a topic with these options may have."""

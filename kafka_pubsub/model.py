@@ -177,6 +177,8 @@ class Ending(Enum):
 class Outcome(NamedTuple):
     """A transaction's ending, with the `offsets` of its records in their order if it was stored, else the `reason`.
 
+    If the ending isn't known, the offsets say where the records lie if it was stored.
+
     `refused`: the records, by index, that the log refuses whatever else is in the transaction.
     """
 
@@ -315,10 +317,29 @@ class Message:
     @property
     def message_id(self) -> str:
         """The id that `publish` returned: the `ps-id` header if there is one, else topic, partition and offset."""
+        own = self._header("ps-id")
+        return (
+            own
+            if own is not None
+            else f"{self._record.topic()}:{self._record.partition()}:{self._record.offset()}"
+        )
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """The causal topics of the message's handles, less those that were deleted before it (`publish_multi`)."""
+        text = self._header("ps-handles")
+        return tuple(text.split(",")) if text else ()
+
+    @property
+    def event(self) -> str | None:
+        """What the message reports: "topic_deleted", with the topic's name as `data`; None: it is a usual message."""
+        return self._header("ps-event")
+
+    def _header(self, wanted: str) -> str | None:
         for name, value in self._record.headers() or ():
-            if name == "ps-id" and value is not None:
+            if name == wanted and value is not None:
                 return value.decode("utf-8", "replace")
-        return f"{self._record.topic()}:{self._record.partition()}:{self._record.offset()}"
+        return None
 
     @property
     def publish_time(self) -> datetime:

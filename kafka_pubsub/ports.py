@@ -44,6 +44,7 @@ __all__ = [
     "Ending",
     "Fetched",
     "LogReader",
+    "LogTail",
     "LogWriter",
     "Membership",
     "NewRecord",
@@ -203,11 +204,14 @@ class Transactions(Protocol):
         self,
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
-        membership: Membership,
+        membership: Membership | None,
         *,
         locate: bool = True,
     ) -> Outcome:
-        """Stores records and positions together, or neither. A position is always needed, because it is the fence.
+        """Stores records and positions together, or neither.
+
+        With a membership a position is always needed, because it is the fence. Without one (None) there are no
+        positions: then only the transactional id fences.
 
         With `locate=False` (default: True) the answer doesn't say where the records lie, which costs less. The first
         failure of a record may then come as an unknown outcome that names no record; the next call names it.
@@ -225,6 +229,15 @@ class Transactions(Protocol):
 
         With its own id, this object gets a new writer as well.
         """
+
+    def close(self) -> None: ...
+
+
+class LogTail(Protocol):
+    """A reader of one partition's committed records outside of any group, from an offset on. It is for one thread."""
+
+    def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
+        """Returns up to `max_records` records and waits up to `timeout` seconds for the first."""
 
     def close(self) -> None: ...
 
@@ -351,5 +364,7 @@ class Backend(Protocol):
         """Returns a transactional writer; of two under one id the later one fences the earlier one."""
 
     def record_fetch(self) -> RecordFetch: ...
+    def tail(self, partition: TopicPartition, offset: int) -> LogTail:
+        """Returns a reader of what is stored from the offset on."""
 
     def close(self) -> None: ...

@@ -82,6 +82,7 @@ class PubSub:
         retention: Seconds | None = None,
         priorities: int | None = None,
         transient: bool | None = None,
+        causal: bool = False,
         labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
     ) -> Topic:
@@ -95,6 +96,7 @@ class PubSub:
             retention=retention,
             priorities=priorities,
             transient=transient,
+            causal=causal,
             labels=labels,
             exist_ok=exist_ok,
         )

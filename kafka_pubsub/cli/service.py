@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ from kafka_pubsub.cli.output import Output, to_json
 from kafka_pubsub.cli.signals import StopFlag, stop_flag
 
 if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
     from kafka_pubsub.services.lifecycle import Service
 
 __all__ = ["service"]
@@ -67,19 +69,41 @@ def router(session: Session, tiers: int | None, partitions: int | None, begin_ag
     With --json it prints its counters as an object a line.
     """
     from kafka_pubsub.services.delays import DelayRouter
+
+    _run(
+        session,
+        lambda pubsub: DelayRouter(pubsub, tiers=tiers, partitions=partitions, begin_again=begin_again),
+    )
+
+
+@service.command(
+    cls=Command,
+    examples=[("deliver messages to causal topics in their order", "kafka-pubsub service sequencer")],
+)
+@click.pass_obj
+def sequencer(session: Session) -> None:
+    """Give the messages to causal topics their one order, and deliver them.
+
+    It takes up new causal topics by itself. With --json it prints its counters as an object a line.
+    """
+    from kafka_pubsub.services.sequencer import Sequencing
+
+    _run(session, Sequencing)
+
+
+def _run(session: Session, make: Callable[[PubSub], Service]) -> None:
     from kafka_pubsub.services.process import collect_rarely
 
     with collect_rarely(), session.pubsub() as pubsub, stop_flag() as stop:
-        running = DelayRouter(pubsub, tiers=tiers, partitions=partitions, begin_again=begin_again)
-        running.start()
+        running = make(pubsub).start()
         try:
             _watch(session.output, running, stop, as_json=session.as_json)
         finally:
             if not running.stop(_STOPPING):
                 session.output.note(
-                    "The router didn't end in time; another one takes over what it was doing."
+                    f"The {running.name} didn't end in time; another one takes over what it was doing."
                 )
-        session.output.note("The router has stopped.")
+        session.output.note(f"The {running.name} has stopped.")
         stop.raise_if_set()
 
 

@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.client.admin.catalog_changes import check_layout
@@ -30,6 +30,8 @@ from kafka_pubsub.client.delays.publisher import DelayedPublisher
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_publisher import new_publisher
+from kafka_pubsub.client.multicast.multicast import Multicast
+from kafka_pubsub.client.publish.causal import CausalTopic
 from kafka_pubsub.client.publish.home_publisher import HomePublisher
 from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.client.publish.writer_pool import WriterPool
@@ -37,7 +39,7 @@ from kafka_pubsub.client.subscribe.deletion_watch import Watch, reason_to_end
 from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.client.topology.plan import Topology
 from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.ports import Admin, Backend
 
 __all__ = ["Cluster"]
@@ -61,6 +63,7 @@ class _Connection(NamedTuple):
     watch: Watch
     delay_topics: DelayTopics
     delayed: DelayedPublisher
+    multicast: Multicast
 
 
 class Cluster:
@@ -127,6 +130,11 @@ class Cluster:
         """Publishes with a delay, to all topics."""
         return self._connected().delayed
 
+    @property
+    def multicast(self) -> Multicast:
+        """Publishes to causal topics."""
+        return self._connected().multicast
+
     def publisher(self, topic: str) -> HomePublisher:
         """Returns the topic's publisher, which looks up the topic at its first message."""
         return self.publishers.get(topic) or self._new_publisher(topic)
@@ -145,11 +153,17 @@ class Cluster:
                 connection.watch.start()
             return self._subscribers[subscription]
 
-    def delete_topic(self, name: str) -> bool:
+    def delete_topic(self, name: str, notify: Iterable[str] = ()) -> bool:
         """Deletes a topic, after all messages that this process published to it are stored or have failed.
 
-        Returns True if Kafka keeps the topic, because it was adopted.
+        Returns True if Kafka keeps the topic, because it was adopted. A causal topic's deletion is ordered first.
         """
+        if self.topics.is_causal(name):
+            self.multicast.delete(name, notify)
+        elif list(notify):
+            raise InvalidArgument(
+                f"notify: topic {name!r} isn't causal, so its deletion has no place in an order"
+            )
         with self._lock:
             publisher = self.publishers.pop(name, None)
         if publisher is not None:
@@ -186,6 +200,7 @@ class Cluster:
             steps.callback(connection.backend.close)
             steps.callback(connection.writers.close)
             steps.callback(_close_all, publishers)
+            steps.callback(connection.multicast.close, _CLOSE_S)
             for subscriber in subscribers:
                 steps.callback(subscriber.close)
             steps.callback(connection.watch.stop)
@@ -215,6 +230,7 @@ class Cluster:
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
                 delay_topics = DelayTopics(backend.admin, may_create=self._may_create)
                 delayed = DelayedPublisher(delay_topics, writers, backend)
+                multicast = Multicast(backend, topics.found)
                 self._connection = _Connection(
                     os.getpid(),
                     backend,
@@ -227,6 +243,7 @@ class Cluster:
                     watch,
                     delay_topics,
                     delayed,
+                    multicast,
                 )
             return self._connection
 
@@ -270,6 +287,11 @@ def _close_all(publishers: Sequence[TopicPublisher]) -> None:
 
 def _target(topics: TopicAdmin, name: str) -> PublishTarget:
     record, info = topics.found(name)
+    if record.options.causal:
+        raise CausalTopic(
+            f"topic {name!r} is causal: a sequencer orders its messages, so they have no delay, priority or class, and "
+            "publish_many can't be used: use publish or publish_multi, without these arguments"
+        )
     no_keys = None
     try:
         check_layout(record, info)

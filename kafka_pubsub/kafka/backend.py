@@ -21,7 +21,9 @@ from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
 from kafka_pubsub.kafka.reader import KafkaLogReader
 from kafka_pubsub.kafka.record_fetch import KafkaRecordFetch
+from kafka_pubsub.kafka.tail import KafkaTail
 from kafka_pubsub.kafka.transactions import KafkaTransactions
+from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import Backend
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ __all__ = ["GroupProtocol", "KafkaBackend"]
 
 GroupProtocol = Literal["classic", "consumer"]
 
-_Other = TypeVar("_Other", KafkaTransactions, KafkaRecordFetch)
+_Other = TypeVar("_Other", KafkaTransactions, KafkaRecordFetch, KafkaTail)
 
 
 class KafkaBackend(Backend):
@@ -60,7 +62,7 @@ class KafkaBackend(Backend):
         # The adapters that were made. Closing one that its user has closed does nothing.
         self._readers: list[KafkaLogReader] = []
         self._writers: list[KafkaLogWriter | KafkaTransientWriter] = []
-        self._others: list[KafkaTransactions | KafkaRecordFetch] = []
+        self._others: list[KafkaTransactions | KafkaRecordFetch | KafkaTail] = []
 
     @property
     def address(self) -> str:
@@ -105,6 +107,10 @@ class KafkaBackend(Backend):
     def record_fetch(self) -> KafkaRecordFetch:
         """Returns a reader of single records."""
         return self._kept(KafkaRecordFetch(self.handles, self._admin))
+
+    def tail(self, partition: TopicPartition, offset: int) -> KafkaTail:
+        """Returns a reader of what is stored from the offset on."""
+        return self._kept(KafkaTail(self.handles, partition, offset))
 
     def _kept(self, made: _Other) -> _Other:
         with self._lock:

@@ -175,15 +175,19 @@ class KafkaTransactions(Transactions):
         self,
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
-        membership: Membership,
+        membership: Membership | None,
         *,
         locate: bool = True,
     ) -> Outcome:
         """Stores all or nothing; see the port."""
-        doing = f"transaction of group {membership.group!r}"
-        if not callable(positions):
+        doing = (
+            f"transaction {self._id!r}"
+            if membership is None
+            else f"transaction of group {membership.group!r}"
+        )
+        if membership is not None and not callable(positions):
             _requests(positions, doing)  # an invalid position is refused before anything begins
-        if not in_force(membership):
+        if membership is not None and not in_force(membership):
             return _aborted(FailedPrecondition(f"{doing}: not a member of the group now"))
         with self._lock:
             try:
@@ -324,7 +328,7 @@ class KafkaTransactions(Transactions):
         except KafkaException as failure:
             reason = self._reason(failure, doing)
             self._discard()
-            return Outcome(Ending.UNKNOWN, (), reason)
+            return Outcome(Ending.UNKNOWN, tuple(attempt.offsets) if locate else (), reason)
         self._careful = careful
         self._trouble.clear()
         return Outcome(Ending.STORED, tuple(attempt.offsets) if locate else ())
@@ -341,7 +345,7 @@ class _Attempt:
         producer: Producer,
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
-        membership: Membership,
+        membership: Membership | None,
         doing: str,
         reports: bool,
     ) -> None:
@@ -396,6 +400,8 @@ class _Attempt:
         self._wait_for_reports(end)
 
     def _store(self, positions: Positions, end: float) -> None:
+        if self._membership is None:
+            return
         for request in _requests(positions, self._doing):
             left = max(end - time.monotonic(), _SLICE)
             self._call(

@@ -10,8 +10,10 @@ from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
 from kafka_pubsub.memory.reader import MemoryReader
 from kafka_pubsub.memory.record_fetch import MemoryRecordFetch
+from kafka_pubsub.memory.tail import MemoryTail
 from kafka_pubsub.memory.transactions import MemoryTransactions
 from kafka_pubsub.memory.writer import MemoryWriter
+from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import Backend
 
 __all__ = ["MemoryBackend"]
@@ -83,6 +85,10 @@ class MemoryBackend(Backend):
     def record_fetch(self) -> MemoryRecordFetch:
         """Returns a reader of single records."""
         return MemoryRecordFetch(self.cluster, self._faults)
+
+    def tail(self, partition: TopicPartition, offset: int) -> MemoryTail:
+        """Returns a reader of what is stored from the offset on."""
+        return MemoryTail(self.cluster, partition, offset)
 
     def close(self) -> None:
         """Does nothing: the cluster stays for the other backends."""

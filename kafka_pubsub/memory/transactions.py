@@ -67,7 +67,7 @@ class MemoryTransactions(Transactions):
         self,
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
-        membership: Membership,
+        membership: Membership | None,
         *,
         locate: bool = True,
     ) -> Outcome:
@@ -85,10 +85,10 @@ class MemoryTransactions(Transactions):
         self,
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
-        membership: Membership,
+        membership: Membership | None,
     ) -> Steps:
         """Stores all or nothing, in steps: each `next` yields the step that the next call takes."""
-        if not callable(positions):
+        if membership is not None and not callable(positions):
             _check(positions)
         if self._closed:
             return _aborted(FailedPrecondition(f"the transactions of {self._id} are closed"))
@@ -110,7 +110,7 @@ class MemoryTransactions(Transactions):
         yield Step.ANSWER
         if unknown is not None:
             self._epoch = None
-            return Outcome(Ending.UNKNOWN, (), unknown)
+            return Outcome(Ending.UNKNOWN, tuple(offsets), unknown)
         return Outcome(Ending.STORED, tuple(offsets))
 
     def fence(self, transactional_id: str) -> None:
@@ -160,13 +160,15 @@ class MemoryTransactions(Transactions):
         begun: Transaction,
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
-        membership: Membership,
+        membership: Membership | None,
         offsets: list[int],
     ) -> Generator[Step, None, Failure | None]:
         """Takes all steps but the commit."""
         while True:
             if (failed := (yield from self._write_all(begun, records, offsets))) is not None:
                 return failed
+            if membership is None:
+                return None
             yield Step.OFFSETS
             given = _given(positions, offsets)
             if isinstance(given, PubSubError):

@@ -10,15 +10,11 @@ Rules
 
 from __future__ import annotations
 
-import io
-import json
-import zlib
-from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
-from typing import Any, NamedTuple, cast
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from kafka_pubsub.model import Header
+from kafka_pubsub.schema.sealed import open_sealed, read, seal, write
 
 __all__ = [
     "CANCEL_HEADER",
@@ -54,9 +50,6 @@ CANCEL_HEADER = "ps-delay-cancel"
 VERSION = 1
 
 _SCHEMA_HEADER = "ps-schema"
-_CHECKSUM_BYTES = 4
-_BYTE = bytes([VERSION])
-_RUBBISH = (EOFError, ValueError, IndexError, OverflowError, TypeError, KeyError)
 
 #: The header of a tick.
 TICK_HEADER: Header = (_SCHEMA_HEADER, f"tick/v{VERSION}".encode())
@@ -97,22 +90,14 @@ class TickRecord(NamedTuple):
     read: int
 
 
-@cache
-def _schema(kind: str, version: int) -> dict[str, Any]:
-    import fastavro
-
-    text = files(__package__).joinpath(kind, f"v{version}.avsc").read_text(encoding="utf-8")
-    return cast("dict[str, Any]", fastavro.parse_schema(json.loads(text)))
-
-
 def encode_request(request: DelayRequest) -> bytes:
     """The value of the header, for ingest."""
-    return _sealed(_written("delay_request", request._asdict()))
+    return seal("delay_request", request._asdict(), VERSION)
 
 
 def decode_request(value: bytes | None) -> DelayRequest | None:
     """What a header of ingest says; None: it says nothing that could be done."""
-    said = _opened("delay_request", value)
+    said = open_sealed("delay_request", VERSION, value)
     if said is None or (said["due"] is None) == (said["delay"] is None) or not said["home"]:
         return None
     return DelayRequest(said["home"], said["due"], said["delay"])
@@ -122,12 +107,12 @@ def encode_delayed(delayed: Delayed) -> bytes:
     """The value of the header, for a tier."""
     home, due, leaves, left, offset = delayed
     fields = {"home": home, "due": due, "leaves": leaves, "left": left, "offset": offset}
-    return _sealed(_written("delayed", fields))
+    return seal("delayed", fields, VERSION)
 
 
 def decode_delayed(value: bytes | None) -> Delayed | None:
     """What a header of a tier says; None: nothing can be made of it."""
-    said = _opened("delayed", value)
+    said = open_sealed("delayed", VERSION, value)
     if said is None or said["left"] < 0 or said["offset"] < 0:
         return None
     return Delayed(said["home"], said["due"], said["leaves"], said["left"], said["offset"])
@@ -135,18 +120,18 @@ def decode_delayed(value: bytes | None) -> Delayed | None:
 
 def encode_cancel(cancel: DelayCancel) -> bytes:
     """Returns the value of the header of a request to cancel."""
-    return _sealed(_written("delay_cancel", cancel._asdict()))
+    return seal("delay_cancel", cancel._asdict(), VERSION)
 
 
 def decode_cancel(value: bytes | None) -> DelayCancel | None:
     """Returns what the header of a request to cancel says; None: nothing can be made of it."""
-    said = _opened("delay_cancel", value)
+    said = open_sealed("delay_cancel", VERSION, value)
     return None if said is None or said["target"] < 0 or said["left"] < 0 else DelayCancel(**said)
 
 
 def encode_tick(tick: TickRecord) -> bytes:
     """The value of a tick's record."""
-    return _written("tick", tick._asdict())
+    return write("tick", tick._asdict(), VERSION)
 
 
 def is_tick(headers: Sequence[Header]) -> bool:
@@ -156,40 +141,5 @@ def is_tick(headers: Sequence[Header]) -> bool:
 
 def decode_tick(value: bytes | None) -> TickRecord | None:
     """What a tick says; None: nothing can be made of it."""
-    said = None if value is None else _read("tick", VERSION, value)
+    said = None if value is None else read("tick", VERSION, value)
     return None if said is None else TickRecord(**said)
-
-
-def _written(kind: str, fields: Mapping[str, object]) -> bytes:
-    import fastavro
-
-    body = io.BytesIO()
-    fastavro.schemaless_writer(body, _schema(kind, VERSION), fields)
-    return body.getvalue()
-
-
-def _read(kind: str, version: int, value: bytes) -> dict[str, Any] | None:
-    import fastavro
-
-    if not 1 <= version <= VERSION:
-        return None
-    body = io.BytesIO(value)
-    try:
-        said = fastavro.schemaless_reader(body, _schema(kind, version), None)
-    except _RUBBISH:
-        return None
-    return None if body.read(1) else cast("dict[str, Any]", said)
-
-
-def _sealed(body: bytes) -> bytes:
-    sealed = _BYTE + body
-    return sealed + zlib.crc32(sealed).to_bytes(_CHECKSUM_BYTES, "big")
-
-
-def _opened(kind: str, value: bytes | None) -> dict[str, Any] | None:
-    if value is None or len(value) <= _CHECKSUM_BYTES:
-        return None
-    body, checksum = value[:-_CHECKSUM_BYTES], value[-_CHECKSUM_BYTES:]
-    if zlib.crc32(body) != int.from_bytes(checksum, "big"):
-        return None
-    return _read(kind, body[0], body[1:])

@@ -114,6 +114,10 @@ class DelayRole:
         #: What home topics refused, by partition and ingest offset. Empty: nothing, as a rule.
         self.refused: dict[tuple[int, int], str] = {}
 
+    def outdated(self) -> bool:
+        """Never: the tiers stay as they are."""
+        return False
+
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The id that the commit of ingest names."""
         at = committed[0]

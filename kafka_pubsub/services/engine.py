@@ -109,12 +109,16 @@ class Engine:
 
     def start(self) -> None:
         """Joins the group at the next turn."""
-        self._reader.subscribe(list(self._sets), self)
+        if self._sets:
+            self._reader.subscribe(list(self._sets), self)
 
     def turn(self, *, take: bool = True) -> None:
         """One step: settle, store, write, read. Without `take` nothing new is begun."""
         if self._fatal is not None:
             raise self._fatal
+        if not self._sets:
+            time.sleep(_WAIT)
+            return
         self._take_outcome(wait=False)
         if self._stale:
             self._take_outcome(wait=True)
@@ -127,6 +131,11 @@ class Engine:
         if not records or time.monotonic() >= self._look_at:
             self._look()
         self._regulate()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a new engine should take over: the role's topics have changed."""
+        return self._role.outdated()
 
     @property
     def busy(self) -> bool:

@@ -150,6 +150,7 @@ class Service:
                 before = self._metrics.transactions
                 try:
                     self._run_engine()
+                    continue
                 except PubSubError as error:
                     self._fail(str(error))
                 except Exception as error:
@@ -171,11 +172,13 @@ class Service:
         engine = self._make_engine(self._metrics, self._clock.now)
         try:
             engine.start()
-            while not self._ending.is_set():
+            while not (self._ending.is_set() or engine.outdated):
                 engine.turn()
                 if self._state is ServiceState.STARTING and engine.joined:
                     self._state = ServiceState.RUNNING
             while engine.busy:
                 engine.turn(take=False)
+            if not self._ending.is_set():
+                self._state, self._metrics.partitions = ServiceState.STARTING, 0
         finally:
             engine.close()

@@ -100,6 +100,9 @@ class Role(Protocol):
     def group(self) -> str: ...
     @property
     def sets(self) -> Sequence[Sequence[str]]: ...
+    def outdated(self) -> bool:
+        """Whether `sets` isn't what it should be any more; then the service begins again with a new role."""
+
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The transactional id of an owner of a partition that hasn't given it up in order, by what is committed."""
 

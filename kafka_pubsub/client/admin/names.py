@@ -25,6 +25,7 @@ __all__ = [
     "check_new_topic_name",
     "check_subscription_name",
     "check_topic_name",
+    "inbox_topic",
     "look_alike",
     "retry_topic",
 ]
@@ -52,6 +53,11 @@ def retry_topic(topic: str, subscription: str) -> str:
             f"`TOPIC.sub.SUBSCRIPTION.retry` must fit Kafka's {MAX_KAFKA_NAME}: choose a shorter name"
         )
     return name
+
+
+def inbox_topic(topic: str) -> str:
+    """Returns the name of a causal topic's inbox, which is never longer than that of a lane."""
+    return f"{topic}.inbox"
 
 
 def check_topic_name(name: object) -> str:

@@ -163,6 +163,11 @@ class Repartitioner:
             )
         if partitions == info.partitions == record.options.partitions:
             return record
+        if record.options.causal:
+            raise FailedPrecondition(
+                f"partitions: topic {name!r} is causal, and the order of its messages is that of its partitions: "
+                "publish to a new topic with more partitions instead"
+            )
         if record.lanes:
             raise FailedPrecondition(
                 f"partitions: topic {name!r} has lanes ({', '.join(each.name for each in record.lanes)}), and such a "

@@ -9,7 +9,9 @@ Rules
 4. A subscription whose topic is gone, or was made again, is detached: it keeps its name, and an error says what
    happened. Its retry topic and the messages in it stay until the subscription is deleted.
 5. A topic to which a subscription sends its dead letters can't be deleted.
-6. A topic may get lanes at any time, and keeps them. Brokers stamp the records of such a topic before its record says
+6. A causal topic has an inbox (`inbox_topics.py`), made before the record is ready. After the topic's deletion its
+   record stays `deleting`, and its inbox stays, until the second `delete` or the next `create`.
+7. A topic may get lanes at any time, and keeps them. Brokers stamp the records of such a topic before its record says
    so. The lanes themselves are made when they are first used (`lane_topics.py`), and deleted with the topic.
 """
 
@@ -33,6 +35,7 @@ from kafka_pubsub.client.admin.catalog_changes import (
     settle_making,
     unless_overtaken,
 )
+from kafka_pubsub.client.admin.inbox_topics import delete_inbox, make_inbox
 from kafka_pubsub.client.admin.key_sample import sample_keys
 from kafka_pubsub.client.admin.lane_topics import BROKER_TIME, LaneTopics, check_kept_lanes
 from kafka_pubsub.client.admin.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
@@ -96,6 +99,11 @@ class TopicAdmin:
             finish = Call("delete_topic", name)
             raise NotFound(f"topic {name!r} is deleted, or half so: {finish} finishes it", calls=(finish,))
         return record
+
+    def is_causal(self, name: str) -> bool:
+        """Returns whether there is a causal topic of this name, ready for use."""
+        record = self._find(name)
+        return record is not None and record.state == "ready" and record.options.causal
 
     def current(self, name: str) -> tuple[TopicRecord, TopicInfo]:
         """Returns the record and Kafka's current topic; raises `FailedPrecondition` if they don't belong together."""
@@ -204,6 +212,8 @@ class TopicAdmin:
                 self._backend.catalog.remove_topic(intent)
             raise
         options = _with_layout(wanted, info).with_lanes_fixed()
+        if wanted.causal:
+            make_inbox(self._backend.admin, info)
         record = intent.model_copy(update={"topic_id": info.topic_id, "options": options, "state": "ready"})
         self._put(record, intent)
         self._detach_subscriptions(name, keep=info.topic_id)
@@ -282,6 +292,10 @@ class TopicAdmin:
         if not record.adopted:
             self._delete_from_kafka(going, record)
         self._detach_subscriptions(name, keep=None)
+        if record.options.causal:
+            if record.state != "deleting":
+                return False  # its inbox goes on refusing messages
+            delete_inbox(self._backend.admin, name)
         with conflicts():
             self._backend.catalog.remove_topic(going)
         return record.adopted

@@ -16,12 +16,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.client.admin.topics import TopicAdmin
+from kafka_pubsub.client.publish.causal import CausalTopic
 from kafka_pubsub.client.publish.many import PublishFutures, PublishItem, read_items
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.delays.publisher import DelayedPublisher
+    from kafka_pubsub.client.multicast.multicast import Multicast
     from kafka_pubsub.client.publish.home_publisher import HomePublisher
     from kafka_pubsub.core.key_places import KeyPlaces
 
@@ -37,7 +39,7 @@ class Topic:
         message_id = future.result(timeout=10)
     """
 
-    __slots__ = ("_admin", "_delayed", "_delete", "_name", "_publisher", "_publishers")
+    __slots__ = ("_admin", "_delayed", "_delete", "_multicast", "_name", "_publisher", "_publishers")
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Topic:
         publisher: Callable[[], HomePublisher],
         publishers: Mapping[str, HomePublisher],
         delayed: Callable[[], DelayedPublisher],
+        multicast: Callable[[], Multicast],
         delete: Callable[[], bool],
     ) -> None:
         self._name = name
@@ -55,6 +58,7 @@ class Topic:
         # The open ones, as they are now: a look that costs a message less than the call.
         self._publishers = publishers
         self._delayed = delayed
+        self._multicast = multicast
         self._delete = delete
 
     @property
@@ -112,7 +116,10 @@ class Topic:
             )
         if priority is not None or durable is not None:
             return publisher.publish_in(data, ordering_key, attributes, priority, durable)
-        return publisher.publish(data, ordering_key, attributes)
+        try:
+            return publisher.publish(data, ordering_key, attributes)
+        except CausalTopic:
+            return self._multicast().publish_to(self._name, data, ordering_key, attributes)
 
     def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:
         """Cancels a delayed message, by the id that its future gives; returns whether it was in time.
@@ -208,6 +215,7 @@ class Topic:
         until = None if timeout is None else time.monotonic() + timeout
         self._publisher().flush(timeout)
         self._delayed().flush(None if until is None else max(0.0, until - time.monotonic()))
+        self._multicast().flush(None if until is None else max(0.0, until - time.monotonic()))
 
     def configure(
         self,

@@ -103,6 +103,10 @@ class Sequencer:
         """How many messages aren't released."""
         return len(self._pending)
 
+    def holds(self, message: str) -> bool:
+        """Returns whether the message is staged and isn't released."""
+        return message in self._pending
+
     def take(self, offset: int, record: Stage | Proposal) -> list[Output]:
         """Takes the next record; returns what is to be stored together with the position behind it."""
         self._again, self._position = offset < self._known_until, offset + 1

@@ -58,7 +58,7 @@ class Log:
         self,
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
-        membership: Membership,
+        membership: Membership | None,
         *,
         locate: bool = True,
     ) -> Outcome:

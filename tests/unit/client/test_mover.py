@@ -57,13 +57,14 @@ class Log:
         self,
         records: Sequence[NewRecord],
         positions: Positions | PositionsLater,
-        membership: Membership,
+        membership: Membership | None,
         *,
         locate: bool = True,
     ) -> Outcome:
         self.go.wait(PATIENCE)
         found = positions(range(100, 100 + len(records))) if callable(positions) else positions
         assert isinstance(found, dict)
+        assert membership is not None
         self.asked.append((list(records), found, membership))
         return (self.answers.pop(0) if self.answers else stored)(records)
 

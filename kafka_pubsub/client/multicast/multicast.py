@@ -1,0 +1,91 @@
+"""What `PubSub` and `Topic` do with causal topics: find them, publish to them, delete them.
+
+Rules
+1. What is known of a topic counts for `_KNOWN_S` seconds. A topic that is deleted meanwhile refuses by its inbox.
+2. A causal topic's deletion gets its place in the order before the topic is deleted from Kafka.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+
+from kafka_pubsub.client.multicast.arguments import Target, check_names, check_publish, target_of
+from kafka_pubsub.client.multicast.outbox import Sent
+from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
+from kafka_pubsub.config import TopicRecord
+from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.ports import Backend
+
+__all__ = ["Multicast"]
+
+_KNOWN_S = 30.0
+
+
+class Multicast:
+    """The causal topics of one cluster, as this process uses them."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        find: Callable[[str], tuple[TopicRecord, TopicInfo]],
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self._find = find
+        self._publisher = MulticastPublisher(backend, timeout)
+        # Until when it counts, and the topic.
+        self._known: dict[str, tuple[float, Target]] = {}
+
+    def publish(
+        self,
+        topics: Iterable[str],
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+        handles: Iterable[str] = (),
+    ) -> Future[Sent]:
+        """Publishes a message to several causal topics; see `PubSub.publish_multi`."""
+        targets = [self._target("topics", each) for each in check_names("topics", topics)]
+        carried = [self._target("handles", each) for each in check_names("handles", handles)]
+        parcel = check_publish(targets, carried, data, ordering_key, attributes)
+        return self._publisher.publish(targets, parcel, carried)
+
+    def publish_to(
+        self, topic: str, data: bytes, ordering_key: str | None, attributes: Mapping[str, str] | None
+    ) -> Future[str]:
+        """Publishes to one causal topic; the future gives the message's id."""
+        future: Future[str] = Future()
+        future.set_running_or_notify_cancel()
+
+        def settle(sent: Future[Sent]) -> None:
+            error = sent.exception()
+            if error is None:
+                future.set_result(sent.result().message_id)
+            else:
+                future.set_exception(error)
+
+        self.publish([topic], data, ordering_key, attributes).add_done_callback(settle)
+        return future
+
+    def delete(self, topic: str, notify: Iterable[str] = ()) -> None:
+        """Gives a topic's deletion its place in the order, and tells these topics."""
+        targets = [self._target("topic", topic)]
+        targets += [self._target("notify", each) for each in check_names("notify", notify) if each != topic]
+        self._publisher.delete(targets[0], targets[1:])
+        self._known.pop(topic, None)
+
+    def flush(self, timeout: float | None) -> None:
+        """Waits until every message has its receipt or has failed."""
+        self._publisher.flush(timeout)
+
+    def close(self, timeout: float) -> None:
+        """Waits for receipts, and ends."""
+        self._publisher.close(timeout)
+
+    def _target(self, field: str, name: str) -> Target:
+        until, target = self._known.get(name, (0.0, None))
+        if target is None or time.monotonic() > until:
+            target = target_of(field, *self._find(name))
+            self._known[name] = time.monotonic() + _KNOWN_S, target
+        return target

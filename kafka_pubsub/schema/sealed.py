@@ -1,0 +1,66 @@
+"""Our records as Avro, by the schemas in the folders beside this file; in headers with a version and a checksum.
+
+Rules
+1. A header's value is the version of the schema in a byte, the Avro, and a checksum (CRC 32) over both.
+2. What can't be decoded is None, and so is what is of an unknown version.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, cast
+
+__all__ = ["open_sealed", "read", "seal", "write"]
+
+_CHECKSUM_BYTES = 4
+_RUBBISH = (EOFError, ValueError, IndexError, OverflowError, TypeError, KeyError)
+
+
+@cache
+def _schema(kind: str, version: int) -> dict[str, Any]:
+    import fastavro
+
+    text = files(__package__).joinpath(kind, f"v{version}.avsc").read_text(encoding="utf-8")
+    return cast("dict[str, Any]", fastavro.parse_schema(json.loads(text)))
+
+
+def write(kind: str, fields: Mapping[str, object], version: int) -> bytes:
+    """Returns the fields as Avro."""
+    import fastavro
+
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, _schema(kind, version), fields)
+    return body.getvalue()
+
+
+def read(kind: str, version: int, value: bytes) -> dict[str, Any] | None:
+    """Returns the fields of Avro; None: it can't be read."""
+    import fastavro
+
+    body = io.BytesIO(value)
+    try:
+        said = fastavro.schemaless_reader(body, _schema(kind, version), None)
+    except _RUBBISH:
+        return None
+    return None if body.read(1) else cast("dict[str, Any]", said)
+
+
+def seal(kind: str, fields: Mapping[str, object], version: int) -> bytes:
+    """Returns the fields as the value of a header."""
+    sealed = bytes([version]) + write(kind, fields, version)
+    return sealed + zlib.crc32(sealed).to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def open_sealed(kind: str, newest: int, value: bytes | None) -> dict[str, Any] | None:
+    """Returns the fields of a header's value of a version up to the newest; None: it can't be read."""
+    if value is None or len(value) <= _CHECKSUM_BYTES:
+        return None
+    body, checksum = value[:-_CHECKSUM_BYTES], value[-_CHECKSUM_BYTES:]
+    if zlib.crc32(body) != int.from_bytes(checksum, "big") or not 1 <= body[0] <= newest:
+        return None
+    return read(kind, body[0], body[1:])

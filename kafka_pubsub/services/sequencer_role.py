@@ -1,0 +1,337 @@
+"""The sequencer of causal topics: `core/multicast` on the service's engine, a task for each partition of an inbox.
+
+Rules
+1. What a record of an inbox leads to is stored together with the position behind it: proposals for all participants,
+   messages at home, receipts.
+2. A task begins when it has read the proposals that its predecessor made for what it reads again.
+3. At home a message has its publisher's key, value and headers. `ps-id` names it, `ps-clock` is its place in the order.
+4. One destination writes the receipt: the first by name.
+5. A record that we didn't write is passed over and counted. So is a message that its home topic refuses: its topic was
+   deleted or takes smaller messages only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kafka_pubsub.client.admin.names import inbox_topic
+from kafka_pubsub.core.multicast.layout import GROUP, RECEIPTS, participant, place_of
+from kafka_pubsub.core.multicast.progress import SequencerProgress, parse_progress
+from kafka_pubsub.core.multicast.sequencer import Sequencer
+from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord
+from kafka_pubsub.ports import Backend
+from kafka_pubsub.schema.multicast import (
+    Receipt,
+    StageRecord,
+    decode_proposal,
+    decode_stage,
+    encode_proposal,
+    encode_receipt,
+)
+from kafka_pubsub.services.metrics import ServiceMetrics
+from kafka_pubsub.services.role import Append, Beginning, Work
+
+__all__ = ["SequencerRole", "SequencerTask", "causal_inboxes"]
+
+_log = logging.getLogger("kafka_pubsub.service")
+
+#: Records of an inbox that are taken at once, and seconds between two looks for new topics.
+_TAKE, _LOOK = 2000, 1.0
+
+
+def causal_inboxes(backend: Backend) -> dict[str, tuple[str, str]]:
+    """Returns the inboxes that there are, with the names and ids of their topics."""
+    there = set(backend.admin.topic_names())
+    records = [each for each in backend.catalog.topics().values() if each.options.causal and each.topic_id]
+    found = {inbox_topic(each.name): (each.name, each.topic_id) for each in records}
+    return {inbox: found[inbox] for inbox in sorted(found) if inbox in there}
+
+
+class SequencerRole:
+    """What a sequencer does, for the causal topics that there are now."""
+
+    name = "sequencer"
+    group = GROUP
+
+    def __init__(self, backend: Backend, metrics: ServiceMetrics) -> None:
+        self._backend = backend
+        self.metrics = metrics
+        self._inboxes = causal_inboxes(backend)
+        self._partitions = {inbox: backend.admin.topic(inbox).partitions for inbox in self._inboxes}
+        self.sets = [(inbox,) for inbox in self._inboxes]
+        self._look_at = time.monotonic() + _LOOK
+        #: What home topics refused, by topic and message. Empty: nothing, as a rule.
+        self.refused: dict[tuple[str, str], str] = {}
+
+    def outdated(self) -> bool:
+        """Whether there are other causal topics by now."""
+        if time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + _LOOK
+        return causal_inboxes(self._backend) != self._inboxes
+
+    def writer_of(self, committed: Sequence[Committed]) -> str | None:
+        """The id that the commit names."""
+        offset, text, _ = committed[0]
+        return None if offset is None else parse_progress(offset, text).writer or None
+
+    def begin(
+        self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str
+    ) -> SequencerTask:
+        """The task of a partition; refuses to guess where commits are missing."""
+        (inbox,), (beginning,) = topics, beginnings
+        if beginning.committed.offset is None and beginning.start > 0:
+            raise FailedPrecondition(
+                f"sequencer: group {GROUP!r} has no offset for partition {number} of {inbox!r}, although messages have "
+                "passed it: the broker has forgotten it, as it does a week after the last sequencer has ended "
+                "(offsets.retention.minutes). Nothing is delivered, because the order would be lost: make the topic "
+                "again"
+            )
+        topic, topic_id = self._inboxes[inbox]
+        progress = parse_progress(beginning.committed.offset or 0, beginning.committed.metadata)
+        if progress.topic_id not in ("", topic_id):
+            progress = parse_progress(beginning.start, "")
+        progress = progress._replace(topic_id=topic_id)
+        name = participant(topic, number, self._partitions[inbox])
+        return SequencerTask(self, name, number, progress, writer)
+
+    def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
+        """Everything below the oldest message that isn't released."""
+        return {topic: to.offset for topic, to in positions.items() if to.offset}
+
+
+class _Read(NamedTuple):
+    offset: int
+    said: StageRecord | Proposal | None
+    record: StoredRecord
+
+
+class _Note(NamedTuple):
+    """What a work is: the position that it commits, the messages of its records (None: none), what it counts."""
+
+    progress: SequencerProgress
+    sent: Sequence[str | None]
+    counts: Mapping[str, int]
+
+
+class SequencerTask:
+    """One partition of an inbox."""
+
+    def __init__(
+        self, role: SequencerRole, name: str, number: int, progress: SequencerProgress, writer: str
+    ) -> None:
+        self._role, self._name, self._number, self._writer = role, name, number, writer
+        self._topic = place_of(name)[0]
+        self._start, self._topic_id = progress.checkpoint, progress.topic_id
+        # Own proposals that lie above the position: those that must still be found, and those that must be passed.
+        self._missing = self._unread = progress.unread
+        self._own: dict[int, list[Proposal]] = {}
+        # None until the predecessor's proposals are read.
+        self._sequencer: Sequencer | None = None
+        self._read = progress.checkpoint.oldest
+        self._waiting: deque[_Read] = deque()
+        self._size = 0
+        # The records of the messages that aren't released, by their ids.
+        self._bodies: dict[str, tuple[StageRecord, StoredRecord]] = {}
+        # Whether what is taken was taken by a predecessor as well, which has written what followed.
+        self._again = True
+        # Whether our transactional id is committed: before the first record that a successor may have to wait for.
+        self._announced = False
+        # What is committed by us; None: nothing is yet.
+        self._stored: SequencerProgress | None = None
+        # Of the next work: the message of each record, None where it is none, and what it counts.
+        self._sent: list[str | None] = []
+        self._counts: Counter[str] = Counter()
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """From where to read on."""
+        return (self._read,)
+
+    def receive(self, topic: int, records: Sequence[StoredRecord]) -> int | None:
+        """Takes records of the inbox."""
+        for record in records:
+            offset, headers = record.offset() or 0, record.headers() or ()
+            if offset < self._read:
+                continue
+            self._read = offset + 1
+            said = decode_stage(headers) or decode_proposal(headers)
+            self._waiting.append(_Read(offset, said, record))
+            self._size += len(record)
+            if self._sequencer is None and isinstance(said, Proposal):
+                self._recall(offset, said)
+        self._begin_if_known()
+        return None
+
+    def reach(self, topic: int, position: int) -> None:
+        """Nothing below the position is left to be read."""
+        self._read = max(self._read, position)
+        self._begin_if_known()
+
+    def unsure(self) -> Iterable[int]:
+        """The inbox, until the predecessor's proposals are read."""
+        return (0,) if self._sequencer is None else ()
+
+    def full(self, room: int) -> Iterable[int]:
+        """The inbox, if more than `room` bytes wait to be taken."""
+        return (0,) if self._sequencer is not None and self._size > room else ()
+
+    def _recall(self, offset: int, proposal: Proposal) -> None:
+        if proposal.timestamp.topic != self._name:
+            return
+        if proposal.cause < self._start.position:
+            self._own.setdefault(proposal.cause, []).append(proposal)
+        if offset >= self._start.position:
+            self._missing -= 1
+
+    def _begin_if_known(self) -> None:
+        if self._sequencer is None and self._missing <= 0 and self._read >= self._start.position:
+            self._sequencer = Sequencer(self._name, self._start, self._own)
+
+    # -- deciding ----------------------------------------------------------------------------------------------
+
+    def work(self, most: int) -> Work | None:
+        """Takes what was read, until something is to be written; at first only our transactional id."""
+        sequencer = self._sequencer
+        if sequencer is None:
+            return None
+        if not self._announced:
+            self._announced = True
+            return self._work(sequencer, ())
+        records: list[NewRecord] = []
+        for _ in range(min(_TAKE, len(self._waiting))):
+            self._take(sequencer, self._waiting.popleft(), records)
+            if len(records) >= most:
+                break
+        return self._work(sequencer, records) if records else None
+
+    def _work(self, sequencer: Sequencer, records: Sequence[NewRecord]) -> Work:
+        said = SequencerProgress(sequencer.checkpoint, self._unread, self._writer)
+        sent, self._sent = self._sent, []
+        counts, self._counts = self._counts, Counter()
+        return Work(records, {0: Committed(said.checkpoint.oldest, said.text())}, _Note(said, sent, counts))
+
+    def _take(self, sequencer: Sequencer, read: _Read, records: list[NewRecord]) -> None:
+        offset, said, record = read
+        self._size -= len(record)
+        if self._again and offset >= self._start.position:
+            self._again = False
+            self._bodies = {each: body for each, body in self._bodies.items() if sequencer.holds(each)}
+        if said is None:
+            self._counts["skipped"] += 1
+            _log.warning("%s: record %d of %s isn't ours", self._role.name, offset, inbox_topic(self._topic))
+            return
+        if isinstance(said, StageRecord):
+            stage = said.stage
+            if stage.deletes == self._topic:
+                stage = stage._replace(deletes=self._name)
+            self._bodies.setdefault(stage.message, (said, record))
+            outputs = sequencer.take(offset, stage)
+        else:
+            if said.timestamp.topic == self._name and offset >= self._start.position:
+                self._unread -= 1
+            outputs = sequencer.take(offset, said)
+        for output in outputs:
+            self._write(output, records)
+        if isinstance(said, StageRecord) and not sequencer.holds(said.stage.message):
+            self._bodies.pop(said.stage.message, None)
+
+    def _write(self, output: Output, records: list[NewRecord]) -> None:
+        if isinstance(output, Propose):
+            self._unread += 1
+            header = [encode_proposal(output.proposal)]
+            for name in output.topics:
+                topic, number = place_of(name)
+                self._add(records, NewRecord(inbox_topic(topic), number, None, None, header))
+            self._counts["proposals"] += 1
+            return
+        staged, record = self._bodies.pop(output.message)
+        refused: tuple[str, ...] = ()
+        if isinstance(output, Release):
+            self._deliver(output, staged, record, records)
+        else:
+            refused = output.deleted
+            self._counts["refused"] += 1
+        if self._name == min(staged.stage.destinations):
+            receipt = encode_receipt(Receipt(output.message, output.timestamp, refused))
+            self._add(records, NewRecord(RECEIPTS, staged.receipts, None, None, [receipt]))
+
+    def _deliver(
+        self, output: Release, staged: StageRecord, record: StoredRecord, records: list[NewRecord]
+    ) -> None:
+        reason = self._role.refused and self._role.refused.get((self._topic, output.message))
+        if reason:
+            self._counts["undeliverable"] += 1
+            _log.error("message %s isn't delivered to topic %s: %s", output.message, self._topic, reason)
+            return
+        clock, topic = output.timestamp
+        headers: list[Header] = [
+            ("ps-id", output.message.encode()),
+            ("ps-clock", f"{clock}@{topic}".encode()),
+        ]
+        handles = [each for each in staged.stage.handles if each not in output.invalid]
+        if handles:
+            headers.append(("ps-handles", ",".join(place_of(each)[0] for each in handles).encode()))
+        if staged.stage.deletes:
+            headers.append(("ps-event", b"topic_deleted"))
+        headers += (record.headers() or [])[1:]
+        time_of = record.timestamp()[1]
+        self._add(
+            records,
+            NewRecord(self._topic, self._number, record.key(), record.value(), headers, time_of),
+            output.message,
+        )
+        self._counts["delivered"] += 1
+
+    def _add(self, records: list[NewRecord], record: NewRecord, message: str | None = None) -> None:
+        records.append(record)
+        self._sent.append(message)
+
+    # -- the ends of transactions ------------------------------------------------------------------------------
+
+    def farewell(self) -> Mapping[int, Committed]:
+        """The same position without our id: there is nothing of ours to wait for."""
+        said = self._stored
+        return {} if said is None else {0: Committed(said.checkpoint.oldest, said._replace(writer="").text())}
+
+    def refuse(self, work: Work, number: int, reason: str) -> None:
+        """The home topic won't take a message: it is passed over next time."""
+        message = _note(work).sent[number]
+        if message is not None:
+            self._role.refused[self._topic, message] = reason
+
+    def stored(self, work: Work) -> None:
+        """A work is stored."""
+        note = _note(work)
+        self._stored = note.progress
+        for name, count in note.counts.items():
+            self._role.metrics.count(name, count)
+        if self._role.refused:
+            for message in note.sent:
+                self._role.refused.pop((self._topic, message or ""), None)
+
+    def append(self, now: int) -> Append | None:
+        """Nothing is written outside of transactions."""
+        return None
+
+    def appended(self) -> None:
+        """Nothing was."""
+
+    def wakeup_at(self) -> int | None:
+        """Now if there is something to be taken."""
+        ready = self._sequencer is not None and (self._waiting or not self._announced)
+        return 0 if ready else None
+
+
+def _note(work: Work) -> _Note:
+    note = work.note
+    assert isinstance(note, _Note)
+    return note

@@ -1,0 +1,199 @@
+"""Publishing to causal topics, and their sequencer, on a cluster in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.model import NewRecord, TopicPartition
+from kafka_pubsub.services.sequencer import Sequencing
+
+PATIENCE = 20.0
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def topics(ps: PubSub) -> PubSub:
+    for name in NAMES:
+        ps.create_topic(name, causal=True)
+    return ps
+
+
+@pytest.fixture
+def running(topics: PubSub) -> Iterator[Sequencing]:
+    with Sequencing(topics) as sequencer:
+        yield sequencer.wait_until_running(PATIENCE)
+
+
+def home(backend: MemoryBackend, topic: str, partition: int = 0) -> list[bytes]:
+    place = TopicPartition(topic, partition)
+    start, end = backend.admin.log_range(place)
+    found = backend.record_fetch().fetch(place, range(start, end), 2**30, 1.0)
+    return [each.value() or b"" for each in found.records]
+
+
+def test_a_message_gets_to_all_its_topics_and_no_other(
+    backend: MemoryBackend, topics: PubSub, running: Sequencing
+) -> None:
+    sent = topics.publish_multi(["a", "c"], b"both", attributes={"n": "1"}).result(PATIENCE)
+    alone = topics.topic("b").publish(b"alone", ordering_key="k").result(PATIENCE)
+    assert sent.message_id != alone
+    running.stop(PATIENCE)
+    assert [home(backend, name) for name in NAMES] == [[b"both"], [b"alone"], [b"both"]]
+
+
+def test_a_message_has_its_key_its_attributes_and_its_id(topics: PubSub, running: Sequencing) -> None:
+    sub = topics.create_subscription("s", "b", message_ordering=True)
+    sent = topics.publish_multi(["a", "b"], b"x", ordering_key="k", attributes={"n": "1"}).result(PATIENCE)
+    (message,) = sub.receive(10, PATIENCE)
+    assert (message.data, message.ordering_key, message.attributes) == (b"x", "k", {"n": "1"})
+    assert (message.message_id, message.handles, message.event) == (sent.message_id, (), None)
+
+
+def test_all_topics_have_the_messages_of_several_publishers_in_one_order(
+    backend: MemoryBackend, topics: PubSub, running: Sequencing
+) -> None:
+    choices = [["a", "b"], ["b", "c"], ["a", "c"], ["a", "b", "c"], ["c"]]
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster)) as other:
+        futures = [
+            (f"{number}{who}".encode(), names, ps.publish_multi(names, f"{number}{who}".encode()))
+            for number, names in zip(range(40), itertools.cycle(choices), strict=False)
+            for who, ps in enumerate((topics, other))
+        ]
+        sent = {data: (names, future.result(PATIENCE).timestamp) for data, names, future in futures}
+    running.stop(PATIENCE)
+    for name in NAMES:
+        mine = [data for data, (names, _) in sent.items() if name in names]
+        assert home(backend, name) == sorted(mine, key=lambda data: sent[data][1])
+
+
+def test_a_second_sequencer_goes_on_where_the_first_one_stopped(
+    backend: MemoryBackend, topics: PubSub, running: Sequencing
+) -> None:
+    first = topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
+    running.stop(PATIENCE)
+    waiting = topics.publish_multi(["b", "a"], b"2")
+    with Sequencing(topics) as successor:
+        successor.wait_until_running(PATIENCE)
+        assert waiting.result(PATIENCE).timestamp > first.timestamp
+    assert home(backend, "a") == home(backend, "b") == [b"1", b"2"]
+
+
+def test_a_new_causal_topic_is_taken_up(topics: PubSub, running: Sequencing) -> None:
+    topics.create_topic("d", causal=True)
+    topics.publish_multi(["a", "d"], b"x").result(PATIENCE)
+
+
+def test_messages_of_a_key_stay_in_their_partitions(backend: MemoryBackend, ps: PubSub) -> None:
+    ps.create_topic("one", causal=True)
+    ps.create_topic("many", causal=True, partitions=3)
+    with Sequencing(ps) as sequencer:
+        sequencer.wait_until_running(PATIENCE)
+        futures = [
+            ps.publish_multi(["one", "many"], f"{key}{number}".encode(), ordering_key=key)
+            for number in range(5)
+            for key in "pqr"
+        ]
+        for future in futures:
+            future.result(PATIENCE)
+    logs = [home(backend, "many", number) for number in range(3)]
+    assert sorted(itertools.chain(*logs)) == sorted(home(backend, "one"))
+    for key in b"pqr":
+        (mine,) = [found for log in logs if (found := [each for each in log if each[0] == key])]
+        assert mine == [f"{chr(key)}{number}".encode() for number in range(5)]
+
+
+def test_a_handle_is_valid_until_its_topic_is_deleted(topics: PubSub, running: Sequencing) -> None:
+    sub = topics.create_subscription("s", "a")
+    topics.publish_multi(["a"], b"before", handles=["b", "c"]).result(PATIENCE)
+    topics.delete_topic("b", notify=["a"])
+    topics.publish_multi(["a"], b"after", handles=["c"]).result(PATIENCE)
+    found = [sub.receive(1, PATIENCE)[0] for _ in range(3)]
+    assert [(each.data, each.handles, each.event) for each in found] == [
+        (b"before", ("b", "c"), None),
+        (b"b", (), "topic_deleted"),
+        (b"after", ("c",), None),
+    ]
+
+
+def test_what_comes_after_a_deletion_fails(
+    backend: MemoryBackend, topics: PubSub, running: Sequencing
+) -> None:
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster)) as other:
+        other.publish_multi(["a", "b"], b"1").result(PATIENCE)
+        topics.delete_topic("b")
+        # The other process doesn't know that the topic is gone; its inbox does.
+        with pytest.raises(FailedPrecondition, match="b was deleted before"):
+            other.publish_multi(["a", "b"], b"2").result(PATIENCE)
+    with pytest.raises(NotFound):
+        topics.publish_multi(["a", "b"], b"3")
+    running.stop(PATIENCE)
+    assert home(backend, "a") == [b"1"]
+
+
+def test_a_deleted_topic_can_be_made_again(
+    backend: MemoryBackend, topics: PubSub, running: Sequencing
+) -> None:
+    topics.delete_topic("b")
+    topics.create_topic("b", causal=True)
+    topics.publish_multi(["b", "a"], b"new").result(PATIENCE)
+    assert home(backend, "b") == home(backend, "a") == [b"new"]
+
+
+def test_a_record_of_an_inbox_that_isnt_ours_is_passed_over(
+    backend: MemoryBackend, topics: PubSub, running: Sequencing
+) -> None:
+    writer = backend.transactions("foreign")
+    writer.transact([NewRecord("a.inbox", 0, None, b"?", [("ps-stage", b"?")])], {}, None)
+    topics.publish_multi(["a", "b"], b"ours").result(PATIENCE)
+    running.stop(PATIENCE)
+    assert home(backend, "a") == [b"ours"]
+    assert running.metrics()["skipped"] == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "text"),
+    [
+        ([], InvalidArgument, "topics: name at least one"),
+        ("ab", InvalidArgument, "topics: give a list"),
+        (["a", "a"], InvalidArgument, "topics: 'a' is there twice"),
+        (["a", 7], InvalidArgument, "topics: .* 7 isn't one"),
+        (["a", "plain"], FailedPrecondition, "topics: topic 'plain' isn't causal"),
+        (["a", "nowhere"], NotFound, "topic 'nowhere' not found"),
+    ],
+)
+def test_wrong_topics_are_refused_by_the_call(
+    topics: PubSub, names: list[str], error: type[Exception], text: str
+) -> None:
+    topics.create_topic("plain")
+    with pytest.raises(error, match=text):
+        topics.publish_multi(names, b"x")
+
+
+def test_too_many_topics_and_too_large_a_message_are_refused(topics: PubSub) -> None:
+    for number in range(65):
+        topics.create_topic(f"t{number}", causal=True)
+    with pytest.raises(InvalidArgument, match="at most 64 topics"):
+        topics.publish_multi([f"t{number}" for number in range(65)], b"x")
+    with pytest.raises(InvalidArgument, match="topic 'a'"):
+        topics.publish_multi(["a", "b"], bytes(2_000_000))
+
+
+def test_a_causal_topic_has_neither_lanes_nor_delays(topics: PubSub) -> None:
+    with pytest.raises(InvalidArgument, match="priorities: a causal topic has one order"):
+        topics.create_topic("d", causal=True, priorities=3)
+    with pytest.raises(InvalidArgument, match="transient: a causal topic has one order"):
+        topics.create_topic("d", causal=True, transient=True)
+    with pytest.raises(InvalidArgument, match="priorities: a causal topic has one order"):
+        topics.update_topic("a", priorities=2)
+    with pytest.raises(FailedPrecondition, match="topic 'a' is causal"):
+        topics.topic("a").publish(b"x", delay=5)
+    with pytest.raises(FailedPrecondition, match="topic 'a' is causal"):
+        topics.topic("a").publish(b"x", priority=1)
+    with pytest.raises(FailedPrecondition, match="topic 'a' is causal"):
+        topics.repartition_topic("a", 3)
