@@ -96,7 +96,7 @@ class SequencerRole:
         topic, topic_id = self._inboxes[inbox]
         progress = parse_progress(beginning.committed.offset or 0, beginning.committed.metadata)
         if progress.topic_id not in ("", topic_id):
-            progress = parse_progress(beginning.start, "")
+            progress = progress._replace(checkpoint=progress.checkpoint._replace(deleted=None))
         progress = progress._replace(topic_id=topic_id)
         name = participant(topic, number, self._partitions[inbox])
         return SequencerTask(self, name, number, progress, writer)
@@ -214,7 +214,7 @@ class SequencerTask:
         return self._work(sequencer, records) if records else None
 
     def _work(self, sequencer: Sequencer, records: Sequence[NewRecord]) -> Work:
-        said = SequencerProgress(sequencer.checkpoint, self._unread, self._writer)
+        said = SequencerProgress(sequencer.checkpoint, self._unread, self._writer, self._topic_id)
         sent, self._sent = self._sent, []
         counts, self._counts = self._counts, Counter()
         return Work(records, {0: Committed(said.checkpoint.oldest, said.text())}, _Note(said, sent, counts))

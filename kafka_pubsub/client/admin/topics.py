@@ -10,7 +10,7 @@ Rules
    happened. Its retry topic and the messages in it stay until the subscription is deleted.
 5. A topic to which a subscription sends its dead letters can't be deleted.
 6. A causal topic has an inbox (`inbox_topics.py`), made before the record is ready. After the topic's deletion its
-   record stays `deleting`, and its inbox stays, until the second `delete` or the next `create`.
+   record stays `deleting` and its inbox stays, until the second `delete`; the next `create` takes the inbox over.
 7. A topic may get lanes at any time, and keeps them. Brokers stamp the records of such a topic before its record says
    so. The lanes themselves are made when they are first used (`lane_topics.py`), and deleted with the topic.
 """
@@ -35,7 +35,7 @@ from kafka_pubsub.client.admin.catalog_changes import (
     settle_making,
     unless_overtaken,
 )
-from kafka_pubsub.client.admin.inbox_topics import delete_inbox, make_inbox
+from kafka_pubsub.client.admin.inbox_topics import await_sequencers, delete_inbox, make_inbox
 from kafka_pubsub.client.admin.key_sample import sample_keys
 from kafka_pubsub.client.admin.lane_topics import BROKER_TIME, LaneTopics, check_kept_lanes
 from kafka_pubsub.client.admin.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
@@ -180,7 +180,7 @@ class TopicAdmin:
     def _create(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
         previous = self._find(name)
         if previous is not None and previous.state == "deleting":
-            self._delete(name)
+            self._delete(name, keep_inbox=True)
             previous = None
         info = self._info(name)
         if previous is not None and previous.state == "ready" and info is not None:
@@ -212,11 +212,12 @@ class TopicAdmin:
                 self._backend.catalog.remove_topic(intent)
             raise
         options = _with_layout(wanted, info).with_lanes_fixed()
-        if wanted.causal:
-            make_inbox(self._backend.admin, info)
+        fresh = not wanted.causal or make_inbox(self._backend.admin, info)
         record = intent.model_copy(update={"topic_id": info.topic_id, "options": options, "state": "ready"})
         self._put(record, intent)
         self._detach_subscriptions(name, keep=info.topic_id)
+        if not fresh:
+            await_sequencers(self._backend.admin, info, self._sleep)
         return record
 
     def _make_or_take(self, name: str, wanted: TopicOptions) -> TopicInfo:
@@ -281,7 +282,7 @@ class TopicAdmin:
         self._put(after, record)
         return after
 
-    def _delete(self, name: str) -> bool:
+    def _delete(self, name: str, *, keep_inbox: bool = False) -> bool:
         record = self._find(name)
         if record is None:
             raise NotFound(f"topic {name!r} not found: there is nothing to delete")
@@ -295,7 +296,8 @@ class TopicAdmin:
         if record.options.causal:
             if record.state != "deleting":
                 return False  # its inbox goes on refusing messages
-            delete_inbox(self._backend.admin, name)
+            if not keep_inbox:
+                delete_inbox(self._backend.admin, name)
         with conflicts():
             self._backend.catalog.remove_topic(going)
         return record.adopted

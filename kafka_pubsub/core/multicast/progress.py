@@ -7,7 +7,7 @@ it has them, before it goes on. It also names the transactional id of its writer
 Rules
 1. A text begins with the version and ends with a checksum over itself and the offset. What can't be read is refused: to
    guess a clock would break the order.
-2. An offset without a text begins anew there. One of an earlier topic of the same name, which was deleted, says nothing.
+2. An offset without a text begins anew there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSION = "1"
 class SequencerProgress(NamedTuple):
     """A checkpoint. `unread`: how many own proposals lie above its position. `writer`: whose it is, or empty.
 
-    `topic_id`: that of the home topic.
+    `topic_id`: that of the home topic, which is another one when the topic was deleted and made again.
     """
 
     checkpoint: Checkpoint
