@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     )
     from kafka_pubsub.model import Message
     from kafka_pubsub.services.delays import DelayRouter
+    from kafka_pubsub.services.sequencer import Sequencer
 
 __all__ = [
     "AckError",
@@ -90,6 +91,8 @@ __all__ = [
     "ResourceExhausted",
     "RetryPolicy",
     "SchemaError",
+    "Sent",
+    "Sequencer",
     "Settings",
     "StaleAck",
     "Stream",
@@ -112,6 +115,8 @@ _HOMES = {
     "DeadLetterResult": "client.dead_letters.model",
     "DelayDeadLetter": "client.delays.dead_letters",
     "DelayRouter": "services.delays",
+    "Sent": "client.multicast.outbox",
+    "Sequencer": "services.sequencer",
     "FlowControl": "config",
     "KeyState": "client.dead_letters.key_states",
     "LostTail": "client.assignment.lost_tails",

@@ -20,6 +20,7 @@ from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.dead_letters.model import DeadLetterResult
 from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
+from kafka_pubsub.client.multicast.outbox import Sent
 from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.ports import Backend
@@ -221,13 +222,37 @@ class PubSub:
         """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""
         return await asyncio.to_thread(self._sync.delay_routers)
 
-    async def delete_topic(self, name: str) -> bool:
+    async def publish_multi(
+        self,
+        topics: Iterable[str | Topic],
+        data: bytes,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        handles: Iterable[str | Topic] = (),
+    ) -> asyncio.Future[Sent]:
+        """Queues one message to several causal topics; see `kafka_pubsub.PubSub.publish_multi`.
+
+        Awaiting the call queues the message; awaiting its result waits for the message's place in the order.
+        """
+        sent = await asyncio.to_thread(
+            self._sync.publish_multi,
+            _names(topics),
+            data,
+            ordering_key=ordering_key,
+            attributes=attributes,
+            handles=_names(handles),
+        )
+        return asyncio.wrap_future(sent)
+
+    async def delete_topic(self, name: str, *, notify: Iterable[str | Topic] = ()) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.
 
+        `notify` (default none): causal topics that get a message about it, if the topic is causal.
         An adopted topic is removed from the catalog only: Kafka keeps it and its messages. Then the call returns
         True, and logs it too.
         """
-        return await asyncio.to_thread(self._sync.delete_topic, name)
+        return await asyncio.to_thread(self._sync.delete_topic, name, notify=_names(notify))
 
     async def list_topics(self) -> list[Topic]:
         """Returns all topics of the catalog, sorted by name."""
@@ -342,3 +367,9 @@ class PubSub:
 
     def __repr__(self) -> str:
         return f"<aio {self._sync!r}>"
+
+
+def _names(topics: Iterable[str | Topic]) -> Iterable[str]:
+    if isinstance(topics, (str, bytes)):
+        return topics
+    return [each.name if isinstance(each, Topic) else each for each in topics]

@@ -23,8 +23,8 @@ __all__ = ["down", "progress", "status", "up"]
 #: The state of the services beside the broker, as `status` prints it.
 _SERVICES = {
     None: None,
-    True: "delay router: running",
-    False: "delay router: ended (see services.log beside the data)",
+    True: "delay router and sequencer: running",
+    False: "delay router and sequencer: ended (see services.log beside the data)",
 }
 
 
@@ -39,7 +39,7 @@ _SERVICES = {
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where to keep the data.")
 @click.option("--ephemeral", is_flag=True, help="Temporary data, deleted by `down`.")
 @click.option("--exist-ok", is_flag=True, help="Succeed when it is running already.")
-@click.option("--no-services", is_flag=True, help="Start no delay router beside it.")
+@click.option("--no-services", is_flag=True, help="Start no delay router and no sequencer beside it.")
 @click.pass_obj
 def up(
     session: Session,
@@ -52,7 +52,7 @@ def up(
     """Start a real Kafka on this machine and print its address.
 
     It runs in the background until `kafka-pubsub down`. The first time its parts are fetched (45 MB);
-    no Java and no Docker are needed. The delay router runs beside it.
+    no Java and no Docker are needed. A delay router and a sequencer run beside it.
     """
     from kafka_pubsub import local
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -86,41 +86,76 @@ def sequencer(session: Session) -> None:
 
     It takes up new causal topics by itself. With --json it prints its counters as an object a line.
     """
-    from kafka_pubsub.services.sequencer import Sequencing
+    from kafka_pubsub.services.sequencer import Sequencer
 
-    _run(session, Sequencing)
+    _run(session, Sequencer)
 
 
-def _run(session: Session, make: Callable[[PubSub], Service]) -> None:
+@service.command(
+    "all",
+    cls=Command,
+    examples=[("what `kafka-pubsub up` runs beside the broker", "kafka-pubsub service all")],
+)
+@click.pass_obj
+def all_services(session: Session) -> None:
+    """Run a delay router and a sequencer in one process, as suits one machine.
+
+    The delay tiers are made with one partition if they are missing.
+    """
+    from kafka_pubsub.services.delays import DelayRouter
+    from kafka_pubsub.services.sequencer import Sequencer
+
+    def make_router(pubsub: PubSub) -> Service:
+        there = pubsub._cluster.delay_topics.find()
+        return DelayRouter(pubsub, partitions=1 if there is None else None)
+
+    _run(session, make_router, Sequencer)
+
+
+def _run(session: Session, *kinds: Callable[[PubSub], Service]) -> None:
     from kafka_pubsub.services.process import collect_rarely
 
     with collect_rarely(), session.pubsub() as pubsub, stop_flag() as stop:
-        running = make(pubsub).start()
+        running = [make(pubsub).start() for make in kinds]
         try:
             _watch(session.output, running, stop, as_json=session.as_json)
         finally:
-            if not running.stop(_STOPPING):
-                session.output.note(
-                    f"The {running.name} didn't end in time; another one takes over what it was doing."
-                )
-        session.output.note(f"The {running.name} has stopped.")
+            for each in running:
+                each.drain()
+            for each in running:
+                if not each.stop(_STOPPING):
+                    session.output.note(
+                        f"The {each.name} didn't end in time; another one takes over what it was doing."
+                    )
+        for each in running:
+            session.output.note(f"The {each.name} has stopped.")
         stop.raise_if_set()
 
 
-def _watch(output: Output, running: Service, stop: StopFlag, *, as_json: bool) -> None:
+def _watch(output: Output, running: Sequence[Service], stop: StopFlag, *, as_json: bool) -> None:
     """Says what changes, until a signal comes."""
-    said, say_at = "", 0.0
+    said: dict[str, str] = {}
+    say_at = 0.0
     while not stop.is_set():
-        health = running.health()
-        now = f"{health.state.value}, {health.partitions} partitions" + (
-            f": {health.error}" if health.error else ""
-        )
-        if now != said or time.monotonic() >= say_at:
-            said, say_at = now, time.monotonic() + _SAY
-            if as_json:
-                answer = {"state": health.state.value, "error": health.error, **running.metrics()}
-                output.line(to_json(answer))
-            else:
-                counts = ", ".join(f"{name} {count:,}" for name, count in running.metrics().items())
-                output.line(f"{running.name}: {now} ({counts})")
+        due = time.monotonic() >= say_at
+        if due:
+            say_at = time.monotonic() + _SAY
+        for each in running:
+            health = each.health()
+            now = f"{health.state.value}, {health.partitions} partitions" + (
+                f": {health.error}" if health.error else ""
+            )
+            if due or now != said.get(each.name):
+                said[each.name] = now
+                _say(output, each, now, as_json=as_json)
         stop.wait(_LOOK)
+
+
+def _say(output: Output, service: Service, now: str, *, as_json: bool) -> None:
+    health = service.health()
+    if as_json:
+        answer = {"service": service.name, "state": health.state.value, "error": health.error}
+        output.line(to_json({**answer, **service.metrics()}))
+    else:
+        counts = ", ".join(f"{name} {count:,}" for name, count in service.metrics().items())
+        output.line(f"{service.name}: {now} ({counts})")

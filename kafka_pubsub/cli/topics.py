@@ -66,6 +66,7 @@ def topic() -> None:
 @click.option("--replication", type=int, help="Copies of each message.  [default: the broker's]")
 @shared.ordering_option("Insist on ordering keys being allowed, or refuse them.")
 @shared.duration_option("--retention", "How long messages are kept, e.g. 7d.  [default: the broker's]")
+@click.option("--causal", is_flag=True, help="Take part in the one order of messages to several topics.")
 @click.option("--priorities", type=int, help="How many, 1 to 10; the highest goes first.  [default: 1]")
 @click.option("--transient", is_flag=True, help="Take messages that may be lost, too.")
 @shared.LABELS
@@ -78,6 +79,7 @@ def create(
     replication: int | None,
     ordering: bool | None,
     retention: float | None,
+    causal: bool,
     priorities: int | None,
     transient: bool,
     labels: shared.Labels,
@@ -91,6 +93,7 @@ def create(
             replication=replication,
             message_ordering=ordering,
             retention=retention,
+            causal=causal,
             priorities=priorities,
             transient=transient or None,
             labels=shared.given_labels(labels),
@@ -391,6 +394,7 @@ def _describe(each: Topic) -> dict[str, JsonValue]:
         "retention": options.retention,
         "priorities": options.priorities,
         "transient": options.transient,
+        "causal": options.causal,
         "adopted": each.adopted,
         "labels": dict(options.labels),
     }

@@ -97,7 +97,6 @@ _CAREFUL = 100
 
 #: Seconds for a transaction up to the request to commit, and again for its answer.
 _DEADLINE = 8.0
-
 #: Seconds for an abort; a transaction that it can't end is ended by the next producer's start.
 _ABORT_S = 5.0
 
@@ -114,7 +113,6 @@ _METADATA_S = 2.0
 #: Seconds beyond its own limit after which a call counts as stuck (rule 4); the offsets' own is 5 or what is left.
 _STUCK_S = 1.0
 _OFFSETS_S = 5.0
-
 #: Seconds; see rule 3.
 _SLICE = 0.1
 
@@ -180,11 +178,7 @@ class KafkaTransactions(Transactions):
         locate: bool = True,
     ) -> Outcome:
         """Stores all or nothing; see the port."""
-        doing = (
-            f"transaction {self._id!r}"
-            if membership is None
-            else f"transaction of group {membership.group!r}"
-        )
+        doing = "transaction of " + (self._id if membership is None else f"group {membership.group!r}")
         if membership is not None and not callable(positions):
             _requests(positions, doing)  # an invalid position is refused before anything begins
         if membership is not None and not in_force(membership):

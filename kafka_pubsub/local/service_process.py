@@ -1,6 +1,6 @@
 """The process of the services that `up` starts beside the broker.
 
-Theory. The services are one process in a session of its own, which runs `kafka-pubsub service router`. Its record is a
+Theory. The services are one process in a session of its own, which runs `kafka-pubsub service all`. Its record is a
 part of the broker's, so `down` and `status` find it.
 
 Rules
@@ -32,8 +32,7 @@ def services_log(root: Path) -> Path:
 def start_services(bootstrap: str, root: Path) -> tuple[int, str]:
     """Starts the services of a broker; returns the process's id and identity."""
     command = [sys.executable, "-m", "kafka_pubsub", "--bootstrap", bootstrap]
-    # One partition: one router works on this machine.
-    command += ["service", "router", "--partitions", "1"]
+    command += ["service", "all"]
     environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     with services_log(root).open("wb") as log:
         process = subprocess.Popen(

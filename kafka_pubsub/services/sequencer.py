@@ -10,16 +10,16 @@ from kafka_pubsub.services.lifecycle import Service
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.sequencer_role import SequencerRole
 
-__all__ = ["Sequencing"]
+__all__ = ["Sequencer"]
 
 
-class Sequencing(Service):
+class Sequencer(Service):
     """Gives the messages to causal topics their order, and delivers them; any number of them share the work.
 
     It takes up new causal topics within a second or two.
 
     Example:
-        with PubSub("localhost:9092") as ps, Sequencing(ps) as sequencer:
+        with PubSub("localhost:9092") as ps, Sequencer(ps) as sequencer:
             ps.publish_multi(["orders", "stock"], b"...").result(timeout=10)
             sequencer.health().ok
     """

@@ -11,7 +11,7 @@ from kafka_pubsub import PubSub
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import NewRecord, TopicPartition
-from kafka_pubsub.services.sequencer import Sequencing
+from kafka_pubsub.services.sequencer import Sequencer
 
 PATIENCE = 20.0
 NAMES = ("a", "b", "c")
@@ -25,8 +25,8 @@ def topics(ps: PubSub) -> PubSub:
 
 
 @pytest.fixture
-def running(topics: PubSub) -> Iterator[Sequencing]:
-    with Sequencing(topics) as sequencer:
+def running(topics: PubSub) -> Iterator[Sequencer]:
+    with Sequencer(topics) as sequencer:
         yield sequencer.wait_until_running(PATIENCE)
 
 
@@ -38,7 +38,7 @@ def home(backend: MemoryBackend, topic: str, partition: int = 0) -> list[bytes]:
 
 
 def test_a_message_gets_to_all_its_topics_and_no_other(
-    backend: MemoryBackend, topics: PubSub, running: Sequencing
+    backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
     sent = topics.publish_multi(["a", "c"], b"both", attributes={"n": "1"}).result(PATIENCE)
     alone = topics.topic("b").publish(b"alone", ordering_key="k").result(PATIENCE)
@@ -47,7 +47,7 @@ def test_a_message_gets_to_all_its_topics_and_no_other(
     assert [home(backend, name) for name in NAMES] == [[b"both"], [b"alone"], [b"both"]]
 
 
-def test_a_message_has_its_key_its_attributes_and_its_id(topics: PubSub, running: Sequencing) -> None:
+def test_a_message_has_its_key_its_attributes_and_its_id(topics: PubSub, running: Sequencer) -> None:
     sub = topics.create_subscription("s", "b", message_ordering=True)
     sent = topics.publish_multi(["a", "b"], b"x", ordering_key="k", attributes={"n": "1"}).result(PATIENCE)
     (message,) = sub.receive(10, PATIENCE)
@@ -56,7 +56,7 @@ def test_a_message_has_its_key_its_attributes_and_its_id(topics: PubSub, running
 
 
 def test_all_topics_have_the_messages_of_several_publishers_in_one_order(
-    backend: MemoryBackend, topics: PubSub, running: Sequencing
+    backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
     choices = [["a", "b"], ["b", "c"], ["a", "c"], ["a", "b", "c"], ["c"]]
     with PubSub.in_memory(MemoryBackend(cluster=backend.cluster)) as other:
@@ -73,18 +73,18 @@ def test_all_topics_have_the_messages_of_several_publishers_in_one_order(
 
 
 def test_a_second_sequencer_goes_on_where_the_first_one_stopped(
-    backend: MemoryBackend, topics: PubSub, running: Sequencing
+    backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
     first = topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
     running.stop(PATIENCE)
     waiting = topics.publish_multi(["b", "a"], b"2")
-    with Sequencing(topics) as successor:
+    with Sequencer(topics) as successor:
         successor.wait_until_running(PATIENCE)
         assert waiting.result(PATIENCE).timestamp > first.timestamp
     assert home(backend, "a") == home(backend, "b") == [b"1", b"2"]
 
 
-def test_a_new_causal_topic_is_taken_up(topics: PubSub, running: Sequencing) -> None:
+def test_a_new_causal_topic_is_taken_up(topics: PubSub, running: Sequencer) -> None:
     topics.create_topic("d", causal=True)
     topics.publish_multi(["a", "d"], b"x").result(PATIENCE)
 
@@ -92,7 +92,7 @@ def test_a_new_causal_topic_is_taken_up(topics: PubSub, running: Sequencing) -> 
 def test_messages_of_a_key_stay_in_their_partitions(backend: MemoryBackend, ps: PubSub) -> None:
     ps.create_topic("one", causal=True)
     ps.create_topic("many", causal=True, partitions=3)
-    with Sequencing(ps) as sequencer:
+    with Sequencer(ps) as sequencer:
         sequencer.wait_until_running(PATIENCE)
         futures = [
             ps.publish_multi(["one", "many"], f"{key}{number}".encode(), ordering_key=key)
@@ -108,7 +108,7 @@ def test_messages_of_a_key_stay_in_their_partitions(backend: MemoryBackend, ps: 
         assert mine == [f"{chr(key)}{number}".encode() for number in range(5)]
 
 
-def test_a_handle_is_valid_until_its_topic_is_deleted(topics: PubSub, running: Sequencing) -> None:
+def test_a_handle_is_valid_until_its_topic_is_deleted(topics: PubSub, running: Sequencer) -> None:
     sub = topics.create_subscription("s", "a")
     topics.publish_multi(["a"], b"before", handles=["b", "c"]).result(PATIENCE)
     topics.delete_topic("b", notify=["a"])
@@ -122,7 +122,7 @@ def test_a_handle_is_valid_until_its_topic_is_deleted(topics: PubSub, running: S
 
 
 def test_what_comes_after_a_deletion_fails(
-    backend: MemoryBackend, topics: PubSub, running: Sequencing
+    backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
     with PubSub.in_memory(MemoryBackend(cluster=backend.cluster)) as other:
         other.publish_multi(["a", "b"], b"1").result(PATIENCE)
@@ -137,7 +137,7 @@ def test_what_comes_after_a_deletion_fails(
 
 
 def test_a_deleted_topic_can_be_made_again(
-    backend: MemoryBackend, topics: PubSub, running: Sequencing
+    backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
     topics.delete_topic("b")
     topics.create_topic("b", causal=True)
@@ -146,7 +146,7 @@ def test_a_deleted_topic_can_be_made_again(
 
 
 def test_a_record_of_an_inbox_that_isnt_ours_is_passed_over(
-    backend: MemoryBackend, topics: PubSub, running: Sequencing
+    backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
     writer = backend.transactions("foreign")
     writer.transact([NewRecord("a.inbox", 0, None, b"?", [("ps-stage", b"?")])], {}, None)
