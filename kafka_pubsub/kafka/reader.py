@@ -153,10 +153,8 @@ class KafkaLogReader(LogReader):
                 records = self._without_moved(records)
             self._raise_kept()
             good = [record for record in records if record.error() is None]
-            if good:
-                self._errors.down, self._look_at = False, 0.0
-            elif self._errors.down:
-                self._watch_brokers()
+            if self._errors.down or self._look_at:
+                self._watch_brokers(heard=bool(good))
             if len(good) != len(records):
                 self._errors.note_records(records, self._assigned, self._ends)
                 self._raise_kept()
@@ -418,23 +416,26 @@ class KafkaLogReader(LogReader):
 
     # -- brokers that are lost (decision 047) -----------------------------------------------------------------
 
-    def _watch_brokers(self) -> None:
-        now = time.monotonic()
-        if self._look_at and now >= self._look_at:
+    def _watch_brokers(self, *, heard: bool) -> None:
+        now, look_at = time.monotonic(), self._look_at
+        if heard:
+            self._errors.down = False  # but records may have been fetched before
+        elif look_at and now < look_at:
+            return
+        self._look_at = now + LOST_S
+        if look_at and not heard:
             threading.Thread(
                 target=self._find_brokers,
                 args=(self._consumer,),
                 name="kafka_pubsub-find-brokers",
                 daemon=True,
             ).start()
-        if now >= self._look_at:
-            self._look_at = now + LOST_S
 
     def _find_brokers(self, consumer: Consumer) -> None:
         # An error of ours: closed meanwhile.
         with contextlib.suppress(PubSubError), self._calls.one():
             if finds_brokers(consumer):
-                self._errors.down = False
+                self._errors.down, self._look_at = False, 0.0
                 return
             fresh = self._handles.admin()
             try:
@@ -447,9 +448,9 @@ class KafkaLogReader(LogReader):
         _LOGGER.warning(
             "group %r: the client library has lost the brokers; coming back as a new member", self._group
         )
+        lost, self._consumer = self._consumer, self._handles.consumer(*self._settings, self._errors.note)
+        self._handles.abandon(lost)
         self._lost, self._errors.down, self._look_at = False, False, 0.0
-        self._handles.abandon(self._consumer)
-        self._consumer = self._handles.consumer(*self._settings, self._errors.note)
         if self._assigned:
             self._on_lost(self._consumer, [KafkaPartition(*each) for each in self._assigned])
         self._joined, self._membership = False, None

@@ -109,6 +109,7 @@ class Engine:
 
     def start(self) -> None:
         """Joins the group at the next turn."""
+        self._metrics.unneeded = self.joined = not self._sets
         if self._sets:
             self._reader.subscribe(list(self._sets), self)
 

@@ -93,9 +93,11 @@ class Service:
         return self
 
     def wait_until_running(self, timeout: float = 30.0) -> Self:
-        """Waits until it holds partitions; raises what is wrong after `timeout` seconds."""
+        """Waits until it holds partitions, if there are any; raises what is wrong after `timeout` seconds."""
         end = time.monotonic() + timeout
-        while not (self._state is ServiceState.RUNNING and self._metrics.partitions):
+        while not (
+            self._state is ServiceState.RUNNING and (self._metrics.partitions or self._metrics.unneeded)
+        ):
             if time.monotonic() > end or self._state is ServiceState.STOPPED:
                 why = self._metrics.error or "it was given no partitions; others may hold them all"
                 raise FailedPrecondition(f"{self.name}: not running after {timeout:g} s: {why}")

@@ -13,6 +13,8 @@ class ServiceMetrics:
 
     #: How many partitions are held now.
     partitions: int = 0
+    #: Whether there is no topic yet that it could serve.
+    unneeded: bool = False
     #: Transactions that were stored, and the records in them.
     transactions: int = 0
     records: int = 0

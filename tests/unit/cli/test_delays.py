@@ -55,7 +55,7 @@ def test_the_router_says_what_it_does_until_it_is_stopped(
 
     with DelayRouter(run.pubsub, tiers=3, partitions=1) as router:
         watching: Callable[..., None] = service._watch
-        thread = threading.Thread(target=watching, args=(Output(), router, stop), kwargs={"as_json": True})
+        thread = threading.Thread(target=watching, args=(Output(), [router], stop), kwargs={"as_json": True})
         thread.start()
         until(lambda: any('"running"' in line for line in said))
         stop.set()

@@ -24,6 +24,7 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
         "retention": None,
         "priorities": 1,
         "transient": False,
+        "causal": False,
         "adopted": False,
         "labels": {"team": "shop"},
     }

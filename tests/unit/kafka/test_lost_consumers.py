@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.errors import BrokerUnavailable, PubSubError
 from kafka_pubsub.kafka import reader
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.reader import KafkaLogReader
@@ -30,6 +30,7 @@ class Client:
         self.asked = 0
         self.topics: list[str] = []
         self._assign: Any = None
+        self.records: list[Any] = []
 
     def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Any, on_lost: Any) -> None:
         self.topics, self._assign = topics, on_assign
@@ -38,7 +39,8 @@ class Client:
         on_assign, self._assign = self._assign, None
         if on_assign is not None:
             on_assign(self, [KafkaPartition(*PLACE)])
-        return []
+        records, self.records = self.records, []
+        return records
 
     def list_topics(self, topic: str = "", timeout: float = -1) -> None:
         self.asked += 1
@@ -54,6 +56,17 @@ class Client:
         return "m"
 
 
+class Record:
+    """A record without an error."""
+
+    def error(self) -> None: ...
+    def topic(self) -> str:
+        return PLACE.topic
+
+    def partition(self) -> int:
+        return PLACE.partition
+
+
 class Handles:
     """Makes clients: the first consumer finds what `first_finds` says, all others find brokers unless `down`."""
 
@@ -63,11 +76,14 @@ class Handles:
         self.down = self.first_finds = False
         self.consumers: list[Client] = []
         self.abandoned: list[Client] = []
-        self.asked = 0
+        self.asked = self.failures = 0
 
     def check(self) -> None: ...
 
     def consumer(self, defaults: object, rules: object, on_error: object = None) -> Client:
+        if self.consumers and self.failures:
+            self.failures -= 1
+            raise BrokerUnavailable("not now")
         finds = not self.down and (bool(self.consumers) or self.first_finds)
         self.consumers.append(Client(on_error, finds))
         return self.consumers[-1]
@@ -152,3 +168,22 @@ def test_a_consumer_that_finds_a_broker_again_is_asked_no_more() -> None:
     until(lambda: opened.read(1, 0) or handles.consumers[0].asked)
     read_for(opened, 0.2)
     assert (handles.consumers[0].asked, handles.asked, len(handles.consumers)) == (1, 0, 1)
+
+
+def test_a_record_that_was_fetched_before_ends_no_watch() -> None:
+    handles = Handles()
+    opened, _ = started(handles)
+    handles.consumers[0].records.append(Record())
+    until(lambda: opened.read(1, 0))
+    until(lambda: opened.read(1, 0) or len(handles.consumers) == 2, "a new consumer")
+
+
+def test_a_new_consumer_that_cannot_be_made_is_tried_again() -> None:
+    handles = Handles()
+    opened, listener = started(handles)
+    handles.failures = 1
+    with pytest.raises(BrokerUnavailable):
+        read_for(opened, 60)
+    until(lambda: opened.read(1, 0) or len(handles.consumers) == 2, "a new consumer")
+    opened.read(1, 0)
+    assert listener.events == ["assigned", "lost", "assigned"]

@@ -89,6 +89,13 @@ def test_a_new_causal_topic_is_taken_up(topics: PubSub, running: Sequencer) -> N
     topics.publish_multi(["a", "d"], b"x").result(PATIENCE)
 
 
+def test_a_sequencer_runs_before_there_is_a_causal_topic(ps: PubSub) -> None:
+    with Sequencer(ps) as sequencer:
+        assert sequencer.wait_until_running(PATIENCE).health().ok
+        ps.create_topic("a", causal=True)
+        ps.publish_multi(["a"], b"x").result(PATIENCE)
+
+
 def test_messages_of_a_key_stay_in_their_partitions(backend: MemoryBackend, ps: PubSub) -> None:
     ps.create_topic("one", causal=True)
     ps.create_topic("many", causal=True, partitions=3)
