@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal, Self
@@ -414,6 +415,9 @@ class DelayDeclaration(Value):
     @field_validator("settings")
     @classmethod
     def _keep_ours(cls, value: dict[str, str]) -> dict[str, str]:
+        strange = [name for name in value if not re.fullmatch(r"[a-z0-9.]+", name)]
+        if strange:
+            raise ValueError(f"{', '.join(map(repr, strange))}: no topic setting has such a name")
         fixed = DelayLayout().settings
         wrong = [f"{name}={given}" for name, given in value.items() if fixed.get(name, given) != given]
         if wrong:

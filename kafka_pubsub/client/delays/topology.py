@@ -47,11 +47,17 @@ class DelayTopics:
             partitions = self._admin.topic(INGEST).partitions
         except NotFound:
             return None
-        tiers = tiers_of(self._admin.topic_names())
+        names = set(self._admin.topic_names())
+        tiers = tiers_of(names)
         if not tiers:
             raise FailedPrecondition(
                 f"delayed delivery: topic {INGEST!r} is there, but tier topic {tier_topic(0)!r} is missing: start "
                 "`kafka-pubsub service router`, which makes what is missing, or have it made"
+            )
+        if any(tier_topic(later) in names for later in range(tiers + 1, MOST_TIERS)):
+            raise FailedPrecondition(
+                f"delayed delivery: tier topic {tier_topic(tiers)!r} is missing, and with it the messages that waited "
+                "there: `kafka-pubsub topology apply` makes it anew, with as many tiers declared as there were"
             )
         return DelayLayout(tiers, partitions)
 

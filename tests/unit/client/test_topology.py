@@ -107,6 +107,11 @@ def test_settings_that_differ_are_set(topology: Topology, backend: MemoryBackend
     assert topology.plan(SMALL) == []
 
 
+def test_a_setting_with_a_strange_name_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="'yes: no': no topic setting has such a name"):
+        Declaration(settings={"yes: no": "yes"})
+
+
 def test_more_settings_can_be_declared(topology: Topology, backend: MemoryBackend) -> None:
     topology.apply(Declaration(tiers=3, partitions=2, settings={"min.insync.replicas": "2"}))
     assert backend.admin.topic(INGEST).config["min.insync.replicas"] == "2"

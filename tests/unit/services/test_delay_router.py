@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from kafka_pubsub import InvalidArgument, Message, OrderingKeyPaused, PublishError, PubSub
-from kafka_pubsub.config import Batching
+from kafka_pubsub.config import Batching, DelayDeclaration
 from kafka_pubsub.core.delays.layout import DEAD, INGEST, tier_topic
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
@@ -185,6 +185,22 @@ def test_a_layout_is_made_once_and_contradictions_are_refused(ps: PubSub) -> Non
     for wrong, said in wrongs:
         with wrong() as router, pytest.raises(FailedPrecondition, match=said):
             router.wait_until_running(timeout=0.2)
+
+
+def test_a_tier_that_is_missing_among_others_is_named(ps: PubSub, backend: MemoryBackend) -> None:
+    topic = ps.create_topic("orders")
+    ps._cluster.delay_topics.make(5, 1)
+    backend.admin.delete_topic(tier_topic(2))
+    with pytest.raises(FailedPrecondition, match=r"delay\.02' is missing"):
+        ps._cluster.delay_topics.find()
+    with pytest.raises(FailedPrecondition, match=r"delay\.02' is missing"):
+        topic.publish(b"x", delay=3).result(10)
+    with DelayRouter(ps) as router:
+        until(lambda: "delay.02' is missing" in router.health().error)
+        ps._cluster.topology.apply(DelayDeclaration(tiers=5, partitions=1))
+        until(lambda: router.health().ok)
+        topic.publish(b"x", delay=1.1).result(10)
+        until(lambda: bodies(backend) == [b"x"])
 
 
 @pytest.mark.parametrize(
