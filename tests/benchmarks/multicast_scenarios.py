@@ -1,0 +1,65 @@
+"""The scenarios of causal multicast, for `scenarios`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tests.benchmarks.figures import Parameter, Row, Scenario, Target
+
+__all__ = ["ALL"]
+
+_ROWS = "tests.benchmarks.rows.multicast:"
+_LOG: dict[str, Parameter] = {"bootstrap": "{bootstrap}", "topic": "{topic}"}
+
+
+def _multicast(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {**_LOG, "messages": 1_000 if quick else 20_000}
+    one, two = {**size, "groups": 1, "sequencers": 1}, {**size, "groups": 1, "sequencers": 2}
+    four: dict[str, Parameter] = {**size, "groups": 4, "sequencers": 2}
+    return Scenario(
+        "multicast",
+        "Messages to three causal topics each",
+        f"{size['messages']:,} messages of 100 bytes, until all futures have resolved; bare: 500 in a transaction",
+        {"rate": "messages/s"},
+        [
+            Row("ours", "kafka_pubsub: one sequencer", f"{_ROWS}throughput", True, "bare", one),
+            Row("bare", "confluent-kafka: three topics, no order", f"{_ROWS}bare", parameters=size),
+            Row("two", "kafka_pubsub: two sequencers", f"{_ROWS}throughput", True, "ours", two),
+            Row("groups", "the same, four disjoint groups", f"{_ROWS}throughput", True, "two", four),
+        ],
+        [
+            Target("1,500 multicasts/s", "ours", "rate", at_least=1_500),
+            Target("40 % of bare transactions", "ours", "rate", at_least=0.4, beside="bare"),
+            Target("four groups: 1.5 times one", "groups", "rate", at_least=1.5, beside="two"),
+        ],
+    )
+
+
+def _multicast_latency(quick: bool) -> Scenario:
+    rate, seconds = (50, 2) if quick else (200, 30)
+    return Scenario(
+        "multicast_latency",
+        f"From publishing to a place in the order at {rate} messages/s",
+        f"three causal topics, one sequencer, {seconds} s, an open loop",
+        {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "max_ms": "max ms"},
+        [
+            Row(
+                "ours",
+                "kafka_pubsub",
+                f"{_ROWS}latency",
+                True,
+                parameters={**_LOG, "rate": rate, "seconds": seconds},
+            )
+        ],
+        [
+            Target("p50 at most 100 ms", "ours", "p50_ms", at_most=100),
+            Target("p99 at most 300 ms", "ours", "p99_ms", at_most=300),
+        ],
+    )
+
+
+ALL: Final[Mapping[str, Callable[[bool], Scenario]]] = {
+    "multicast": _multicast,
+    "multicast_latency": _multicast_latency,
+}
