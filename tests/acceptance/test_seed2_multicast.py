@@ -24,7 +24,7 @@ PATIENCE = 60.0
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalKafka]:
     """A broker of these tests' own: sequencers serve all causal topics of a cluster."""
-    with LocalKafka() as running:
+    with LocalKafka(session_timeout=30) as running:
         yield running
 
 
