@@ -83,22 +83,24 @@ class KafkaLogReader(LogReader):
     """A `LogReader` over librdkafka's consumer."""
 
     def __init__(
-        self, handles: ClientFactory, admin: KafkaAdmin, group: str, member: str, group_protocol: str
+        self,
+        handles: ClientFactory,
+        admin: KafkaAdmin,
+        group: str,
+        member: str,
+        protocol: str,
+        spread: bool = False,
     ) -> None:
         self._handles = handles
         self._admin = admin
         self._group = group
-        self._incremental = group_protocol == "consumer"
+        self._incremental = protocol == "consumer"
         self._errors = ReaderErrors(group, handles.address, self._fail)
-        self._settings = reader_settings(group, member, group_protocol)
+        self._settings = reader_settings(group, member, protocol, spread=spread)
         self._consumer = handles.consumer(*self._settings, self._errors.note)
         self._calls = ConsumerGuard()
         self._commits = Commits(
-            group,
-            self._commit_now,
-            self._is_member,
-            handles.address,
-            self._errors.trouble,
+            group, self._commit_now, self._is_member, handles.address, self._errors.trouble
         )
         # Whether this reader leaves the group for good: partitions that it gets then are declined.
         self._leaving = False

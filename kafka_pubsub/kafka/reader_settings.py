@@ -42,10 +42,11 @@ _RULES: Mapping[str, ConfigValue] = {
 
 
 def reader_settings(
-    group: str, member: str, group_protocol: str
+    group: str, member: str, group_protocol: str, *, spread: bool = False
 ) -> tuple[Mapping[str, ConfigValue], Mapping[str, ConfigValue]]:
-    """Returns the defaults and the fixed settings of one member."""
+    """Returns the defaults and the fixed settings of one member; `spread` as in `Backend.reader`."""
     rules = {**_RULES, "group.id": group, "client.id": member, "group.protocol": group_protocol}
     if group_protocol == "consumer":
-        return _DEFAULTS, {**rules, "group.remote.assignor": "range"}
-    return {**_DEFAULTS, **_CLASSIC_DEFAULTS}, {**rules, "partition.assignment.strategy": "range"}
+        return _DEFAULTS, {**rules, "group.remote.assignor": "uniform" if spread else "range"}
+    strategy = "roundrobin" if spread else "range"
+    return {**_DEFAULTS, **_CLASSIC_DEFAULTS}, {**rules, "partition.assignment.strategy": strategy}

@@ -11,7 +11,8 @@ Rules
 2. Time is an argument. A member is alive from its last call for as long as its own session lasts; the next call
    of any member removes the dead ones.
 3. `range` goes topic by topic over the members that list it, in the order of their ids: equal lists and equal
-   counts give one member the same partition numbers of all topics.
+   counts give one member the same partition numbers of all topics. If all members ask for it (`spread`), partitions are
+   dealt one by one instead.
 4. A member that has gone may come back only as a new one.
 5. A transaction's positions are held until its marker comes. Then each counts, unless another commit of that
    partition was written since: the later write counts, even if its writer had read less.
@@ -48,12 +49,13 @@ class Standing(Enum):
 
 
 class _Member:
-    __slots__ = ("assignment", "joined", "seen", "session", "topics")
+    __slots__ = ("assignment", "joined", "seen", "session", "spread", "topics")
 
     def __init__(self, topics: Sequence[str], session: float, now: float) -> None:
         self.topics = tuple(topics)
         self.session = session
         self.seen = now
+        self.spread = False
         # Whether it has joined the open rebalance; True if none is open.
         self.joined = True
         # Empty: no partitions in this generation.
@@ -87,7 +89,16 @@ class Group:
         """Returns the ids of the members, in the assignor's order."""
         return sorted(self._members)
 
-    def join(self, member: str | None, client: str, topics: Sequence[str], session: float, now: float) -> str:
+    def join(
+        self,
+        member: str | None,
+        client: str,
+        topics: Sequence[str],
+        session: float,
+        now: float,
+        *,
+        spread: bool = False,
+    ) -> str:
         """Joins the group (`member` None) or the open rebalance; returns the member's id."""
         if member is None or member not in self._members:
             self._joins += 1
@@ -98,7 +109,7 @@ class Group:
         if entry.topics != tuple(topics):
             entry.topics = tuple(topics)
             self.rebalance()
-        entry.seen, entry.joined = now, True
+        entry.seen, entry.joined, entry.spread = now, True, spread
         self._complete()
         return member
 
@@ -246,10 +257,20 @@ class Group:
         self.generation += 1
         self._shared_at = self.generation
         shares: dict[str, list[TopicPartition]] = {name: [] for name in self._members}
-        for topic in sorted({topic for entry in self._members.values() for topic in entry.topics}):
-            self._share(topic, shares)
+        topics = sorted({topic for entry in self._members.values() for topic in entry.topics})
+        if all(entry.spread for entry in self._members.values()):
+            self._deal(topics, shares)
+        else:
+            for topic in topics:
+                self._share(topic, shares)
         for name, entry in self._members.items():
             entry.assignment = tuple(shares[name])
+
+    def _deal(self, topics: Sequence[str], shares: dict[str, list[TopicPartition]]) -> None:
+        for topic in topics:
+            for number in range(self._partitions_of(topic) or 0):
+                takers = [name for name in self.members if topic in self._members[name].topics]
+                shares[min(takers, key=lambda name: len(shares[name]))].append(TopicPartition(topic, number))
 
     def _share(self, topic: str, shares: dict[str, list[TopicPartition]]) -> None:
         count = self._partitions_of(topic) or 0

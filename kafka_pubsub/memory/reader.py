@@ -69,13 +69,20 @@ class MemoryReader(LogReader):
     """A `LogReader` in memory."""
 
     def __init__(
-        self, cluster: MemoryCluster, faults: FaultPlan, group: str, client: str, session: float
+        self,
+        cluster: MemoryCluster,
+        faults: FaultPlan,
+        group: str,
+        client: str,
+        session: float,
+        *,
+        spread: bool = False,
     ) -> None:
         self._cluster = cluster
         self._faults = faults
         self._group = group
         self._client = client
-        self._session = session
+        self._session, self._spread = session, spread
         self._topics: tuple[str, ...] = ()
         self._listener: Listener | None = None
         self._closed = False
@@ -286,7 +293,9 @@ class MemoryReader(LogReader):
             missing = [topic for topic in self._topics if self._cluster.partitions_of(topic) is None]
             group = self._cluster.group(self._group)
             if self._member is None or self._member in group.members:
-                self._member = group.join(self._member, self._client, self._topics, self._session, now)
+                self._member = group.join(
+                    self._member, self._client, self._topics, self._session, now, spread=self._spread
+                )
         for topic in missing:
             listener.failed(None, NotFound(f"subscribed topic {topic} doesn't exist"), False)
 

@@ -2,7 +2,7 @@
 
 Rules
 1. Partition p of a set of topics is served only while p of every topic of the set is held (`range` gives them
-   together); else nothing of it is read.
+   together; sets of one topic are dealt out one by one); else nothing of it is read.
 2. A task begins with what is committed, once no transaction of an earlier owner is open. An owner that gives a
    partition up in order says so in its last commit; one that was killed is fenced by the id that its commits name.
 3. One transaction at a time, with the work of all tasks. While it is under way reading goes on, and after a large one
@@ -86,7 +86,8 @@ class Engine:
         self, backend: Backend, role: Role, clock: Callable[[], int], metrics: ServiceMetrics
     ) -> None:
         self._role, self._clock, self._metrics = role, clock, metrics
-        self._reader = backend.reader(role.group, f"kafka_pubsub-{role.name}")
+        alone = all(len(topics) == 1 for topics in role.sets)
+        self._reader = backend.reader(role.group, f"kafka_pubsub-{role.name}", spread=alone)
         self._writer: LogWriter = backend.writer(Batching(max_latency=0.0), 1_000_000)
         self._transactions = ServiceTransactions(backend, f"{role.group}-{uuid.uuid4().hex}")
         self._trimming = Trimming(backend.admin)

@@ -56,6 +56,15 @@ def test_members_are_counted(world: World) -> None:
     assert world.backend.admin.group_members(group) == 0
 
 
+@pytest.mark.parametrize(("spread", "shares"), [(False, {0, 4}), (True, {2})])
+def test_topics_of_one_partition_are_shared_if_they_are_spread(
+    world: World, spread: bool, shares: set[int]
+) -> None:
+    topics, group = [world.topic() for _ in range(4)], world.name("group")
+    members = [world.member(group, *topics, spread=spread) for _ in range(2)]
+    until(lambda: {len(each.owned) for each in members} == shares, *members)
+
+
 def test_a_group_with_members_keeps_its_positions(world: World) -> None:
     topic, group = world.topic(), world.name("group")
     world.backend.admin.set_positions(group, {TopicPartition(topic, 0): 2})

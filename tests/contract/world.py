@@ -174,9 +174,9 @@ class World:
         flush(writer)
         return reports
 
-    def reader(self, group: str, backend: Backend | None = None) -> LogReader:
+    def reader(self, group: str, backend: Backend | None = None, *, spread: bool = False) -> LogReader:
         """An unsubscribed reader, closed after the test."""
-        reader = (backend or self.backend).reader(group, self.name("member"))
+        reader = (backend or self.backend).reader(group, self.name("member"), spread=spread)
         self._opened.append(reader)
         return reader
 
@@ -186,10 +186,11 @@ class World:
         *topics: str,
         starts: Callable[[TopicPartition], int | None] = lambda partition: 0,
         backend: Backend | None = None,
+        spread: bool = False,
     ) -> Member:
         """A subscribed member that reads from the beginning unless told otherwise."""
         listener = Recorder(starts)
-        member = Member(self.reader(group, backend), listener)
+        member = Member(self.reader(group, backend, spread=spread), listener)
         member.reader.subscribe(topics, listener)
         return member
 

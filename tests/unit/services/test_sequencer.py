@@ -12,6 +12,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import NewRecord, TopicPartition
 from kafka_pubsub.services.sequencer import Sequencer
+from tests.support import until
 
 PATIENCE = 20.0
 NAMES = ("a", "b", "c")
@@ -94,6 +95,15 @@ def test_a_sequencer_runs_before_there_is_a_causal_topic(ps: PubSub) -> None:
         assert sequencer.wait_until_running(PATIENCE).health().ok
         ps.create_topic("a", causal=True)
         ps.publish_multi(["a"], b"x").result(PATIENCE)
+
+
+def test_two_sequencers_share_topics_of_one_partition(topics: PubSub, running: Sequencer) -> None:
+    topics.create_topic("d", causal=True)
+    with Sequencer(topics) as second:
+        until(lambda: [each.health().partitions for each in (running, second)] == [2, 2])
+        for _ in range(5):
+            topics.publish_multi(["a", "b", "c", "d"], b"x").result(PATIENCE)
+        until(lambda: [each.metrics().get("delivered") for each in (running, second)] == [10, 10])
 
 
 def test_messages_of_a_key_stay_in_their_partitions(backend: MemoryBackend, ps: PubSub) -> None:
