@@ -12,7 +12,7 @@ from kafka_pubsub.core.multicast.sequencer import START, Checkpoint, Sequencer
 from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Refuse, Release, Stage, Timestamp
 from tests.property.multicast_world import Topic, World
 
-__all__ = ["MUTATIONS"]
+__all__ = ["MUTATIONS", "NOTICED_IN_PLANS"]
 
 Patch = pytest.MonkeyPatch
 
@@ -180,3 +180,6 @@ MUTATIONS: list[Callable[[Patch], None]] = [
     refused_here_only,
     out_of_order,
 ]
+
+#: Those that break a promise in some schedule of a small plan; the others need more messages, or chance.
+NOTICED_IN_PLANS = [each for each in MUTATIONS if each not in (any_sender, deletion_at_once, out_of_order)]

@@ -6,7 +6,7 @@ anywhere (side channels), and stage nothing while a deletion or a message to sev
 
 What is checked
 1. Each message is released once at each of its destinations, or refused at all of its participants' destinations.
-2. Two messages with common destinations come in one order at all of them.
+2. Two messages with common destinations come in one order at all of them: that of their timestamps.
 3. A message comes after all messages that were released anywhere before it was staged, after those that its sender
    staged before, and after the causes of all these.
 4. It comes to an end.
@@ -72,11 +72,19 @@ class World:
     """Some topics and senders; `seed` gives the schedule."""
 
     def __init__(
-        self, seed: int, topics: int = 4, senders: int = 3, messages: int = 16, crashes: float = 0.1
+        self,
+        seed: int,
+        topics: int = 4,
+        senders: int = 3,
+        messages: int = 16,
+        crashes: float = 0.1,
+        each: int | None = None,
     ) -> None:
         self.random = random.Random(seed)
         self.topics = {f"t{number}": Topic(f"t{number}") for number in range(topics)}
         self.senders, self.messages, self.crashes = senders, messages, crashes
+        #: How many messages one sender stages at most.
+        self.each = messages if each is None else each
         self.stages: dict[str, Stage] = {}
         self.sender: dict[str, int] = {}
         self.causes: dict[str, set[str]] = {}
@@ -108,7 +116,7 @@ class World:
         """Lets a sender stage a message, unless an earlier one isn't sent yet."""
         sender = self.random.randrange(self.senders)
         mine = [each for each in self.stages if self.sender[each] == sender]
-        if self.waits(mine):
+        if len(mine) == self.each or self.waits(mine):
             return
         self.add(sender, self.draw(f"m{len(self.stages)}"))
 
@@ -165,6 +173,8 @@ class World:
             )
             want = sorted(name for name, stage in self.stages.items() if topic.name in stage.destinations)
             assert got == want, f"lost or doubled at {topic.name}"
+            clocks = [each.timestamp for each in topic.home]
+            assert clocks == sorted(set(clocks)), f"{topic.name} isn't in the order of timestamps"
         places = {
             topic.name: {each.message: at for at, each in enumerate(topic.home)}
             for topic in self.topics.values()

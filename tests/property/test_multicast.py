@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub.core.multicast.values import Stage
-from tests.property.multicast_mutations import MUTATIONS
+from tests.property.multicast_mutations import MUTATIONS, NOTICED_IN_PLANS
+from tests.property.multicast_oracle import run_beside_oracle
+from tests.property.multicast_search import search
+from tests.property.multicast_states import LARGE_PLANS, PLANS, Plan, explore
 from tests.property.multicast_world import Topic, World, run
 
 
@@ -24,9 +28,51 @@ def test_every_promise_holds_in_every_schedule(seed: int, topics: int, senders: 
     run(seed, topics=topics, senders=senders, messages=messages)
 
 
+@given(
+    seed=st.integers(0, 2**32),
+    topics=st.integers(1, 6),
+    senders=st.integers(1, 5),
+    messages=st.integers(1, 24),
+)
+def test_a_home_holds_what_the_oracle_says_after_each_record(
+    seed: int, topics: int, senders: int, messages: int
+) -> None:
+    run_beside_oracle(seed, topics=topics, senders=senders, messages=messages)
+
+
 def test_three_senders_and_three_topics_with_two_messages_each_and_crashes_between_all_steps() -> None:
-    for seed in range(300):
-        run(seed, topics=3, senders=3, messages=6, crashes=0.4)
+    assert search(0, 500, 600) == 500
+
+
+@pytest.mark.slow
+def test_many_more_schedules_of_three_senders_and_three_topics() -> None:
+    """Other seeds each time; a failure says which one."""
+    assert search(random.SystemRandom().randrange(2**40), 10**9, 45) > 1000
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_schedule_of_a_plan_keeps_the_promises(name: str) -> None:
+    assert explore(PLANS[name]) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE_PLANS)
+def test_every_schedule_of_a_large_plan_keeps_the_promises(name: str) -> None:
+    assert explore(LARGE_PLANS[name], at_most=60_000) > 20_000
+
+
+def explore_all(plans: Mapping[str, Plan]) -> None:
+    for plan in plans.values():
+        explore(plan)
+
+
+@pytest.mark.parametrize("mutation", NOTICED_IN_PLANS, ids=lambda mutation: mutation.__name__)
+def test_a_broken_rule_is_noticed_in_some_schedule_of_a_plan(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        explore_all(PLANS)
 
 
 def run_many(count: int) -> None:
