@@ -1,6 +1,6 @@
 """A sequencer's proposals reach all inboxes at one moment: what happens on a real broker if they don't.
 
-The scene: `b`'s clock is ahead. A goes to `a` and `b`. When it is at home in `b`, someone who saw it there publishes B
+The scene: `b`'s clock is ahead. A goes to `a` and `b`. When it is at home in `b`, a process that saw it there publishes B
 to `a`, where A isn't yet. B must come behind A.
 """
 
@@ -110,7 +110,7 @@ def play(broker: LocalKafka, ps: PubSub, other: PubSub, names: Sequence[str], ma
         if mail:
             mail.arrive(b)
         assert bodies(broker, b, 6)[-1] == b"A"
-        # The signal: whoever saw A tells the other process, by no topic.
+        # The signal: a process that saw A tells the other one, by no topic.
         before = watermarks([place])[place]
         other.publish_multi([a], b"B")
         until(lambda: watermarks([place])[place] > before, "B in the inbox")

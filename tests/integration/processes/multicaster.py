@@ -6,8 +6,9 @@ ports, port           the sockets of all processes, and its own
 seed                  of its choices
 history               a file; each line is what happened at a monotonic time that all processes share
 
-A client hears of messages whose futures resolved elsewhere, and publishes the next one because of them, to one of their
-topics at least. Until SIGTERM, or until it is killed.
+A client hears of messages whose futures resolved elsewhere, and publishes the next ones because of them, to one of
+their topics at least. It publishes in bursts to the same topics, because only these don't wait for each other. Until
+SIGTERM, or until it is killed.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from typing import Any
 from kafka_pubsub import PubSub
 from kafka_pubsub.cli.signals import StopFlag
 
-#: Messages of one client without a place in the order.
-MOST = 4
+#: Messages of one client without a place in the order, and messages of a burst.
+MOST, BURST = 40, 20
 
 
 class Talk:
@@ -84,16 +85,20 @@ def publish(plan: dict[str, Any], number: int, talk: Talk, history: History, sto
         room.release()
 
     with PubSub(plan["bootstrap"]) as ps:
-        count = 0
+        count, left, topics = 0, 0, set[str]()
         while not stop.is_set():
             if not room.acquire(timeout=0.1):
                 continue
-            heard = talk.take()
-            topics = set(chances.sample(plan["topics"], chances.randint(1, 3)))
-            if heard:
-                topics.add(chances.choice(heard[-1][1]))
+            heard = talk.take()[-10:]
+            if not left:
+                left, topics = (
+                    chances.randint(1, BURST),
+                    set(chances.sample(plan["topics"], chances.randint(1, 3))),
+                )
+                if heard:
+                    topics.add(chances.choice(heard[-1][1]))
             message, some = f"{sender}-{count}", sorted(topics)
-            count += 1
+            count, left = count + 1, left - 1
             history.write(
                 publish=message, sender=sender, number=count, topics=some, after=[each for each, _ in heard]
             )
