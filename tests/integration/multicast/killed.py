@@ -1,0 +1,62 @@
+"""A sequencer or a sender of multicasts in a process of its own, to be killed (SIGKILL).
+
+Arguments: the address, "sequencer", or the address, "sender", the phase of its transactions in which it kills itself
+(`killed_router.PHASES`, or "never"), in which transaction, a prefix, and topics. A sender prints the number of each
+message that has its place in the order.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.client.multicast.outbox import Sent
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.integration.delays import killed_router
+
+__all__ = ["body", "some_of"]
+
+#: Seconds between two messages of a sender.
+_EVERY = 0.02
+
+
+def body(prefix: str, number: int) -> bytes:
+    """What a sender's message holds."""
+    return f"{prefix} {number}".encode()
+
+
+def some_of(topics: Sequence[str], number: int) -> list[str]:
+    """The topics of a sender's message: each set of two or more of them in turn, all of them first."""
+    masks = [mask for mask in range(2 ** len(topics) - 1, 0, -1) if mask & (mask - 1)]
+    mask = masks[number % len(masks)]
+    return [topic for bit, topic in enumerate(topics) if mask >> bit & 1]
+
+
+def main() -> None:
+    address, kind, *rest = sys.argv[1:]
+    with PubSub(address) as ps:
+        if kind == "sequencer":
+            with Sequencer(ps):
+                while True:
+                    time.sleep(1)
+        phase, transaction, prefix, *topics = rest
+        killed_router.TRANSACTION = int(transaction)
+        killed_router.kill_at(phase)
+        number = 0
+        while True:
+            future = ps.publish_multi(some_of(topics, number), body(prefix, number))
+            future.add_done_callback(lambda sent, number=number: _say(sent, number))  # type: ignore[misc]
+            number += 1
+            time.sleep(_EVERY)
+
+
+def _say(sent: Future[Sent], number: int) -> None:
+    if sent.exception() is None:
+        print(number, flush=True)
+
+
+if __name__ == "__main__":
+    main()
