@@ -1,7 +1,7 @@
 """A sequencer's proposals reach all inboxes at one moment: what happens on a real broker if they don't.
 
-The scene: `b`'s clock is ahead. A goes to `a` and `b`. When it is at home in `b`, a process that saw it there publishes B
-to `a`, where A isn't yet. B must come behind A.
+The scene: `b`'s clock is ahead. A goes to `a` and `b`. When it is at home in `b`, a process that saw it there
+publishes B to `a`, where A isn't yet. B must come behind A.
 """
 
 from __future__ import annotations
