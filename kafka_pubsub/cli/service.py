@@ -52,7 +52,7 @@ def service() -> None:
 @click.option(
     "--partitions",
     type=click.IntRange(1),
-    help="How many partitions to make, which so many routers can share.  [default: those there are, else 4]",
+    help="How many partitions to make, which so many routers can share.  [default: those there are, else 2]",
 )
 @click.option(
     "--begin-again",

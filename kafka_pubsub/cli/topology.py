@@ -19,7 +19,7 @@ __all__ = ["topology"]
 FILE = click.option(
     "--file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The declaration, a JSON file.  [default: 28 tiers, 4 partitions, the broker's replication]",
+    help="The declaration, a JSON file.  [default: 28 tiers, 2 partitions, the broker's replication]",
 )
 
 

@@ -18,7 +18,7 @@ def _delays(quick: bool) -> Scenario:
     return Scenario(
         "delays",
         "Hops of one delay router, tiers filled beforehand",
-        f"{size['messages']:,} messages of 100 bytes, delays uniform up to 64 s, 7 tiers of 4 partitions",
+        f"{size['messages']:,} messages of 100 bytes, delays uniform up to 64 s, 7 tiers of 2 partitions",
         {"rate": "records/s", "cpu_us": "us of CPU a record", "rss_mb": "MB"},
         [
             Row("ours", "kafka_pubsub: hops and deliveries", f"{_ROWS}delays:router", True, "bare", size),

@@ -42,7 +42,7 @@ UNIT = 1000
 #: 2**28 - 1 seconds are eight and a half years.
 MOST_TIERS = 28
 #: Partitions unless told otherwise; each more lets one more router share the work.
-PARTITIONS = 4
+PARTITIONS = 2
 
 _TIER = re.compile(re.escape("_kafka_pubsub.delay.") + r"(\d\d)")
 _INT64 = 2**63 - 1
