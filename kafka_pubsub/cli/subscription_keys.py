@@ -11,6 +11,7 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, shown_bytes
 from kafka_pubsub.cli.types import ago
+from kafka_pubsub.core.lanes.names import lane_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -77,7 +78,7 @@ def _row(state: KeyState) -> dict[str, JsonValue]:
         "attempt": state.attempt or None,
         "behind": state.behind,
         "why": why[:100],
-        "id": None if state.offset < 0 else f"{state.partition}:{state.offset}",
+        "id": _id(state),
     }
 
 
@@ -92,9 +93,18 @@ def _describe(state: KeyState) -> dict[str, JsonValue]:
         "attempt": state.attempt,
         "crashes": state.crashes,
         "behind": state.behind,
+        "topic": state.topic,
         "partition": state.partition,
         "offset": None if state.offset < 0 else state.offset,
     }
+
+
+def _id(state: KeyState) -> str | None:
+    """Returns what `release --id` takes; it names the Kafka topic of a lane."""
+    if state.offset < 0:
+        return None
+    place = f"{state.partition}:{state.offset}"
+    return place if lane_of(state.topic) is None else f"{state.topic}:{place}"
 
 
 def _iso(moment: datetime | None) -> str | None:

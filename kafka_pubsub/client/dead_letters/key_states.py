@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Literal
@@ -52,11 +52,11 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class KeyState:
-    """The state of a key that the message at `offset` of `partition` in the home topic blocks.
+    """The state of a key that the message at `offset` of `partition` of `topic` blocks.
 
     `state`: `parked` until you release it, `waiting` for `next_due`, `leased` to a callback, or `unreadable`
     (then `offset` is -1). `since`: when the message first failed; None: it didn't. `behind`: the number of messages of
-    the key that wait after it in the retry topic.
+    the key that wait after it in the retry topic. `topic`: the Kafka topic, that of the lane if the topic has lanes.
     """
 
     key: bytes | None
@@ -70,6 +70,7 @@ class KeyState:
     next_due: datetime | None = None
     behind: int = 0
     error: str = ""
+    topic: str = ""
 
     @property
     def ordering_key(self) -> str | None:
@@ -147,7 +148,9 @@ def key_states(
             waiting = _Waiting(room, record, number, alive)
             waiting.read(limit)
             found = [*waiting.states(), *_leased(room, record, fetch, number, alive, waiting.leased_keys)]
-            states += sorted(found, key=lambda each: each.offset)
+            states += (
+                replace(each, topic=record.topic) for each in sorted(found, key=lambda each: each.offset)
+            )
         return states
 
 

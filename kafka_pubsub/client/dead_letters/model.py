@@ -8,7 +8,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -117,7 +117,8 @@ class Selection:
     """The conditions that select messages."""
 
     keys: frozenset[bytes] = frozenset()
-    ids: frozenset[Place] = frozenset()
+    #: With the topic: "" where the id doesn't name one.
+    ids: frozenset[tuple[str, int, int]] = frozenset()
     since: float | None = None
     until: float | None = None
     error: str | None = None
@@ -131,23 +132,34 @@ class Selection:
         since: datetime | None = None,
         until: datetime | None = None,
         error: str | None = None,
+        of_messages: bool = False,
     ) -> Selection:
-        """Checks the conditions and builds the selection."""
+        """Checks the conditions and builds the selection; ids of messages (`of_messages`) may name a topic."""
         if since is not None and until is not None and since >= until:
             raise InvalidArgument(f"since {since} isn't before until {until}: nothing lies between")
         if error is not None and not error:
             raise InvalidArgument("error is empty: leave it out to select any")
         return cls(
             frozenset(map(_key, _many(keys, "keys"))),
-            frozenset(map(_place, _many(ids, "ids"))),
+            frozenset(_place(each, of_messages) for each in _many(ids, "ids")),
             _time(since, "since"),
             _time(until, "until"),
             error,
         )
 
-    def picks(self, place: Place, key: bytes | None, time: int, error: Callable[[], str]) -> bool:
-        """Tells whether a message is selected; `time` is in milliseconds, `error` is called only if it matters."""
-        if self.ids and place not in self.ids:
+    def picks(
+        self,
+        place: Place,
+        key: bytes | None,
+        time: int,
+        error: Callable[[], str],
+        topics: Sequence[str] = ("",),
+    ) -> bool:
+        """Tells whether a message is selected; `time` is in milliseconds, `error` is called only if it matters.
+
+        `topics`: what an id may have as topic to mean it.
+        """
+        if self.ids and not any((topic, *place) in self.ids for topic in topics):
             return False
         if self.keys and (key is None or key not in self.keys):
             return False
@@ -170,11 +182,13 @@ def _key(key: str | bytes) -> bytes:
     return key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
 
 
-def _place(text: str | bytes) -> Place:
-    partition, colon, offset = str(text).partition(":")
-    if not (colon and _is_number(partition) and _is_number(offset)):
-        raise InvalidArgument(f"ids: {text!r} isn't PARTITION:OFFSET, as `id` shows it")
-    return int(partition), int(offset)
+def _place(text: str | bytes, of_message: bool) -> tuple[str, int, int]:
+    rest, _, offset = str(text).rpartition(":")
+    topic, _, partition = rest.rpartition(":")
+    if not (_is_number(partition) and _is_number(offset)) or (topic and not of_message):
+        form = "PARTITION:OFFSET or TOPIC:PARTITION:OFFSET" if of_message else "PARTITION:OFFSET"
+        raise InvalidArgument(f"ids: {text!r} isn't {form}, as `id` shows it")
+    return topic, int(partition), int(offset)
 
 
 def _is_number(text: str) -> bool:

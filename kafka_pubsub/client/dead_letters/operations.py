@@ -28,6 +28,9 @@ def open_dead_letters(
     """Builds the functions; connects to nothing yet."""
     dead_letters = DeadLetters(backend, subscriptions, may_create=may_create)
     releases = Releases(backend, subscriptions, dead_letters, may_create=may_create)
-    return DeadLetterOperations(
-        dead_letters, releases, lambda name: key_states(backend, subscriptions.record(name))
-    )
+
+    def keys(name: str) -> list[KeyState]:
+        views = dead_letters.views(subscriptions.record(name))
+        return [state for view in views for state in key_states(backend, view)]
+
+    return DeadLetterOperations(dead_letters, releases, keys)

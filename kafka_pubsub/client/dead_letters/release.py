@@ -17,7 +17,7 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -64,32 +64,35 @@ class Releases:
     ) -> DeadLetterResult:
         """Asks the owners to release the selected messages; `dry_run` only counts them."""
         record = self._subscriptions.usable(name)
-        retry = retry_topic_of(record)
         if drop and record.options.dead_letter is None:
             raise FailedPrecondition(
                 f"subscription {name!r} has no dead-letter policy, so there is nowhere to drop a message: update it "
                 "with one first"
             )
-        requests = self._requests(record, retry, selection, tell, Why.DROP if drop else Why.RELEASE)
+        requests = self._requests(record, selection, tell, Why.DROP if drop else Why.RELEASE)
         result = DeadLetterResult(len(requests), len({each.key for each in requests} - {None}))
         if not dry_run and requests:
             self._write(name, requests, tell)
         return result
 
     def _requests(
-        self, record: SubscriptionRecord, retry: str, selection: Selection, tell: Tell, why: Why
+        self, record: SubscriptionRecord, selection: Selection, tell: Tell, why: Why
     ) -> list[NewRecord]:
         found: list[NewRecord] = []
         # A message that only waits behind another one has no due time (rule 2).
         least = FOREVER if why is Why.DROP else 1
+        views = list(self._dead_letters.views(record))
+        total = sum(view.partitions for view in views)
         with closing(self._backend.record_fetch()) as fetch:
-            room = WaitingRoom(self._backend, record, fetch)
-            for at, number in enumerate(room.numbers()):
-                tell(DeadLetterProgress("reading", at, len(room.numbers())))
+            rooms = ((view, WaitingRoom(self._backend, view, fetch)) for view in views)
+            places = ((view, room, number) for view, room in rooms for number in room.numbers())
+            for at, (view, room, number) in enumerate(places):
+                tell(DeadLetterProgress("reading", at, total))
+                topics = [view.topic, ""] if view.topic == record.topic else [view.topic]
                 found += [
-                    _request(record, retry, message, why)
+                    _request(view, message, why)
                     for message in room.messages(number)
-                    if message.info.due >= least and _picks(selection, message)
+                    if message.info.due >= least and _picks(selection, topics, message)
                 ]
         return found
 
@@ -107,12 +110,13 @@ class Releases:
                 tell(DeadLetterProgress("releasing", done, len(requests)))
 
 
-def _request(record: SubscriptionRecord, retry: str, message: RetryRecord, why: Why) -> NewRecord:
+def _request(record: SubscriptionRecord, message: RetryRecord, why: Why) -> NewRecord:
+    retry = retry_topic_of(record)
     info = RetryInfo(record.topic_id, message.partition(), message.offset(), why=why)
     return NewRecord(retry, message.partition(), message.key(), None, retry_headers(None, info))
 
 
-def _picks(selection: Selection, message: RetryRecord) -> bool:
+def _picks(selection: Selection, topics: Sequence[str], message: RetryRecord) -> bool:
     info = message.info
     place = (info.partition, info.origin)
-    return selection.picks(place, message.key(), info.failed, lambda: info.error)
+    return selection.picks(place, message.key(), info.failed, lambda: info.error, topics)

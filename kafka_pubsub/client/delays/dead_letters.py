@@ -147,7 +147,9 @@ class DelayDeadLetters:
 
 def _picker(ids: Iterable[str] | None, topic: str | None) -> Callable[[Found], bool]:
     places = Selection.of(ids=ids).ids
-    return lambda found: (not places or found.place in places) and topic in (None, found.dead_letter.topic)
+    return lambda found: (
+        (not places or ("", *found.place) in places) and topic in (None, found.dead_letter.topic)
+    )
 
 
 def _read(record: StoredRecord) -> DeadLetterRecord | None:
