@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .archive_table import archived
     from .delays import waiting
+    from .lanes import lane_messages
     from .spark_session import session
     from .transforms.decoding import decoded
     from .transforms.expectations import split
@@ -38,6 +39,7 @@ __all__ = [
     "Protobuf",
     "archived",
     "decoded",
+    "lane_messages",
     "messages",
     "registered",
     "session",
@@ -51,6 +53,7 @@ _PLACES = {
     "archived": ".archive_table",
     "Protobuf": ".transforms.protobuf",
     "decoded": ".transforms.decoding",
+    "lane_messages": ".lanes",
     "messages": ".transforms.messages",
     "registered": ".transforms.frames",
     "session": ".spark_session",

@@ -1,4 +1,4 @@
-"""Reads the catalog's subscriptions as Spark reads any topic, without the client of kafka_pubsub.
+"""Reads the catalog's records as Spark reads any topic, without the client of kafka_pubsub.
 
 Rule: a record that can't be read is left out and noted; the other records are read all the same.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.config import SubscriptionRecord, TopicRecord
+from kafka_pubsub.errors import SchemaError
 
 from .connection import Connection
 from .remote_cluster import cluster_of
@@ -17,27 +18,19 @@ from .transforms.messages import raw_records
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CATALOG_TOPIC", "subscriptions_of"]
+__all__ = ["CATALOG_TOPIC", "subscriptions_of", "topic_of"]
 
 CATALOG_TOPIC = "_kafka_pubsub.catalog"
-_PREFIX = b"subscription:"
+_SUBSCRIPTION, _TOPIC = b"subscription:", b"topic:"
 
 
 def subscriptions_of(
     spark: SparkSession, connection: Connection, topic: str, note: Callable[[str], None]
 ) -> list[SubscriptionRecord]:
     """Returns the subscriptions of a topic, sorted by name; none if there is no catalog."""
-    with cluster_of(spark, connection) as cluster:
-        if CATALOG_TOPIC not in cluster.topics():
-            return []
-    records = raw_records(spark, CATALOG_TOPIC, connection).select("key", "value", "offset")
-    latest: dict[bytes, bytes | None] = {}
-    # Python sorts the records, because the catalog is small and Spark would read it twice to sort it.
-    for row in sorted(records.collect(), key=lambda row: int(row.offset)):
-        latest[bytes(row.key or b"")] = None if row.value is None else bytes(row.value)
     found = []
-    for key, value in sorted(latest.items()):
-        if not key.startswith(_PREFIX) or value is None:
+    for key, value in sorted(_latest(spark, connection).items()):
+        if not key.startswith(_SUBSCRIPTION) or value is None:
             continue
         try:
             record = SubscriptionRecord.model_validate_json(value)
@@ -47,3 +40,25 @@ def subscriptions_of(
         if record.topic == topic and not record.detached and record.state == "ready":
             found.append(record)
     return found
+
+
+def topic_of(spark: SparkSession, connection: Connection, name: str) -> TopicRecord | None:
+    """Returns what the catalog says of a topic; None: nothing. Raises `SchemaError` for a record that can't be read."""
+    value = _latest(spark, connection).get(_TOPIC + name.encode())
+    if value is None:
+        return None
+    try:
+        return TopicRecord.model_validate_json(value)
+    except ValueError as error:
+        raise SchemaError(f"the catalog's record of topic {name!r} can't be read: {error}") from error
+
+
+def _latest(spark: SparkSession, connection: Connection) -> dict[bytes, bytes | None]:
+    """Returns the latest record of each key; nothing if there is no catalog."""
+    with cluster_of(spark, connection) as cluster:
+        if CATALOG_TOPIC not in cluster.topics():
+            return {}
+    records = raw_records(spark, CATALOG_TOPIC, connection).select("key", "value", "offset")
+    # Python sorts the records, because the catalog is small and Spark would read it twice to sort it.
+    rows = sorted(records.collect(), key=lambda row: int(row.offset))
+    return {bytes(row.key or b""): None if row.value is None else bytes(row.value) for row in rows}
