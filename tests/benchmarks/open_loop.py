@@ -65,14 +65,16 @@ def _raw(bootstrap: str, topic: str, run: Callable[[Send], list[float]]) -> list
     return late
 
 
-def _ours(bootstrap: str, topic: str, run: Callable[[Send], list[float]]) -> list[float]:
+def _ours(
+    bootstrap: str, topic: str, run: Callable[[Send], list[float]], priority: int | None = None
+) -> list[float]:
     from kafka_pubsub import PubSub
 
     with PubSub(bootstrap) as pubsub:
         handle = pubsub.topic(topic)
 
         def send(key: str, value: bytes) -> None:
-            handle.publish(value, ordering_key=key)
+            handle.publish(value, ordering_key=key, priority=priority)
 
         return run(send)
 
@@ -98,9 +100,11 @@ def _delayed(
 
 
 def main() -> None:
-    """Entry point of the publisher's process; with `longest_ms` the messages are delayed."""
+    """Entry point of the publisher's process; `longest_ms` delays the messages, `priority` names their lane."""
     wanted = json.loads(sys.argv[1])
     publisher = _ours if wanted["client"] == "ours" else _raw
+    if "priority" in wanted:
+        publisher = partial(_ours, priority=wanted["priority"])
     if "longest_ms" in wanted:
         publisher = partial(_delayed, total=wanted["total"], longest=wanted["longest_ms"])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.benchmarks import delay_scenarios, multicast_scenarios
+from tests.benchmarks import delay_scenarios, lane_scenarios, multicast_scenarios
 from tests.benchmarks.data import A_KEY_EACH
 from tests.benchmarks.figures import Parameter, Row, Scenario, Target
 
@@ -442,6 +442,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "members": _members,
     "exactly_once": _exactly_once,
     **delay_scenarios.ALL,
+    **lane_scenarios.ALL,
     **multicast_scenarios.ALL,
 }
 
