@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
 
 
-def test_every_invariant_of_this_issue_has_its_chapter() -> None:
-    written = [f"I{number}" for number in (*range(1, 10), *range(12, 17))]
+def test_every_invariant_has_its_chapter() -> None:
+    written = [f"I{number}" for number in range(1, 17)]
     assert re.findall(r"^## (I\d+):", TEXT, re.MULTILINE) == written
 
 
