@@ -8,6 +8,8 @@ Rules
 3. One transaction at a time, with the work of all tasks. While it is under way reading goes on, and after a large one
    the next is decided already. If one isn't stored, neither is the next, and all tasks are made anew.
 4. When partitions go, the transactions that are under way are waited for; a task is never asked after that.
+5. Positions are committed in transactions only. A plain commit that a dead coordinator didn't answer could arrive
+   later, under a newer membership, and take the positions of the next owner back.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import NamedTuple
 
@@ -54,6 +56,8 @@ _WAIT, _SOON = 0.1, 0.003
 _BUFFERS, _LEAST, _ROOM = 32 * 1024 * 1024, 64 * 1024, 1024 * 1024
 #: Seconds that fencing a dead owner may take, and asking for what is committed.
 _BEGINNING = 30.0
+#: Seconds that the last commit of what is given up may take: without it the next owner only fences our id.
+_FAREWELL = 10.0
 #: Seconds after a failed transaction before the next: doubled up to the second while they fail.
 _PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 #: Seconds between two looks how far logs were read that tasks wait for.
@@ -204,9 +208,12 @@ class Engine:
             if share in self.tasks
             for topic, to in self.tasks[share].farewell().items()
         }
-        if found:
-            self._reader.commit(found, lambda answers: None)
-            self._reader.settle()
+        membership = self._reader.membership()
+        if not found or membership is None:
+            return
+        outcome = self._transactions.send((), found, membership)
+        if wait([outcome], _FAREWELL).done and outcome.result().ending is not Ending.STORED:
+            self._transactions.go_on()
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         for share in self._shares(partitions):

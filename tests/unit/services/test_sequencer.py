@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.model import NewRecord, TopicPartition
+from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
+from kafka_pubsub.model import Committed, NewRecord, TopicPartition
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.support import until
 
@@ -104,6 +105,34 @@ def test_two_sequencers_share_topics_of_one_partition(topics: PubSub, running: S
         for _ in range(5):
             topics.publish_multi(["a", "b", "c", "d"], b"x").result(PATIENCE)
         until(lambda: [each.metrics().get("delivered") for each in (running, second)] == [10, 10])
+
+
+class PlainCommits(FaultPlan):
+    """Counts the commits that are made outside of transactions."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def commit(
+        self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
+    ) -> RequestOutcome:
+        self.count += 1
+        return RequestOutcome.DONE
+
+
+def test_positions_are_committed_in_transactions_only(backend: MemoryBackend, topics: PubSub) -> None:
+    # A plain commit could arrive late, under a newer membership, and take the next owner's positions back.
+    plain = PlainCommits()
+    with (
+        PubSub.in_memory(MemoryBackend(cluster=backend.cluster, faults=plain)) as one,
+        Sequencer(one) as first,
+    ):
+        first.wait_until_running(PATIENCE)
+        topics.publish_multi(NAMES, b"1").result(PATIENCE)
+        with Sequencer(topics) as second:
+            until(lambda: second.health().partitions > 0)
+            topics.publish_multi(NAMES, b"2").result(PATIENCE)
+    assert plain.count == 0
 
 
 def test_messages_of_a_key_stay_in_their_partitions(backend: MemoryBackend, ps: PubSub) -> None:
