@@ -237,6 +237,18 @@ def held_are_home(patch: Patch) -> None:
     patch.setattr(Router, "_rest", rest)
 
 
+def strays_counted(patch: Patch) -> None:
+    """A record of a tier that another program wrote counts as one that the router wrote."""
+    real = Tier.receive
+
+    def receive(self: Tier, records: Sequence[Waiting]) -> None:
+        new = [each for each in records if each.position >= max(self.read, self._until)]
+        real(self, records)
+        self._written -= sum(each.home is None for each in new)
+
+    patch.setattr(Tier, "receive", receive)
+
+
 MUTATIONS: Sequence[Callable[[Patch], None]] = (
     own_clock,
     whole_log,
@@ -257,4 +269,5 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     cancel_any,
     held_in_memory_only,
     held_are_home,
+    strays_counted,
 )

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
 from kafka_pubsub.core.delays.router import Router, RouterStart
-from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Move, Tick, Waiting
+from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Key, Move, Tick, Waiting
 
 __all__ = ["LONGEST", "TIERS", "UNIT", "DelayWorld"]
 
@@ -23,6 +23,8 @@ LONGEST = UNIT * 2**TIERS - 1
 MOST_SKEW = 6
 #: Bytes of messages without a tick that the router keeps: three messages.
 KEEP = 2000
+#: A record of a tier that another program wrote, and its offset among the dead letters.
+STRAY, STRAY_OFFSET = "stray", -7
 
 
 @dataclasses.dataclass
@@ -39,6 +41,10 @@ def body(hops: int = 0) -> Any:
     return Body(hops)
 
 
+#: The body of each stray record of a tier.
+stray = body()
+
+
 class DelayWorld:
     """The logs, what is committed, and the router that lives now."""
 
@@ -50,11 +56,13 @@ class DelayWorld:
         self.made: list[tuple[int, int]] = []
         # When each message with a relative delay was published, by offset.
         self.published: dict[int, int] = {}
-        # A record of a tier, or None for a transaction's marker.
-        self.tiers: list[list[Waiting | None]] = [[] for _ in range(TIERS)]
+        # A record of a tier, None for a transaction's marker, or `STRAY`.
+        self.tiers: list[list[Waiting | str | None]] = [[] for _ in range(TIERS)]
         # Due, offset, the time at which it was released, hops.
         self.home: list[tuple[int, int, int, int]] = []
         self.dead: list[int] = []
+        #: Records of other programs in tiers.
+        self.strays = 0
         #: Messages that were cancelled.
         self.dropped: list[int] = []
         #: Messages with an even offset may not go home now.
@@ -80,6 +88,11 @@ class DelayWorld:
 
     def publish_stray(self) -> None:
         self.ingest.append(Came(len(self.ingest), None, None, None, body()))
+
+    def write_stray(self, tier: int) -> None:
+        """Another program writes to a tier."""
+        self.tiers[tier].append(STRAY)
+        self.strays += 1
 
     def write_tick(self, time: int) -> None:
         """As a router does that was replaced, or whose clock is wrong."""
@@ -114,7 +127,7 @@ class DelayWorld:
         self.fetched[source] += len(found)
         if source:
             tier = self.router.tiers[source - 1]
-            self.router.receive_tier(source - 1, [each for each in found if each is not None])
+            self.router.receive_tier(source - 1, list(self._of_tier(tier.low, at, found)))
             tier.reach(self.fetched[source])
         else:
             self.router.receive_ingest(found)
@@ -123,6 +136,15 @@ class DelayWorld:
                 self.router.ingest.sought()
         self.router.check()
         return bool(found)
+
+    def _of_tier(self, low: Key, at: int, found: list[Any]) -> Iterator[Waiting]:
+        """Yields what was read of a tier as its reader tells it to the router; markers aren't records."""
+        for position, each in enumerate(found, at):
+            if each == STRAY:
+                yield Waiting(low[0], low[1], 0, 0, None, position, stray)
+            elif each is not None:
+                yield each
+                low = each[:2]
 
     def tick(self) -> bool:
         """Appends a tick if the router wants one."""
@@ -153,7 +175,7 @@ class DelayWorld:
         written = set()
         for to, message in moves:
             if to == TO_DEAD:
-                self.dead.append(message.offset)
+                self.dead.append(STRAY_OFFSET if message.record is stray else message.offset)
             elif to == TO_NOTHING:
                 self.dropped.append(message.offset)
             elif to == TO_HOME:
@@ -193,7 +215,9 @@ class DelayWorld:
         twice = sorted({each for each in offsets if offsets.count(each) > 1})
         assert not twice, f"twice: {twice[:5]}"
         strays = [each.offset for each in self.ingest if isinstance(each, Came) and each.home is None]
-        assert self.dead == strays, f"dead letters {self.dead}, strays {strays}"
+        dead = [each for each in self.dead if each != STRAY_OFFSET]
+        assert dead == strays, f"dead letters {self.dead}, strays {strays}"
+        assert len(self.dead) - len(dead) == self.strays, "a stray record of a tier"
         cancelled = self.cancelled()
         assert sorted(self.dropped) == sorted(cancelled), f"dropped {self.dropped}, cancelled {cancelled}"
         messages = {each.offset for each in self.ingest if isinstance(each, Came) and each.home} - cancelled
@@ -201,7 +225,7 @@ class DelayWorld:
         keys = [each[:2] for each in self.home]
         assert keys == sorted(keys), "out of order"
         for tier in self.tiers:
-            passed = [each.offset for each in tier if each is not None]
+            passed = [each.offset for each in tier if isinstance(each, Waiting)]
             assert len(set(passed)) == len(passed), "a message was in a tier twice"
         self._judge_times({offset: each for each in self.home for offset in each[1:2]})
 

@@ -48,6 +48,10 @@ class Delays(RuleBasedStateMachine):
     def stray(self) -> None:
         self.world.publish_stray()
 
+    @rule(tier=st.integers(0, TIERS - 1))
+    def stray_in_tier(self, tier: int) -> None:
+        self.world.write_stray(tier)
+
     @rule(by=st.one_of(st.integers(1, 3), st.integers(1, 60)))
     def time_passes(self, by: int) -> None:
         self.world.now += by
@@ -139,6 +143,7 @@ def run(seed: int) -> None:
         (2, lambda: world.make_tick(world.now + random.randrange(-6, 7))),
         (2, world.store_tick),
         (1, hold),
+        (1, lambda: world.write_stray(random.randrange(TIERS))),
         (40, lambda: world.fetch(random.randrange(TIERS + 1), random.randrange(1, 9))),
         (20, transact),
     ]

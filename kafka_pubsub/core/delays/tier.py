@@ -8,7 +8,8 @@ Rules
 1. The head is unknown while there is something to read and nothing was read of it. Then nothing may be handled whose
    key is above `low`.
 2. A record that an earlier router wrote lies below `until`; it may be a marker, or have been aborted.
-3. A record that isn't ours has the key of the one before it: it is handled at once, and holds up nothing.
+3. A record that isn't ours has the key of the one before it: it is handled at once, and holds up nothing. It isn't
+   counted as one that the router wrote, or a head that wasn't read yet would be taken for none.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Tier:
             if record.position < self.read:
                 continue
             self.read = record.position + 1
-            if record.position >= self._until:
+            # A record that isn't ours was written by no router.
+            if record.position >= self._until and record.home is not None:
                 self._written -= 1
             self.low = record[:2]
             self.size += _BESIDE + len(record.record)
