@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +19,9 @@ from kafka_pubsub.services.delays import DelayRouter
 
 __all__ = ["PHASES"]
 
-#: Before the first record, after the records, after the offsets, after the commit was answered.
-PHASES = ("begun", "written", "offsets", "committed")
+#: Before anything of the transaction; before its first record, when a router's offsets were taken; when the records were
+#: stored; when all is ready; while the commit is under way; when it was answered.
+PHASES = ("before", "begun", "written", "prepared", "committing", "committed")
 
 
 def die(at: str, phase: str) -> None:
@@ -49,10 +51,15 @@ def kill_at(phase: str) -> None:
 
     def prepare_and_die(self: Any) -> None:
         COUNT.append(None)
+        die("before", phase)
         prepare(self)
-        die("offsets", phase)
+        die("prepared", phase)
 
     def commit_and_die(self: Any) -> None:
+        if phase == "committing" and counted() == TRANSACTION:
+            threading.Thread(target=commit, args=(self,)).start()
+            time.sleep(TRANSACTION / 1000)  # each transaction dies at another moment
+        die("committing", phase)
         commit(self)
         die("committed", phase)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -34,7 +35,7 @@ def ps(kafka: RunningKafka) -> Iterator[PubSub]:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("transaction", [2, 5])
+@pytest.mark.parametrize("transaction", [1, 2, 5])
 def test_a_router_killed_in_a_transaction_loses_and_doubles_nothing(
     ps: PubSub, kafka: RunningKafka, phase: str, transaction: int
 ) -> None:
@@ -44,7 +45,7 @@ def test_a_router_killed_in_a_transaction_loses_and_doubles_nothing(
         until(lambda: ps.delay_routers() == 1)
         published = publish(topic, 60)
         try:
-            killed.wait(60)
+            assert killed.wait(60) == -signal.SIGKILL
         finally:
             killed.kill()
     with DelayRouter(ps):

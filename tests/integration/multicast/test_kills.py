@@ -215,7 +215,7 @@ def goes_on(traffic: Traffic, killed_at: float) -> float | None:
     return max(first.values()) - killed_at if set(first) == names else None
 
 
-@pytest.mark.parametrize("phase", ["begun", "offsets", "committed"])
+@pytest.mark.parametrize("phase", ["begun", "prepared", "committed"])
 def test_what_a_killed_sender_has_staged_is_delivered_and_the_rest_isnt(
     broker: LocalKafka, ps: PubSub, names: list[str], phase: str
 ) -> None:
