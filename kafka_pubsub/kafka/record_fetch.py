@@ -142,11 +142,8 @@ class KafkaRecordFetch(RecordFetch):
         if consumer is not None:
             self._handles.close_consumer(consumer)
 
-    def _run(self, consumer: Consumer, searches: Mapping[TopicPartition, _Search], end: float) -> None:
-        """Reads each partition from its lowest wanted offset on, as long as the next one is near."""
-        for search in searches.values():
-            search.begin()
-        places = {place: KafkaPartition(*place, search.start) for place, search in searches.items()}
+    def _go_to(self, consumer: Consumer, places: Mapping[TopicPartition, KafkaPartition], end: float) -> None:
+        """Has the consumer read these partitions from these offsets on."""
         known = [each for place, each in places.items() if place in self._assigned]
         fresh = [each for place, each in places.items() if place not in self._assigned]
         if known:
@@ -154,8 +151,18 @@ class KafkaRecordFetch(RecordFetch):
             for each in known:
                 consumer.seek(each)
         if fresh:
+            # A partition of a topic that the consumer has never heard of is looked for once a second only.
+            for name in {each.topic for each in fresh}:
+                consumer.list_topics(name, max(end - time.monotonic(), _SLICE))
             consumer.incremental_assign(fresh)
             self._assigned.update(places)
+
+    def _run(self, consumer: Consumer, searches: Mapping[TopicPartition, _Search], end: float) -> None:
+        """Reads each partition from its lowest wanted offset on, as long as the next one is near."""
+        for search in searches.values():
+            search.begin()
+        places = {place: KafkaPartition(*place, search.start) for place, search in searches.items()}
+        self._go_to(consumer, places, end)
         running = dict(searches)
         suspicious = time.monotonic() + _SILENCE
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import pytest
@@ -129,3 +130,15 @@ def test_a_closed_one_fetches_nothing(world: World) -> None:
     fetch.close()
     with pytest.raises(FailedPrecondition):
         _fetch(fetch, at, [1])
+
+
+def test_one_topic_after_the_other_is_read_at_once(world: World) -> None:
+    """A topic of which a consumer has never heard cost a second before."""
+    places = [_filled(world, 1) for _ in range(8)]
+    fetch = world.record_fetch()
+    took = []
+    for at in places:
+        began = time.monotonic()
+        assert _offsets(_fetch(fetch, at, [0])) == [0]
+        took.append(time.monotonic() - began)
+    assert statistics.median(took[1:]) < 0.4, took

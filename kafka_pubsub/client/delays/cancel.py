@@ -148,9 +148,13 @@ class _Search:
         return found
 
     def _find_in_tiers(self, offset: int) -> _Found | None:
-        for number in reversed(range(self._layout.tiers)):
-            topic = tier_topic(number)
-            place = TopicPartition(topic, self._partition)
+        places = [TopicPartition(tier_topic(n), self._partition) for n in reversed(range(self._layout.tiers))]
+        # One request says which tiers were ever written; most weren't.
+        used = self._admin.high_watermarks(places)
+        for place in places:
+            if not used[place]:
+                continue
+            topic = place.topic
             start, end = self._admin.log_range(place)
             if start == end:
                 continue
