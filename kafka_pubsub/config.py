@@ -402,7 +402,7 @@ def load_settings() -> Settings:
 class DelayDeclaration(Value):
     """The topics of delayed delivery, as a file declares them.
 
-    `tiers` (28): delays go up to 2^tiers - 1 seconds. `partitions` (4): how many routers can share the work; it can't
+    `tiers` (28): delays go up to 2^tiers - 1 seconds. `partitions` (2): how many routers can share the work; it can't
     be changed later. `replication` (the broker's default): copies of each record. `settings` (none): topic settings
     beside those that delays need, such as `min.insync.replicas`.
     """

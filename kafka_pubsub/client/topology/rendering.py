@@ -41,7 +41,10 @@ def render_terraform(declaration: DelayDeclaration) -> str:
                 "default": {},
             },
         },
-        "locals": {"topics": [topic.name for topic in topics], "settings": dict(topics[0].settings)},
+        "locals": {
+            "topics": [topic.name for topic in topics],
+            "settings": {name: _escape(value) for name, value in topics[0].settings.items()},
+        },
         "resource": {
             "kafka_topic": {
                 "delays": {
@@ -80,6 +83,11 @@ def render_strimzi(declaration: DelayDeclaration) -> str:
         lines += [f"    {name}: {json.dumps(value)}" for name, value in topic.settings.items()]
         parts.append("\n".join(lines) + "\n")
     return "---\n".join(parts)
+
+
+def _escape(value: str) -> str:
+    """Returns a value in which Terraform puts nothing in the place of `${...}` and `%{...}`."""
+    return value.replace("${", "$${").replace("%{", "%%{")
 
 
 def resource_name(topic: str) -> str:

@@ -70,6 +70,40 @@ def _of_strimzi(text: str) -> tuple[object, ...]:
     return name[1], int(partitions[1]), tuple(sorted(settings))
 
 
+def test_the_page_beside_it_says_the_defaults_of_the_declaration_and_of_the_module() -> None:
+    page = (DEPLOY / "README.md").read_text()
+    variables = json.loads(render_terraform(Declaration()))["variable"]
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", page, re.MULTILINE)
+    assert rows == [
+        ("tiers", str(Declaration().tiers)),
+        ("partitions", str(Declaration().partitions)),
+        ("settings", "none"),
+        ("partitions", str(variables["partitions"]["default"])),
+        ("replication_factor", str(variables["replication_factor"]["default"])),
+        ("settings", "`{}`"),
+    ]
+    for name, value in DelayLayout().settings.items():
+        assert f"`{name}`" in page
+        assert f"`{value}`" in page
+
+
+def test_replication_is_rendered_where_it_is_declared() -> None:
+    declared = Declaration(tiers=3, replication=5)
+    assert json.loads(render_terraform(declared))["variable"]["replication_factor"]["default"] == 5
+    assert render_strimzi(declared).count("\n  replicas: 5\n") == 5
+    assert "replicas" not in render_strimzi(SMALL), "the broker's default"
+
+
+def test_values_are_quoted_for_each_tool() -> None:
+    """Terraform would put something in the place of `${...}` and `%{...}`; YAML takes JSON's strings as they are."""
+    declared = Declaration(tiers=1, settings={"a": 'say "no": \\ # ${x} %{y} $', "min.insync.replicas": "2"})
+    settings = json.loads(render_terraform(declared))["locals"]["settings"]
+    assert settings["a"] == 'say "no": \\ # $${x} %%{y} $'
+    assert settings["min.insync.replicas"] == "2"
+    lines = [line for line in render_strimzi(declared).splitlines() if line.startswith("    a: ")]
+    assert [json.loads(line.removeprefix("    a: ")) for line in lines] == [declared.settings["a"]] * 3
+
+
 def test_names_of_resources_are_valid_in_kubernetes_and_all_different() -> None:
     names = [resource_name(each.name) for each in wanted_topics(Declaration())]
     assert len(set(names)) == len(names) == 30
