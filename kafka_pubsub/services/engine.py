@@ -104,6 +104,8 @@ class Engine:
         self._sent: deque[_Sent] = deque()
         self._paused: set[TopicPartition] = set()
         self._failures = 0
+        # Records weren't stored and are to be written again: positions alone that are stored heal nothing.
+        self._unstored = False
         self._not_before = 0.0
         self._look_at = 0.0
         self._fatal: PubSubError | None = None
@@ -221,6 +223,7 @@ class Engine:
         self._paused -= set(partitions)
         # What is left of a failed transaction concerns the other tasks, if there are any.
         self._stale = self._stale and bool(self.tasks)
+        self._unstored = self._unstored and bool(self.tasks)
         self._metrics.partitions = len(self.tasks)
 
     # -- beginning ---------------------------------------------------------------------------------------------
@@ -302,8 +305,9 @@ class Engine:
                 self._settle(sent)
                 continue
             self._metrics.aborted += 1
+            self._unstored = self._unstored or sent.records > 0
             self._refuse(sent, outcome)
-            self._fail(outcome.reason)
+            self._fail(_explain(sent, outcome))
             # What was decided after it was refused.
             for later in self._sent:
                 later.outcome.result()
@@ -313,11 +317,14 @@ class Engine:
     def _settle(self, sent: _Sent) -> None:
         self._failures = 0
         self._metrics.stored(sent.records)
+        self._unstored = self._unstored and not sent.records
+        if not self._unstored:
+            self._metrics.error = ""
         for share, task, work in sent.parts:
             task.stored(work)
             self._trim(share, sent.positions)
 
-    def _fail(self, reason: PubSubError | None) -> None:
+    def _fail(self, reason: object) -> None:
         """Has all tasks made anew, after a moment: what they decided isn't stored."""
         self._metrics.error = str(reason)
         pause = min(_LONGEST_PAUSE, _PAUSE * 2**self._failures)
@@ -414,6 +421,15 @@ class Engine:
     def _shares(self, partitions: Iterable[TopicPartition]) -> list[_Share]:
         """What these partitions belong to, in order."""
         return sorted({_Share(self._sets[topic], number) for topic, number in partitions})
+
+
+def _explain(sent: _Sent, outcome: Outcome) -> str:
+    """Returns why a transaction wasn't stored, with the topic that refused a record of it."""
+    if not outcome.refused:
+        return str(outcome.reason)
+    number = min(outcome.refused)
+    records = [record for _, _, work in sent.parts for record in work.records]
+    return f"topic {records[number].topic!r} refuses a record: {outcome.refused[number]}"
 
 
 def _report(task: Task, error: object, record: StoredRecord) -> None:

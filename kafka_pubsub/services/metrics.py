@@ -31,7 +31,6 @@ class ServiceMetrics:
         """A transaction was stored."""
         self.transactions += 1
         self.records += records
-        self.error = ""
 
     def count(self, name: str, more: int = 1) -> None:
         """Counts something of this kind of service's."""

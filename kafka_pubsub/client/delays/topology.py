@@ -30,6 +30,8 @@ __all__ = ["DelayTopics"]
 
 #: Settings that would lose waiting messages if they were others, and what they must be.
 _VITAL = ("cleanup.policy", "retention.ms", "retention.bytes")
+#: Settings that would make a tier refuse messages if they were less.
+_LEAST = ("max.message.bytes", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 #: Seconds that another process may take to make the topics, and between two looks.
 _PATIENCE, _LOOK = 5.0, 0.1
 
@@ -102,13 +104,15 @@ class DelayTopics:
                     f"delayed delivery: topic {topic!r} has {info.partitions} partitions and must have "
                     f"{layout.partitions}, as many as {INGEST!r}"
                 )
-            for setting in _VITAL:
+            for setting in (*_VITAL, *_LEAST):
                 value, wanted = info.config.get(setting), layout.settings[setting]
-                if value is not None and value != wanted:
-                    raise FailedPrecondition(
-                        f"delayed delivery: topic {topic!r} has {setting}={value} and must have {wanted}, or waiting "
-                        "messages disappear: set it, for instance with kafka-configs.sh"
-                    )
+                if value is None or value == wanted or (setting in _LEAST and int(value) > int(wanted)):
+                    continue
+                harm = "it refuses messages" if setting in _LEAST else "waiting messages disappear"
+                raise FailedPrecondition(
+                    f"delayed delivery: topic {topic!r} has {setting}={value} and must have {wanted}, or {harm}: "
+                    "`kafka-pubsub topology apply`, with what you declared, sets it, or kafka-configs.sh does"
+                )
 
     def ingest(self) -> TopicInfo:
         """The topic in which delayed messages come in."""
