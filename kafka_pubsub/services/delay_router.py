@@ -62,6 +62,8 @@ _CHOICE: Final = (
 )
 #: Seconds between two commits while there is nothing to write.
 _COMMIT_S: Final = 2.0
+#: Milliseconds by which the time of the log may be ahead of ours; a topic refuses a record that is an hour ahead.
+_AHEAD: Final = 60_000
 
 
 class Pace:
@@ -186,6 +188,8 @@ class DelayTask:
         self._announced = False
         # What is committed of ingest by us; None: nothing is yet.
         self._stored: IngestProgress | None = None
+        # The time of delivery of what is brought home now.
+        self._delivered_at = 0
         # What the work that is being made does, by the names of the metrics.
         self._counts: Counter[str] = Counter()
 
@@ -258,6 +262,7 @@ class DelayTask:
         if not moves and now < self._commit_at:
             return None
         self._commit_at = now + _COMMIT_S
+        self._delivered_at = self._now()
         self._role.pace.spend(sum(to == TO_HOME for to, _ in moves))
         records = [
             self._home(message)
@@ -331,6 +336,11 @@ class DelayTask:
         home = self._role.homes.find(message.home or "")
         return home is not None and bool(home.held)
 
+    def _now(self) -> int:
+        """Returns the time of the log, or ours where a router with a wrong clock has set that far ahead."""
+        now = self._role.clock()
+        return now if self.router.time > now + _AHEAD else self.router.time
+
     def _hop(self, tier: int, message: Waiting) -> NewRecord:
         self._counts["hops"] += 1
         record = message.record
@@ -357,7 +367,7 @@ class DelayTask:
             return self._dead(message, f"home topic {home!r} doesn't exist any more")
         self._counts["home"] += 1
         headers = [(ID_HEADER, self._id(message)), *_others(record)]
-        return NewRecord(home, partition, key, record.value(), headers, self.router.time)
+        return NewRecord(home, partition, key, record.value(), headers, self._delivered_at)
 
     def _id(self, message: Waiting) -> bytes:
         return f"{INGEST}:{self._number}:{message.offset}".encode()
