@@ -115,6 +115,8 @@ def status(ctx: click.Context) -> None:
         session.output.details(_for_a_person(now))
     if delays.waiting:
         session.output.note(f"Delayed messages wait. {NO_ROUTER}")
+    elif delays.routers == 0 and delays.waiting is None:
+        session.output.note(f"Whether delayed messages wait isn't known. {NO_ROUTER}")
     if now.state != "running":
         ctx.exit(1)
 

@@ -71,7 +71,11 @@ __all__ = ["publish"]
     help="An attribute of every message. Can be repeated.",
 )
 @click.option("--delay", type=DURATION, help="Deliver so much later, e.g. 500ms, 10m or 7d.")
-@click.option("--deliver-at", type=MOMENT, help="Deliver at that time, e.g. 2030-03-01T08:00.")
+@click.option(
+    "--deliver-at",
+    type=MOMENT,
+    help="Deliver at that time, e.g. 2030-03-01T08:00 (local time) or 2030-03-01T08:00Z.",
+)
 @click.option("--priority", type=int, help="The highest goes first.  [default: the topic's middle one]")
 @click.option("--transient", is_flag=True, help="The messages may be lost; the topic must take such.")
 @click.pass_obj

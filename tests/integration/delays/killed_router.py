@@ -19,8 +19,8 @@ from kafka_pubsub.services.delays import DelayRouter
 
 __all__ = ["PHASES"]
 
-#: Before anything of the transaction; before its first record, when a router's offsets were taken; when the records were
-#: stored; when all is ready; while the commit is under way; when it was answered.
+#: Before anything of the transaction; before its first record, when a router's offsets were taken; when the records
+#: were stored; when all is ready; while the commit is under way; when it was answered.
 PHASES = ("before", "begun", "written", "prepared", "committing", "committed")
 
 

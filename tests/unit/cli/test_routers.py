@@ -9,7 +9,7 @@ import pytest
 
 from kafka_pubsub.app import PubSub
 from kafka_pubsub.cli import routers
-from kafka_pubsub.errors import PermissionDenied, PubSubError
+from kafka_pubsub.errors import DeadlineExceeded, PermissionDenied, PubSubError
 from kafka_pubsub.local import Status
 from kafka_pubsub.memory import FaultPlan, MemoryBackend
 from kafka_pubsub.services.delays import DelayRouter
@@ -34,6 +34,17 @@ def test_status_says_that_messages_wait_and_no_router_runs(run: CommandLine) -> 
         answer = run.json("status")
         assert isinstance(answer, dict)
         assert (answer["routers"], answer["delayed_messages_wait"]) == (1, None)
+
+
+def test_status_says_that_no_router_runs_if_what_waits_is_not_told_in_time(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: PubSub) -> Iterator[object]:
+        raise DeadlineExceeded("the cluster is slow")
+
+    monkeypatch.setattr(PubSub, "delayed_messages", refuse)
+    result = run("status")
+    assert (result.exit_code, result.stderr) == (0, f"Whether delayed messages wait isn't known. {MISSING}\n")
 
 
 def test_status_asks_only_a_kafka_that_runs(run: CommandLine) -> None:
