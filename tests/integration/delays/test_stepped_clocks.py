@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -91,3 +92,24 @@ def test_a_router_whose_clock_is_ahead_from_its_start_delivers_early_but_once_an
     with SteppedRouter(ps, WallClock(HOUR), tiers=12):
         until(lambda: home.count() >= len(ids))
     assert [record.value() for record, _ in home.records] == [b"%d" % n for n in reversed(range(20))]
+
+
+def test_a_right_router_delivers_what_is_due_by_the_time_of_one_that_was_two_hours_ahead(ps: PubSub) -> None:
+    """A topic refuses a record that carries a time of more than an hour ahead, so it carries the right one."""
+    topic = ps.create_topic("home", partitions=1)
+    with SteppedRouter(ps, WallClock(2 * HOUR), tiers=14) as ahead:
+        topic.publish(b"refused", ordering_key="k", delay=0.5).result(30)
+        until(lambda: ahead.metrics().get("dead") == 1, "a dead letter")
+    home = Home(ps, topic)
+    with DelayRouter(ps) as right:
+        due = datetime.now(UTC) + timedelta(minutes=10)
+        topic.publish(b"due", ordering_key="k", deliver_at=due).result(30)
+        until(lambda: home.count() == 1)
+        assert "dead" not in right.metrics()
+    ((record, read_at),) = home.records
+    assert record.value() == b"due"
+    assert record.timestamp()[1] / 1000 == pytest.approx(read_at, abs=60)
+    (letter,) = ps.delay_dead_letters()
+    assert "INVALID_TIMESTAMP" in letter.reason
+    assert ps.replay_delay_dead_letters().count == 1
+    until(lambda: home.count() == 2)
