@@ -12,7 +12,8 @@ What is checked
 4. It comes to an end.
 5. A message is refused if and only if the deletion of one of its destinations comes before it; a handle is invalid if
    and only if the deletion of its topic does.
-6. A successor is in the state of its predecessor.
+6. A successor is in the state of its predecessor. It says from the beginning that it is as far, because it may commit
+   that and die before it has read again.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ class Topic:
             if isinstance(record, Proposal) and record.timestamp.topic == self.name:
                 own.setdefault(record.cause, []).append(record)
         self.sequencer = Sequencer(self.name, checkpoint, own)
+        assert self.sequencer.checkpoint == checkpoint, "it commits less than its predecessor"
         for offset in range(checkpoint.oldest, checkpoint.position):
             assert self.sequencer.take(offset, self.inbox[offset]) == []
+            assert self.sequencer.checkpoint.position == checkpoint.position
 
 
 def state(sequencer: Sequencer) -> Any:

@@ -93,10 +93,10 @@ class Sequencer:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """From what a successor goes on."""
+        """From what a successor goes on; never less than what this sequencer began with."""
         first = next(iter(self._pending.values()), None)
         oldest = self._position if first is None else first.offset
-        return Checkpoint(self.clock, oldest, self._position, self.deleted)
+        return Checkpoint(self.clock, oldest, max(self._position, self._known_until), self.deleted)
 
     @property
     def waiting(self) -> int:
