@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.tcp_ports import free_ports
+from tests.acceptance.test_seed2_multicast import parse_place
 from tests.integration.processes.multicast_history import Delivered, History, Place, Published, judge
 from tests.local_cluster import LocalCluster
 
@@ -124,8 +125,8 @@ class Homes:
                 if record.error() is None:
                     said = dict(record.headers() or [])["ps-clock"]
                     assert isinstance(said, bytes)
-                    clock, _, topic = said.decode().partition("@")
-                    delivered = Delivered((record.value() or b"").decode(), (int(clock), topic))
+                    place = parse_place(said.decode())
+                    delivered = Delivered((record.value() or b"").decode(), place)
                     self.found[record.topic() or ""].append(delivered)
 
     def close(self) -> None:
