@@ -62,6 +62,7 @@ class SequencerRole:
 
     name = "sequencer"
     group = GROUP
+    at_once = 12_000
 
     def __init__(self, backend: Backend, metrics: ServiceMetrics) -> None:
         self._backend = backend

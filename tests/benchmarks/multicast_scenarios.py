@@ -14,7 +14,7 @@ _LOG: dict[str, Parameter] = {"bootstrap": "{bootstrap}", "topic": "{topic}"}
 
 
 def _multicast(quick: bool) -> Scenario:
-    size: dict[str, Parameter] = {**_LOG, "messages": 1_000 if quick else 60_000}
+    size: dict[str, Parameter] = {**_LOG, "messages": 1_000 if quick else 100_000}
     one, two = {**size, "groups": 1, "sequencers": 1}, {**size, "groups": 1, "sequencers": 2}
     four: dict[str, Parameter] = {**size, "groups": 4, "sequencers": 2}
     return Scenario(

@@ -1,6 +1,7 @@
 """A publisher of multicasts in a process of its own, for the rows of `rows/multicast.py`; its one argument is JSON.
 
 bootstrap, topics    where to publish
+warmup               messages before those that count
 messages             how many at once; or
 rate, seconds        how many a second, and for how long: an open loop
 
@@ -19,12 +20,13 @@ from typing import Any
 
 from kafka_pubsub import PubSub
 
-__all__ = ["BODY", "PATIENCE"]
+__all__ = ["BODY", "PATIENCE", "WARMUP"]
 
 BODY = bytes(100)
 #: Seconds for one answer.
 PATIENCE = 60.0
-_WARMUP = 300
+#: Messages before those that count, so that a broker that was just started is compiled; in pieces.
+WARMUP, _PIECE = 20_000, 500
 
 
 def _publish(client: PubSub, names: Sequence[str], count: int) -> None:
@@ -57,7 +59,8 @@ def main() -> None:
     """Publishes as the argument says."""
     plan: dict[str, Any] = json.loads(sys.argv[1])
     with PubSub(plan["bootstrap"]) as client:
-        _publish(client, plan["topics"], _WARMUP)
+        for _ in range(0, plan["warmup"], _PIECE):
+            _publish(client, plan["topics"], _PIECE)
         print("ready", flush=True)
         sys.stdin.readline()
         began, late = time.perf_counter(), list[float]()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
 from kafka_pubsub.client.multicast.arguments import check_names, check_publish, check_route, target_of
-from kafka_pubsub.client.multicast.outbox import Sent
+from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
 from kafka_pubsub.client.multicast.routes import Route, Target
 from kafka_pubsub.config import TopicRecord

@@ -15,15 +15,14 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
 from itertools import count
-from typing import NamedTuple
 
+from kafka_pubsub.client.multicast.future import SentFuture
 from kafka_pubsub.client.multicast.routes import Way
-from kafka_pubsub.core.multicast.values import MessageTimestamp, Stage
+from kafka_pubsub.core.multicast.values import Stage
 from kafka_pubsub.schema.batch import BatchMessage, batch_size
 
-__all__ = ["Batch", "Outbox", "Outgoing", "Sent"]
+__all__ = ["Batch", "Outbox", "Outgoing"]
 
 #: Bytes of a batch unless one message is larger: the inbox of every topic takes more.
 _BATCH_BYTES = 256 * 1024
@@ -31,22 +30,12 @@ _BATCH_BYTES = 256 * 1024
 _QUEUED, _STAGED, _OVER = range(3)
 
 
-class Sent(NamedTuple):
-    """What the future of `publish_multi` gives: the message's id, and its place in the order of all messages.
-
-    Of two messages the one with the lower `timestamp` comes first at every topic that gets both.
-    """
-
-    message_id: str
-    timestamp: MessageTimestamp
-
-
 class Outgoing:
     """A message that was published. `deadline`: when its future fails."""
 
     __slots__ = ("deadline", "future", "message", "state", "way")
 
-    def __init__(self, way: Way, message: BatchMessage, future: Future[Sent], deadline: float) -> None:
+    def __init__(self, way: Way, message: BatchMessage, future: SentFuture, deadline: float) -> None:
         self.way, self.message, self.future, self.deadline = way, message, future, deadline
         self.state = _QUEUED
 

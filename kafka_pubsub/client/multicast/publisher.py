@@ -24,7 +24,8 @@ from concurrent.futures import Future, InvalidStateError
 from itertools import count
 
 from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Sent
+from kafka_pubsub.client.multicast.future import Sent, SentFuture, resolve
+from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.core.multicast.layout import RECEIPTS, message_id, place_of
 from kafka_pubsub.core.multicast.values import MessageTimestamp
@@ -60,6 +61,8 @@ class MulticastPublisher:
         self._outbox = Outbox(self._id)
         # Held while the outbox is used; told when something may be staged, or the end has come.
         self._changed = threading.Condition()
+        # Of all futures (`future.py`).
+        self._futures = threading.Lock()
         # Whether the thread that stages waits for something to do.
         self._idle = False
         self._clock = 0
@@ -83,10 +86,9 @@ class MulticastPublisher:
             future = self._queue(way_of_deletion(target, notified), message)
         future.result(self._timeout + 1)
 
-    def _queue(self, way: Way, message: BatchMessage) -> Future[Sent]:
+    def _queue(self, way: Way, message: BatchMessage) -> SentFuture:
         self._start()
-        future: Future[Sent] = Future()
-        future.set_running_or_notify_cancel()
+        future = SentFuture(self._futures)
         self._outbox.add(Outgoing(way, message, future, time.monotonic() + self._timeout))
         if self._idle:
             self._changed.notify_all()
@@ -295,10 +297,10 @@ class MulticastPublisher:
             if done:
                 self._changed.notify_all()
         for batch, receipt in done:
-            _resolve(batch, receipt)
+            _resolve(batch, receipt, self._futures)
 
 
-def _resolve(batch: Batch, receipt: Receipt) -> None:
+def _resolve(batch: Batch, receipt: Receipt, lock: threading.Lock) -> None:
     """Gives the futures of a batch what its receipt says."""
     if receipt.refused:
         names = ", ".join(dict.fromkeys(place_of(each)[0] for each in receipt.refused))
@@ -306,9 +308,11 @@ def _resolve(batch: Batch, receipt: Receipt) -> None:
             _fail(message, FailedPrecondition(f"delivered to no topic, because {names} was deleted before"))
         return
     name, (clock, topic) = receipt.message, receipt.timestamp
-    for number, message in enumerate(batch.messages):
-        with contextlib.suppress(InvalidStateError):
-            message.future.set_result(Sent(message_id(name, number), MessageTimestamp(clock, topic, number)))
+    results = [
+        Sent(message_id(name, number), MessageTimestamp(clock, topic, number))
+        for number in range(len(batch.messages))
+    ]
+    resolve([each.future for each in batch.messages], results, lock)
 
 
 def _fail(message: Outgoing, error: PubSubError) -> None:

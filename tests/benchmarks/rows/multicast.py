@@ -21,7 +21,7 @@ from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.kafka.backend import KafkaBackend
 from tests.benchmarks.cluster import PRODUCER, create_plainly
 from tests.benchmarks.figures import percentile
-from tests.benchmarks.multicaster import BODY, PATIENCE
+from tests.benchmarks.multicaster import BODY, PATIENCE, WARMUP
 from tests.benchmarks.row import Measured, say
 
 __all__ = ["bare", "latency", "throughput"]
@@ -35,7 +35,7 @@ def throughput(bootstrap: str, topic: str, messages: int, groups: int, sequencer
     names = _names(f"{topic}-{groups}-{sequencers}", groups)
     share = messages // groups
     with _causal(bootstrap, names, sequencers):
-        plans = [{"topics": mine, "messages": share} for mine in names]
+        plans = [{"topics": mine, "warmup": WARMUP // groups, "messages": share} for mine in names]
         started, _ = _publish(bootstrap, plans)
         seconds = time.perf_counter() - started
     return {"rate": share * groups / seconds}
@@ -79,14 +79,19 @@ def bare(bootstrap: str, topic: str, messages: int) -> Measured:
         }
     )
     producer.init_transactions()
+    _write(producer, names, WARMUP)
     started = time.perf_counter()
+    _write(producer, names, messages)
+    return {"rate": messages / (time.perf_counter() - started)}
+
+
+def _write(producer: Producer, names: Sequence[str], messages: int) -> None:
     for _ in range(0, messages, AT_ONCE):
         producer.begin_transaction()
         for _ in range(AT_ONCE):
             for name in names:
                 producer.produce(name, BODY, partition=0)
         producer.commit_transaction()
-    return {"rate": messages / (time.perf_counter() - started)}
 
 
 def _names(prefix: str, groups: int) -> list[list[str]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_pubsub.client.multicast.future import SentFuture
 from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.schema.batch import BatchMessage
 
 NEVER, MANY = 1e9, 1000
+LOCK = threading.Lock()
 
 
 def way(*topics: str, handles: tuple[str, ...] = (), partitions: int = 1, key: bytes | None = None) -> Way:
@@ -23,7 +25,7 @@ def way(*topics: str, handles: tuple[str, ...] = (), partitions: int = 1, key: b
 
 
 def add(outbox: Outbox, way: Way, data: bytes = b"", deadline: float = NEVER) -> Outgoing:
-    message = Outgoing(way, BatchMessage(0, None, data, ()), Future(), deadline)
+    message = Outgoing(way, BatchMessage(0, None, data, ()), SentFuture(LOCK), deadline)
     outbox.add(message)
     return message
 
