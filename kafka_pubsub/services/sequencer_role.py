@@ -119,11 +119,10 @@ class _Read(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """The messages of a batch among the records of a work: the number of the first, and how many."""
+    """The messages of a batch among the records of a work: the numbers of their records."""
 
     batch: str
-    first: int
-    count: int
+    records: range
 
 
 class _Note(NamedTuple):
@@ -289,7 +288,7 @@ class SequencerTask:
             reason = "its messages can't be read: the record is damaged, or of a newer version"
             self._bury(records, _as_stored(record), reason)
             return
-        self._sent.append(_Sent(batch, len(records), len(messages)))
+        self._sent.append(_Sent(batch, range(len(records), len(records) + len(messages))))
         home = [NewRecord(topic, number, key, data, headers, at) for at, key, data, headers in messages]
         if not self._role.refused:
             records += home
@@ -327,9 +326,9 @@ class SequencerTask:
 
     def refuse(self, work: Work, number: int, reason: str) -> None:
         """The home topic won't take a message: it is a dead letter next time."""
-        for batch, first, count in _note(work).sent:
-            if first <= number < first + count:
-                self._role.refused[self._name, batch, number - first] = reason
+        for batch, records in _note(work).sent:
+            if number in records:
+                self._role.refused[self._name, batch, number - records.start] = reason
 
     def stored(self, work: Work) -> None:
         """A work is stored."""
@@ -338,8 +337,8 @@ class SequencerTask:
         for name, count in note.counts.items():
             self._role.metrics.count(name, count)
         if self._role.refused:
-            for batch, _, count in note.sent:
-                for number in range(count):
+            for batch, records in note.sent:
+                for number in range(len(records)):
                     self._role.refused.pop((self._name, batch, number), None)
 
     def append(self, now: int) -> Append | None:

@@ -96,6 +96,10 @@ class Logs:
             assert orders[0] == orders[1]
         for name, places in self.places.items():
             assert places == sorted(set(places)), f"{name} isn't in the order of timestamps"
+            batches: dict[tuple[int, str], list[int]] = {}
+            for clock, topic, number in places:
+                batches.setdefault((clock, topic), []).append(number)
+            assert all(numbers == list(range(len(numbers))) for numbers in batches.values()), "a torn batch"
 
 
 def test_one_multicast_does_not_overtake_another(
