@@ -27,6 +27,7 @@ from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Releas
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord
 from kafka_pubsub.ports import Backend
+from kafka_pubsub.schema.batch import decode_batch
 from kafka_pubsub.schema.multicast import (
     DEAD_REASON_HEADER,
     DEAD_TOPIC_HEADER,
@@ -273,7 +274,7 @@ class SequencerTask:
             self._deliver(output, staged, record, records)
         else:
             refused = output.deleted
-            self._counts["refused"] += 1
+            self._counts["refused"] += len(decode_batch(record.value()) or ())
         if self._name == min(staged.stage.destinations):
             receipt = encode_receipt(Receipt(output.message, output.timestamp, refused))
             records.append(NewRecord(RECEIPTS, staged.receipts, None, None, [receipt]))

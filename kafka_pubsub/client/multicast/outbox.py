@@ -24,8 +24,8 @@ from kafka_pubsub.schema.batch import BatchMessage, batch_size
 
 __all__ = ["Batch", "Outbox", "Outgoing"]
 
-#: Bytes of a batch unless one message is larger: the inbox of every topic takes more.
-_BATCH_BYTES = 256 * 1024
+#: Bytes of a batch unless one message is larger: the inbox of every topic takes more. And of what is staged at once.
+_BATCH_BYTES, _AT_ONCE_BYTES = 256 * 1024, 4 * 1024 * 1024
 
 _QUEUED, _STAGED, _OVER = range(3)
 
@@ -51,9 +51,8 @@ class Batch:
         self.messages: list[Outgoing] = []
         self._size = 0
 
-    def add(self, message: Outgoing) -> bool:
-        """Takes a message; returns False if it goes another way or there is no room."""
-        size = batch_size(message.message)
+    def add(self, message: Outgoing, size: int) -> bool:
+        """Takes a message of that many bytes; returns False if it goes another way or there is no room."""
         if self.messages and (
             self.way.deletes or self._size + size > _BATCH_BYTES or self.way != message.way
         ):
@@ -91,19 +90,22 @@ class Outbox:
         found: list[Batch] = []
         # By participants: the last batch, which may take more.
         last: dict[tuple[str, ...], Batch] = {}
+        size = 0
         for _ in range(min(most, len(self._queue))):
             message = self._queue[0]
             way = message.way
             if message.deadline <= now:
                 self._queue.popleft()  # `expired` has told it
                 continue
-            if self._holding and (way.participants != self._held or way.deletes):
+            if size > _AT_ONCE_BYTES or (self._holding and (way.participants != self._held or way.deletes)):
                 break
             self._queue.popleft()
+            mine = batch_size(message.message)
+            size += mine
             batch = last.get(way.participants)
-            if batch is None or not batch.add(message):
+            if batch is None or not batch.add(message, mine):
                 batch = last[way.participants] = self._begin(way, estimate)
-                batch.add(message)
+                batch.add(message, mine)
                 found.append(batch)
         return found
 

@@ -52,7 +52,7 @@ def latency(
     with _causal(bootstrap, names, sequencers):
         rates = [rate, load] if load else [rate]
         plans = [
-            {"topics": mine, "rate": each, "seconds": seconds}
+            {"topics": mine, "warmup": WARMUP // len(names), "rate": each, "seconds": seconds}
             for mine, each in zip(names, rates, strict=True)
         ]
         _, answers = _publish(bootstrap, plans)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
 
 import pytest
@@ -60,7 +61,8 @@ def test_wait_and_as_completed_know_them() -> None:
     assert wait(futures, PATIENCE, FIRST_COMPLETED).done == {futures[0]}
     timer = threading.Timer(0.01, resolve, (futures[1:], SENT[1:4], lock))
     timer.start()
-    assert {each.result() for each in as_completed(futures, PATIENCE)} == set(SENT[:4])
+    ended: Iterator[Future[Sent]] = as_completed(list[Future[Sent]](futures), PATIENCE)
+    assert {each.result() for each in ended} == set(SENT[:4])
     assert not wait(futures, PATIENCE).not_done
 
 
