@@ -475,9 +475,8 @@ class _Attempt:
 
     def _write(self, record: NewRecord, report: Callable[[KafkaError | None, Message], None] | None) -> None:
         topic, partition, key, value, headers, timestamp = record
-        given = headers if type(headers) is list else list(headers)
         # By place: names cost a third more.
-        self._producer.produce(topic, value, key, partition, report, None, max(timestamp, 0), given)
+        self._producer.produce(topic, value, key, partition, report, None, max(timestamp, 0), list(headers))
 
     def _fails(self, number: int, error: KafkaError) -> None:
         if self._failed is None or self._failed.code() in _PURGED:
