@@ -115,7 +115,7 @@ _HOMES = {
     "DeadLetterResult": "client.dead_letters.model",
     "DelayDeadLetter": "client.delays.dead_letters",
     "DelayRouter": "services.delays",
-    "Sent": "client.multicast.outbox",
+    "Sent": "client.multicast.future",
     "Sequencer": "services.sequencer",
     "FlowControl": "config",
     "KeyState": "client.dead_letters.key_states",

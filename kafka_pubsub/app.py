@@ -24,7 +24,7 @@ from kafka_pubsub.client.dead_letters.model import DeadLetterResult
 from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.history.protocol import Histories
-from kafka_pubsub.client.multicast.outbox import Sent
+from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.publish.topic import Topic
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import (

@@ -20,7 +20,7 @@ from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.dead_letters.model import DeadLetterResult
 from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
-from kafka_pubsub.client.multicast.outbox import Sent
+from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.ports import Backend

@@ -1,8 +1,8 @@
 """Stages, proposals and receipts as Avro, by the schemas in the folders beside this file.
 
 Rules
-1. Each travels in a header of its own, the first one, sealed (`sealed.py`). A stage's record has the user's key, value
-   and other headers; the others have nothing else.
+1. Each travels in a header of its own, the only one, sealed (`sealed.py`). A stage's record has the messages of its
+   batch as its value (`batch.py`), at destinations; the others have nothing else.
 2. What can't be decoded is None, and so is what is of an unknown version.
 """
 
@@ -16,6 +16,8 @@ from kafka_pubsub.model import Header
 from kafka_pubsub.schema.sealed import open_sealed, seal
 
 __all__ = [
+    "DEAD_REASON_HEADER",
+    "DEAD_TOPIC_HEADER",
     "STAGE_HEADER",
     "Receipt",
     "StageRecord",
@@ -31,19 +33,22 @@ __all__ = [
 STAGE_HEADER = "ps-stage"
 _PROPOSAL_HEADER = "ps-proposal"
 _RECEIPT_HEADER = "ps-receipt"
+#: What a dead letter says beside what it had: the topic to which it should have come, and why it didn't.
+DEAD_TOPIC_HEADER = "ps-multicast-topic"
+DEAD_REASON_HEADER = "ps-multicast-dead"
 #: The version that is written, of all three.
 _VERSION = 1
 
 
 class StageRecord(NamedTuple):
-    """A stage, and the partition of the topic of receipts in which its publisher waits."""
+    """A batch's stage, and the partition of the topic of receipts in which its publisher waits."""
 
     stage: Stage
     receipts: int
 
 
 class Receipt(NamedTuple):
-    """A message has got its place in the order. `refused`: the destinations that were deleted before; none got it."""
+    """A batch has its place in the order. `refused`: the destinations that were deleted before; none got it."""
 
     message: str
     timestamp: Timestamp

@@ -93,6 +93,7 @@ class DelayRole:
 
     name = "delay router"
     group = GROUP
+    at_once = 4000
 
     def __init__(
         self,

@@ -46,8 +46,6 @@ _log = logging.getLogger("kafka_pubsub.service")
 
 #: Records of one read, and of one task's part in a transaction.
 _READ, _WORK = 2000, 2000
-#: Records that one transaction takes of all tasks.
-_MOST = 4000
 #: Records of a transaction so large that the next is decided while it is under way: smaller ones would be late.
 _LARGE = 500
 #: Seconds that a read waits at most; while there is work for the next transaction, until the last one is over.
@@ -275,7 +273,7 @@ class Engine:
         positions: dict[TopicPartition, Committed] = {}
         for share, task in self._in_turn():
             try:
-                work = task.work(min(_WORK, _MOST - len(records)))
+                work = task.work(min(_WORK, self._role.at_once - len(records)))
             except PubSubError as error:
                 self._fail(error)
                 return
@@ -284,7 +282,7 @@ class Engine:
             records += work.records
             parts.append((share, task, work))
             positions |= {share.places[topic]: to for topic, to in work.positions.items()}
-            if len(records) >= _MOST:
+            if len(records) >= self._role.at_once:
                 break
         if parts:
             outcome = self._transactions.send(records, positions, membership)

@@ -100,6 +100,10 @@ class Role(Protocol):
     def group(self) -> str: ...
     @property
     def sets(self) -> Sequence[Sequence[str]]: ...
+    @property
+    def at_once(self) -> int:
+        """Records that one transaction takes of all tasks; the last work may go beyond."""
+
     def outdated(self) -> bool:
         """Whether `sets` isn't what it should be any more; then the service begins again with a new role."""
 

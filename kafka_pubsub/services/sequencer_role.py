@@ -4,10 +4,11 @@ Rules
 1. What a record of an inbox leads to is stored together with the position behind it: proposals for all participants,
    messages at home, receipts.
 2. A task begins when it has read the proposals that its predecessor made for what it reads again.
-3. At home a message has its publisher's key, value and headers. `ps-id` names it, `ps-clock` is its place in the order.
+3. What is ordered is a batch of messages. They come home together, one behind the other (`sequencer_batches.py`).
 4. One destination writes the receipt: the first by name.
-5. A record that we didn't write is passed over and counted. So is a message that its home topic refuses: its topic was
-   deleted or takes smaller messages only.
+5. What can't be delivered goes to the topic `DEAD` as it is, with the reason in a header: a record of an inbox that we
+   didn't write or can't read, and a message that its home topic refuses, because that was deleted or takes smaller
+   ones only.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.core.multicast.layout import GROUP, RECEIPTS, participant, place_of
+from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, participant, place_of
 from kafka_pubsub.core.multicast.progress import SequencerProgress, parse_progress
 from kafka_pubsub.core.multicast.sequencer import Sequencer
 from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord
+from kafka_pubsub.model import Committed, NewRecord, StoredRecord
 from kafka_pubsub.ports import Backend
+from kafka_pubsub.schema.batch import decode_batch
 from kafka_pubsub.schema.multicast import (
+    DEAD_REASON_HEADER,
+    DEAD_TOPIC_HEADER,
     Receipt,
     StageRecord,
     decode_proposal,
@@ -36,6 +40,7 @@ from kafka_pubsub.schema.multicast import (
 )
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
+from kafka_pubsub.services.sequencer_batches import Batches
 
 __all__ = ["SequencerRole", "SequencerTask", "causal_inboxes"]
 
@@ -58,6 +63,7 @@ class SequencerRole:
 
     name = "sequencer"
     group = GROUP
+    at_once = 12_000
 
     def __init__(self, backend: Backend, metrics: ServiceMetrics) -> None:
         self._backend = backend
@@ -66,8 +72,9 @@ class SequencerRole:
         self._partitions = {inbox: backend.admin.topic(inbox).partitions for inbox in self._inboxes}
         self.sets = [(inbox,) for inbox in self._inboxes]
         self._look_at = time.monotonic() + _LOOK
-        #: What home topics refused, by topic and message. Empty: nothing, as a rule.
-        self.refused: dict[tuple[str, str], str] = {}
+        self.batches = Batches()
+        #: What home topics refused, by participant, batch and number in it. Empty: nothing, as a rule.
+        self.refused: dict[tuple[str, str, int], str] = {}
 
     def outdated(self) -> bool:
         """Whether there are other causal topics by now."""
@@ -112,11 +119,18 @@ class _Read(NamedTuple):
     record: StoredRecord
 
 
+class _Sent(NamedTuple):
+    """The messages of a batch among the records of a work: the numbers of their records."""
+
+    batch: str
+    records: range
+
+
 class _Note(NamedTuple):
-    """What a work is: the position that it commits, the messages of its records (None: none), what it counts."""
+    """What a work is: the position that it commits, the batches that come home, what it counts."""
 
     progress: SequencerProgress
-    sent: Sequence[str | None]
+    sent: Sequence[_Sent]
     counts: Mapping[str, int]
 
 
@@ -137,7 +151,7 @@ class SequencerTask:
         self._read = progress.checkpoint.oldest
         self._waiting: deque[_Read] = deque()
         self._size = 0
-        # The records of the messages that aren't released, by their ids.
+        # The records of the batches that aren't released, by their names.
         self._bodies: dict[str, tuple[StageRecord, StoredRecord]] = {}
         # Whether what is taken was taken by a predecessor as well, which has written what followed.
         self._again = True
@@ -145,8 +159,8 @@ class SequencerTask:
         self._announced = False
         # What is committed by us; None: nothing is yet.
         self._stored: SequencerProgress | None = None
-        # Of the next work: the message of each record, None where it is none, and what it counts.
-        self._sent: list[str | None] = []
+        # Of the next work: the batches that come home, and what it counts.
+        self._sent: list[_Sent] = []
         self._counts: Counter[str] = Counter()
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -226,8 +240,9 @@ class SequencerTask:
             self._again = False
             self._bodies = {each: body for each, body in self._bodies.items() if sequencer.holds(each)}
         if said is None:
-            self._counts["skipped"] += 1
-            _log.warning("%s: record %d of %s isn't ours", self._role.name, offset, inbox_topic(self._topic))
+            if not self._again:
+                self._skip(read, records)
+            sequencer.pass_over(offset)
             return
         if isinstance(said, StageRecord):
             stage = said.stage
@@ -250,7 +265,7 @@ class SequencerTask:
             header = [encode_proposal(output.proposal)]
             for name in output.topics:
                 topic, number = place_of(name)
-                self._add(records, NewRecord(inbox_topic(topic), number, None, None, header))
+                records.append(NewRecord(inbox_topic(topic), number, None, None, header))
             self._counts["proposals"] += 1
             return
         staged, record = self._bodies.pop(output.message)
@@ -259,41 +274,49 @@ class SequencerTask:
             self._deliver(output, staged, record, records)
         else:
             refused = output.deleted
-            self._counts["refused"] += 1
+            self._counts["refused"] += len(decode_batch(record.value()) or ())
         if self._name == min(staged.stage.destinations):
             receipt = encode_receipt(Receipt(output.message, output.timestamp, refused))
-            self._add(records, NewRecord(RECEIPTS, staged.receipts, None, None, [receipt]))
+            records.append(NewRecord(RECEIPTS, staged.receipts, None, None, [receipt]))
 
     def _deliver(
         self, output: Release, staged: StageRecord, record: StoredRecord, records: list[NewRecord]
     ) -> None:
-        reason = self._role.refused and self._role.refused.get((self._topic, output.message))
-        if reason:
+        topic, number, batch = self._topic, self._number, output.message
+        messages = self._role.batches.at_home(output, staged.stage, record.value())
+        if messages is None:
             self._counts["undeliverable"] += 1
-            _log.error("message %s isn't delivered to topic %s: %s", output.message, self._topic, reason)
+            reason = "its messages can't be read: the record is damaged, or of a newer version"
+            self._bury(records, _as_stored(record), reason)
             return
-        clock, topic = output.timestamp
-        headers: list[Header] = [
-            ("ps-id", output.message.encode()),
-            ("ps-clock", f"{clock}@{topic}".encode()),
-        ]
-        handles = [each for each in staged.stage.handles if each not in output.invalid]
-        if handles:
-            headers.append(("ps-handles", ",".join(place_of(each)[0] for each in handles).encode()))
-        if staged.stage.deletes:
-            headers.append(("ps-event", b"topic_deleted"))
-        headers += (record.headers() or [])[1:]
-        time_of = record.timestamp()[1]
-        self._add(
-            records,
-            NewRecord(self._topic, self._number, record.key(), record.value(), headers, time_of),
-            output.message,
-        )
-        self._counts["delivered"] += 1
+        self._sent.append(_Sent(batch, range(len(records), len(records) + len(messages))))
+        home = [NewRecord(topic, number, key, data, headers, at) for at, key, data, headers in messages]
+        if not self._role.refused:
+            records += home
+            self._counts["delivered"] += len(home)
+            return
+        for at, each in enumerate(home):
+            reason = self._role.refused.get((self._name, batch, at), "")
+            if reason:
+                self._bury(records, each, reason)
+            else:
+                records.append(each)
+            self._counts["undeliverable" if reason else "delivered"] += 1
 
-    def _add(self, records: list[NewRecord], record: NewRecord, message: str | None = None) -> None:
-        records.append(record)
-        self._sent.append(message)
+    def _skip(self, read: _Read, records: list[NewRecord]) -> None:
+        self._counts["skipped"] += 1
+        place = f"record {read.offset} of partition {self._number} of {inbox_topic(self._topic)}"
+        self._bury(records, _as_stored(read.record), f"{place} isn't ours, or of a newer version")
+
+    def _bury(self, records: list[NewRecord], record: NewRecord, reason: str) -> None:
+        """Writes what can't be delivered to the topic of dead letters."""
+        _log.error("%s: a dead letter of topic %s: %s", self._role.name, self._topic, reason)
+        headers = [
+            *record.headers,
+            (DEAD_TOPIC_HEADER, self._topic.encode()),
+            (DEAD_REASON_HEADER, reason.encode()),
+        ]
+        records.append(NewRecord(DEAD, 0, record.key, record.value, headers, record.timestamp))
 
     # -- the ends of transactions ------------------------------------------------------------------------------
 
@@ -303,10 +326,10 @@ class SequencerTask:
         return {} if said is None else {0: Committed(said.checkpoint.oldest, said._replace(writer="").text())}
 
     def refuse(self, work: Work, number: int, reason: str) -> None:
-        """The home topic won't take a message: it is passed over next time."""
-        message = _note(work).sent[number]
-        if message is not None:
-            self._role.refused[self._topic, message] = reason
+        """The home topic won't take a message: it is a dead letter next time."""
+        for batch, records in _note(work).sent:
+            if number in records:
+                self._role.refused[self._name, batch, number - records.start] = reason
 
     def stored(self, work: Work) -> None:
         """A work is stored."""
@@ -315,8 +338,9 @@ class SequencerTask:
         for name, count in note.counts.items():
             self._role.metrics.count(name, count)
         if self._role.refused:
-            for message in note.sent:
-                self._role.refused.pop((self._topic, message or ""), None)
+            for batch, records in note.sent:
+                for number in range(len(records)):
+                    self._role.refused.pop((self._name, batch, number), None)
 
     def append(self, now: int) -> Append | None:
         """Nothing is written outside of transactions."""
@@ -329,6 +353,11 @@ class SequencerTask:
         """Now if there is something to be taken."""
         ready = self._sequencer is not None and (self._waiting or not self._announced)
         return 0 if ready else None
+
+
+def _as_stored(record: StoredRecord) -> NewRecord:
+    """Returns what a record holds, for the topic of dead letters."""
+    return NewRecord(DEAD, 0, record.key(), record.value(), record.headers() or (), record.timestamp()[1])
 
 
 def _note(work: Work) -> _Note:

@@ -57,12 +57,19 @@ def sequencer(ps: PubSub, names: list[str]) -> Iterator[Sequencer]:
         yield running.wait_until_running(PATIENCE)
 
 
+def parse_place(text: str) -> tuple[int, str, int]:
+    """Returns a message's place in the order, from its header `ps-clock`."""
+    clock, _, rest = text.partition("@")
+    topic, _, number = rest.partition("#")
+    return int(clock), topic, int(number)
+
+
 class Logs:
     """What a plain consumer of committed records finds in topics, in the order of their logs."""
 
     def __init__(self, broker: LocalKafka, names: Sequence[str]) -> None:
         self.bodies: dict[str, list[bytes]] = {}
-        self.places: dict[str, list[tuple[int, str]]] = {}
+        self.places: dict[str, list[tuple[int, str, int]]] = {}
         for name in names:
             consumer = Consumer(
                 {"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.partition.eof": True}
@@ -77,9 +84,8 @@ class Logs:
                 headers = dict(record.headers() or [])
                 said = headers["ps-clock"]
                 assert isinstance(said, bytes)
-                clock, _, topic = said.decode().partition("@")
                 self.bodies[name].append(record.value() or b"")
-                self.places[name].append((int(clock), topic))
+                self.places[name].append(parse_place(said.decode()))
             consumer.close()
 
     def check_one_order(self) -> None:
@@ -90,6 +96,10 @@ class Logs:
             assert orders[0] == orders[1]
         for name, places in self.places.items():
             assert places == sorted(set(places)), f"{name} isn't in the order of timestamps"
+            batches: dict[tuple[int, str], list[int]] = {}
+            for clock, topic, number in places:
+                batches.setdefault((clock, topic), []).append(number)
+            assert all(numbers == list(range(len(numbers))) for numbers in batches.values()), "a torn batch"
 
 
 def test_one_multicast_does_not_overtake_another(

@@ -14,13 +14,14 @@ _LOG: dict[str, Parameter] = {"bootstrap": "{bootstrap}", "topic": "{topic}"}
 
 
 def _multicast(quick: bool) -> Scenario:
-    size: dict[str, Parameter] = {**_LOG, "messages": 1_000 if quick else 20_000}
+    size: dict[str, Parameter] = {**_LOG, "messages": 1_000 if quick else 100_000}
     one, two = {**size, "groups": 1, "sequencers": 1}, {**size, "groups": 1, "sequencers": 2}
     four: dict[str, Parameter] = {**size, "groups": 4, "sequencers": 2}
     return Scenario(
         "multicast",
         "Messages to three causal topics each",
-        f"{size['messages']:,} messages of 100 bytes, until all futures have resolved; bare: 500 in a transaction",
+        f"{size['messages']:,} messages of 100 bytes, until all futures have resolved; a publisher for each group; "
+        "bare: 500 in a transaction",
         {"rate": "messages/s"},
         [
             Row("ours", "kafka_pubsub: one sequencer", f"{_ROWS}throughput", True, "bare", one),
@@ -59,7 +60,34 @@ def _multicast_latency(quick: bool) -> Scenario:
     )
 
 
+def _multicast_locality(quick: bool) -> Scenario:
+    seconds, load = (2, 100) if quick else (20, 1_000)
+    size: dict[str, Parameter] = {**_LOG, "rate": 50, "seconds": seconds, "sequencers": 2}
+    return Scenario(
+        "multicast_locality",
+        "From publishing to a place in the order, beside a load on other topics",
+        f"two sequencers, 50 messages/s to three causal topics, {seconds} s; load: {load:,} messages/s to three others",
+        {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "max_ms": "max ms"},
+        [
+            Row("alone", "kafka_pubsub", f"{_ROWS}latency", True, parameters=size),
+            Row(
+                "beside",
+                "beside the load",
+                f"{_ROWS}latency",
+                True,
+                "alone",
+                parameters={**size, "load": load},
+            ),
+        ],
+        [
+            Target("p50 beside a load: 1.5 times at most", "beside", "p50_ms", at_most=1.5, beside="alone"),
+            Target("p99 beside a load at most 300 ms", "beside", "p99_ms", at_most=300),
+        ],
+    )
+
+
 ALL: Final[Mapping[str, Callable[[bool], Scenario]]] = {
     "multicast": _multicast,
     "multicast_latency": _multicast_latency,
+    "multicast_locality": _multicast_locality,
 }

@@ -66,9 +66,7 @@ class Mail:
             if isinstance(output, Propose):
                 self._records += [each for each in records[before:] if each.topic != f"{task._topic}.inbox"]
                 kept = [each for each in records[before:] if each.topic == f"{task._topic}.inbox"]
-                del task._sent[before:], records[before:]
-                for each in kept:
-                    task._add(records, each)
+                records[before:] = kept
 
         patch.setattr(SequencerTask, "_write", write)
 

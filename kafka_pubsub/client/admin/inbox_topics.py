@@ -15,7 +15,14 @@ from collections.abc import Callable
 
 from kafka_pubsub.client.admin.companion_topics import companion_settings
 from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.core.multicast.layout import GROUP, RECEIPT_PARTITIONS, RECEIPT_SETTINGS, RECEIPTS
+from kafka_pubsub.core.multicast.layout import (
+    DEAD,
+    DEAD_SETTINGS,
+    GROUP,
+    RECEIPT_PARTITIONS,
+    RECEIPT_SETTINGS,
+    RECEIPTS,
+)
 from kafka_pubsub.core.multicast.progress import parse_progress
 from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFound
 from kafka_pubsub.model import TopicInfo
@@ -30,10 +37,12 @@ _PATIENCE, _LOOK = 10.0, 0.1
 def make_inbox(admin: Admin, home: TopicInfo) -> bool:
     """Makes the inbox of a new causal topic; returns False if an earlier topic of this name has left one that fits.
 
-    With the first one the topic of receipts is made.
+    With the first one the topics of receipts and of dead letters are made.
     """
     with contextlib.suppress(AlreadyExists):
         admin.create_topic(RECEIPTS, RECEIPT_PARTITIONS, home.replication, RECEIPT_SETTINGS)
+    with contextlib.suppress(AlreadyExists):
+        admin.create_topic(DEAD, 1, home.replication, DEAD_SETTINGS)
     name = inbox_topic(home.name)
     with contextlib.suppress(AlreadyExists):
         admin.create_topic(name, home.partitions, home.replication, companion_settings(home))

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Iterable, Mapping
 
-from kafka_pubsub.client.publish.checks import check_size, encode_attributes, encode_key, refuse_data
+from kafka_pubsub.client.multicast.routes import Route, Target
+from kafka_pubsub.client.publish.checks import (
+    SIZE_SLACK,
+    check_size,
+    encode_attributes,
+    encode_key,
+    headers_size,
+    refuse_data,
+)
 from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
-from kafka_pubsub.model import Header, TopicInfo
+from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.schema.batch import BatchMessage
 
-__all__ = ["MOST_TOPICS", "Parcel", "Target", "check_names", "check_publish", "target_of"]
+__all__ = ["MOST_TOPICS", "check_names", "check_publish", "check_route", "target_of"]
 
 #: Topics that one message may go to, handles included: each proposal goes to all of them.
 MOST_TOPICS = 64
 #: Bytes of the headers that a message gets at home.
 _OURS = 512
-
-
-class Target(NamedTuple):
-    """A causal topic that takes part in a message."""
-
-    name: str
-    partitions: int
-    max_message_bytes: int
-
-
-class Parcel(NamedTuple):
-    """What is delivered."""
-
-    data: bytes
-    key: bytes | None
-    headers: Sequence[Header]
 
 
 def check_names(field: str, topics: Iterable[object]) -> list[str]:
@@ -58,14 +51,9 @@ def target_of(field: str, record: TopicRecord, info: TopicInfo) -> Target:
     return Target(record.name, info.partitions, info.max_message_bytes)
 
 
-def check_publish(
-    targets: Sequence[Target],
-    handles: Sequence[Target],
-    data: object,
-    ordering_key: str | None,
-    attributes: Mapping[str, str] | None,
-) -> Parcel:
-    """Returns what is to be delivered; raises what is wrong with it."""
+def check_route(route: Route) -> None:
+    """Raises what is wrong with the number of topics."""
+    targets, handles = route.targets, route.handles
     if not targets:
         raise InvalidArgument("topics: name at least one topic")
     if len(targets) + len(handles) > MOST_TOPICS:
@@ -73,14 +61,23 @@ def check_publish(
             f"topics: {len(targets)} and {len(handles)} handles, and at most {MOST_TOPICS} topics can take part in a "
             "message: send several messages"
         )
+
+
+def check_publish(
+    route: Route, data: object, ordering_key: str | None, attributes: Mapping[str, str] | None
+) -> BatchMessage:
+    """Returns what is to be delivered; raises what is wrong with it."""
     if not isinstance(data, bytes):
         raise refuse_data(data)
     key = None if ordering_key is None else encode_key(ordering_key)
     headers = [] if attributes is None else encode_attributes(attributes)
-    carried = sum(len(each.name) + 1 for each in handles)
-    for target in targets:
-        # The inbox takes more than the topic itself (`companion_topics.py`).
-        check_size(
-            target.name, data, key, [("ps-id", bytes(_OURS + carried)), *headers], target.max_message_bytes
-        )
-    return Parcel(data, key, headers)
+    carried = sum([len(each.name) + 1 for each in route.handles]) if route.handles else 0
+    size = len(data) + len(key or b"") + _OURS + carried + SIZE_SLACK
+    if headers:
+        size += headers_size(headers)
+    if size > route.room:
+        for target in route.targets:
+            # The inbox takes more than the topic itself (`companion_topics.py`).
+            ours = ("ps-id", bytes(_OURS + carried))
+            check_size(target.name, data, key, [ours, *headers], target.max_message_bytes)
+    return BatchMessage(int(time.time() * 1000), key, data, headers)

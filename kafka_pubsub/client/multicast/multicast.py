@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
-from kafka_pubsub.client.multicast.arguments import Target, check_names, check_publish, target_of
-from kafka_pubsub.client.multicast.outbox import Sent
+from kafka_pubsub.client.multicast.arguments import check_names, check_publish, check_route, target_of
+from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
+from kafka_pubsub.client.multicast.routes import Route, Target
 from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Backend
@@ -21,6 +22,9 @@ from kafka_pubsub.ports import Backend
 __all__ = ["Multicast"]
 
 _KNOWN_S = 30.0
+#: Sets of topics that are remembered.
+_ROUTES = 10_000
+_NO_ROUTE = 0.0, Route(())
 
 
 class Multicast:
@@ -34,8 +38,9 @@ class Multicast:
     ) -> None:
         self._find = find
         self._publisher = MulticastPublisher(backend, timeout)
-        # Until when it counts, and the topic.
+        # Until when it counts, and the topic; the same of the topics and handles of a call.
         self._known: dict[str, tuple[float, Target]] = {}
+        self._routes: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[float, Route]] = {}
 
     def publish(
         self,
@@ -46,10 +51,8 @@ class Multicast:
         handles: Iterable[str] = (),
     ) -> Future[Sent]:
         """Publishes a message to several causal topics; see `PubSub.publish_multi`."""
-        targets = [self._target("topics", each) for each in check_names("topics", topics)]
-        carried = [self._target("handles", each) for each in check_names("handles", handles)]
-        parcel = check_publish(targets, carried, data, ordering_key, attributes)
-        return self._publisher.publish(targets, parcel, carried)
+        route = self._route(topics, handles)
+        return self._publisher.publish(route, check_publish(route, data, ordering_key, attributes))
 
     def publish_to(
         self, topic: str, data: bytes, ordering_key: str | None, attributes: Mapping[str, str] | None
@@ -74,6 +77,7 @@ class Multicast:
         targets += [self._target("notify", each) for each in check_names("notify", notify) if each != topic]
         self._publisher.delete(targets[0], targets[1:])
         self._known.pop(topic, None)
+        self._routes.clear()
 
     def flush(self, timeout: float | None) -> None:
         """Waits until every message has its receipt or has failed."""
@@ -82,6 +86,29 @@ class Multicast:
     def close(self, timeout: float) -> None:
         """Waits for receipts, and ends."""
         self._publisher.close(timeout)
+
+    def _route(self, topics: Iterable[str], handles: Iterable[str]) -> Route:
+        if isinstance(topics, list | tuple) and isinstance(handles, list | tuple):
+            try:
+                until, route = self._routes.get((tuple(topics), tuple(handles)), _NO_ROUTE)
+            except TypeError:  # something among them isn't a name
+                return self._find_route(topics, handles)
+            if time.monotonic() < until:
+                return route
+        return self._find_route(topics, handles)
+
+    def _find_route(self, topics: Iterable[str], handles: Iterable[str]) -> Route:
+        names, carried = check_names("topics", topics), check_names("handles", handles)
+        until = time.monotonic() + _KNOWN_S
+        route = Route(
+            [self._target("topics", each) for each in names],
+            [self._target("handles", each) for each in carried],
+        )
+        check_route(route)
+        if len(self._routes) >= _ROUTES:
+            self._routes.clear()
+        self._routes[tuple(names), tuple(carried)] = until, route
+        return route
 
     def _target(self, field: str, name: str) -> Target:
         until, target = self._known.get(name, (0.0, None))

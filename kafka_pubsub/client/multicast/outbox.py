@@ -1,11 +1,12 @@
-"""Messages that wait to be staged, or for their receipts; which of them may be staged now.
+"""Messages that wait to be staged, or for their receipts; which of them may be staged now, and in which batches.
 
 Theory. Sending is a cause too: what is published later comes later, at every topic. A message to several participants
 counts as sent when one of its destinations has released it, and until then only messages to exactly the same
 participants may be staged. A message to one participant counts as sent when it is staged.
 
 Rules
-1. Messages are staged in the order of publishing.
+1. Messages are staged in the order of publishing. Those that go exactly the same way are staged as one batch: no other
+   message to the same participants lies between them.
 2. A message whose time has run out while it wasn't staged is never staged. One that is staged holds up the others until
    its receipt comes, even if its future has failed.
 3. A deletion counts as sent with its receipt, and nothing is staged beside it.
@@ -14,100 +15,147 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import NamedTuple
+from itertools import count
 
-from kafka_pubsub.core.multicast.values import Stage, Timestamp
-from kafka_pubsub.model import Header
+from kafka_pubsub.client.multicast.future import SentFuture
+from kafka_pubsub.client.multicast.routes import Way
+from kafka_pubsub.core.multicast.values import Stage
+from kafka_pubsub.schema.batch import BatchMessage, batch_size
 
-__all__ = ["Outbox", "Outgoing", "Sent"]
+__all__ = ["Batch", "Outbox", "Outgoing"]
 
+#: Bytes of a batch unless one message is larger: the inbox of every topic takes more. And of what is staged at once.
+_BATCH_BYTES, _AT_ONCE_BYTES = 256 * 1024, 4 * 1024 * 1024
 
-class Sent(NamedTuple):
-    """What the future of `publish_multi` gives: the message's id, and its place in the order of all messages.
-
-    Of two messages the one with the lower `timestamp` comes first at every topic that gets both.
-    """
-
-    message_id: str
-    timestamp: Timestamp
+_QUEUED, _STAGED, _OVER = range(3)
 
 
-class Outgoing(NamedTuple):
+class Outgoing:
     """A message that was published. `deadline`: when its future fails."""
 
-    stage: Stage
-    key: bytes | None
-    data: bytes
-    headers: Sequence[Header]
-    future: Future[Sent]
-    deadline: float
+    __slots__ = ("deadline", "future", "message", "state", "way")
 
-    @property
-    def lasting(self) -> bool:
-        """Whether it counts as sent only with its receipt."""
-        return len(self.stage.participants) > 1 or bool(self.stage.deletes)
+    def __init__(self, way: Way, message: BatchMessage, future: SentFuture, deadline: float) -> None:
+        self.way, self.message, self.future, self.deadline = way, message, future, deadline
+        self.state = _QUEUED
+
+
+class Batch:
+    """Messages that are staged together, under one name, and have one fate."""
+
+    __slots__ = ("_size", "messages", "stage", "way")
+
+    def __init__(self, name: str, way: Way, estimate: int) -> None:
+        self.way = way
+        self.stage = Stage(name, way.destinations, way.handles, way.deletes, estimate)
+        self.messages: list[Outgoing] = []
+        self._size = 0
+
+    def add(self, message: Outgoing, size: int) -> bool:
+        """Takes a message of that many bytes; returns False if it goes another way or there is no room."""
+        if self.messages and (
+            self.way.deletes or self._size + size > _BATCH_BYTES or self.way != message.way
+        ):
+            return False
+        self._size += size
+        self.messages.append(message)
+        message.state = _STAGED
+        return True
 
 
 class Outbox:
-    """The messages of one publisher."""
+    """The messages of one publisher. `sender`: begins the names of its batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, sender: str) -> None:
+        self._sender, self._numbers = sender, count(1)
         self._queue: deque[Outgoing] = deque()
         # Those that are staged, or about to be, and have no receipt.
-        self._staged: dict[str, Outgoing] = {}
-        # How many of these hold up others, and what they all go to.
+        self._staged: dict[str, Batch] = {}
+        # All whose time may still run out, in the order of publishing, which is that of their deadlines.
+        self._waiting: deque[Outgoing] = deque()
+        # How many batches hold up others, and what they all go to.
         self._holding = 0
         self._held: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return len(self._queue) + len(self._staged)
+        return len(self._queue) + sum(len(each.messages) for each in self._staged.values())
 
     def add(self, message: Outgoing) -> None:
-        """Queues a message."""
+        """Queues a message; its deadline isn't before that of the last one."""
         self._queue.append(message)
+        self._waiting.append(message)
 
-    def take(self, most: int, now: float) -> list[Outgoing]:
-        """Returns the messages that may be staged now; they count as staged."""
-        found: list[Outgoing] = []
-        while self._queue and len(found) < most:
+    def take(self, most: int, now: float, estimate: int = 0) -> list[Batch]:
+        """Returns up to `most` messages that may be staged now, in batches; they count as staged."""
+        found: list[Batch] = []
+        # By participants: the last batch, which may take more.
+        last: dict[tuple[str, ...], Batch] = {}
+        size = 0
+        for _ in range(min(most, len(self._queue))):
             message = self._queue[0]
+            way = message.way
             if message.deadline <= now:
-                self._queue.popleft()  # `expire` has failed it
+                self._queue.popleft()  # `expired` has told it
                 continue
-            if self._holding and (message.stage.participants != self._held or message.stage.deletes):
+            if size > _AT_ONCE_BYTES or (self._holding and (way.participants != self._held or way.deletes)):
                 break
-            found.append(self._queue.popleft())
-            self._staged[message.stage.message] = message
-            if message.lasting:
-                self._holding += 1
-                # Nothing has the participants of a deletion.
-                self._held = () if message.stage.deletes else message.stage.participants
+            self._queue.popleft()
+            mine = batch_size(message.message)
+            size += mine
+            batch = last.get(way.participants)
+            if batch is None or not batch.add(message, mine):
+                batch = last[way.participants] = self._begin(way, estimate)
+                batch.add(message, mine)
+                found.append(batch)
         return found
 
-    def settle(self, message: str) -> Outgoing | None:
-        """Takes a message's receipt, or gives it up if it isn't staged after all; None: it isn't ours."""
-        found = self._staged.pop(message, None)
-        if found is not None and found.lasting:
-            self._holding -= 1
+    def _begin(self, way: Way, estimate: int) -> Batch:
+        batch = Batch(f"{self._sender}-{next(self._numbers)}", way, estimate)
+        self._staged[batch.stage.message] = batch
+        if way.lasting:
+            self._holding += 1
+            # Nothing has the participants of a deletion.
+            self._held = () if way.deletes else way.participants
+        return batch
+
+    def settle(self, batch: str) -> Batch | None:
+        """Takes a batch's receipt, or gives it up if it isn't staged after all; None: it isn't ours."""
+        found = self._staged.pop(batch, None)
+        if found is not None:
+            self._holding -= found.way.lasting
+            for message in found.messages:
+                message.state = _OVER
         return found
+
+    def give_up(self, batch: Batch, now: float) -> list[Outgoing]:
+        """Takes the messages whose time has run out from a batch that isn't staged, and returns them."""
+        late = [each for each in batch.messages if each.deadline <= now]
+        if late:
+            batch.messages = [each for each in batch.messages if each.deadline > now]
+            for message in late:
+                message.state = _OVER
+        if not batch.messages:
+            self.settle(batch.stage.message)
+        return late
 
     def expired(self, now: float) -> list[tuple[Outgoing, bool]]:
-        """Returns the messages whose time has run out and whose futures wait, and whether each is staged."""
-        queued = [(each, False) for each in self._queue if each.deadline <= now]
-        staged = [(each, True) for each in self._staged.values() if each.deadline <= now]
-        return [each for each in queued + staged if not each[0].future.done()]
+        """Returns the messages whose time has run out, each once, and whether it is staged."""
+        found = []
+        while self._waiting and (self._waiting[0].deadline <= now or self._waiting[0].state == _OVER):
+            message = self._waiting.popleft()
+            if message.state != _OVER:
+                found.append((message, message.state == _STAGED))
+        return found
 
     def next_deadline(self) -> float | None:
-        """Returns when the next message's time runs out."""
-        waiting = [*self._queue, *self._staged.values()]
-        return min((each.deadline for each in waiting if not each.future.done()), default=None)
+        """Returns when the next message's time may run out."""
+        return self._waiting[0].deadline if self._waiting else None
 
     def drain(self) -> list[Outgoing]:
         """Returns all messages that wait for anything, and forgets them."""
-        found = [*self._queue, *self._staged.values()]
+        found = [*self._queue, *(each for batch in self._staged.values() for each in batch.messages)]
         self._queue.clear()
         self._staged.clear()
+        self._waiting.clear()
         self._holding = 0
         return found

@@ -1,7 +1,8 @@
 """Publishing to causal topics: a message is staged in the inboxes of all its topics, and a receipt says its timestamp.
 
-Theory. One thread stages what may be staged, many messages in one Kafka transaction, so that a message is staged at all
-its topics or at none. Another one reads the receipts that the sequencers write for this publisher.
+Theory. One thread stages what may be staged, in batches, some of them in one Kafka transaction, so that a message is
+staged at all its topics or at none. A batch is what waits when the thread is free. Another thread reads the receipts
+that the sequencers write for this publisher: one for each batch.
 
 Rules
 1. Wrong arguments are raised by the call; everything later comes through the future.
@@ -23,13 +24,15 @@ from concurrent.futures import Future, InvalidStateError
 from itertools import count
 
 from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.client.multicast.arguments import Parcel, Target
-from kafka_pubsub.client.multicast.outbox import Outbox, Outgoing, Sent
-from kafka_pubsub.core.multicast.layout import RECEIPTS, participant, place_of, where
-from kafka_pubsub.core.multicast.values import Stage
+from kafka_pubsub.client.multicast.future import Sent, SentFuture, resolve
+from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing
+from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
+from kafka_pubsub.core.multicast.layout import RECEIPTS, message_id, place_of
+from kafka_pubsub.core.multicast.values import MessageTimestamp
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, PubSubError
 from kafka_pubsub.model import Ending, NewRecord, Outcome, TopicPartition
 from kafka_pubsub.ports import Backend, LogTail, Transactions
+from kafka_pubsub.schema.batch import BatchMessage, encode_batch
 from kafka_pubsub.schema.multicast import Receipt, StageRecord, decode_receipt, decode_stage, encode_stage
 
 __all__ = ["TIMEOUT", "MulticastPublisher"]
@@ -39,7 +42,7 @@ _log = logging.getLogger("kafka_pubsub.publish")
 #: Seconds after which a future fails.
 TIMEOUT = 30.0
 #: Messages in one transaction.
-_BATCH = 500
+_AT_ONCE = 2000
 #: Receipts read at once, and seconds that a read waits.
 _RECEIPTS, _WAIT = 1000, 0.5
 #: Seconds before another try after a failure.
@@ -55,9 +58,13 @@ class MulticastPublisher:
         self._backend, self._timeout = backend, timeout
         self._id = uuid.uuid4().hex[:16]
         self._numbers = count(1)
-        self._outbox = Outbox()
+        self._outbox = Outbox(self._id)
         # Held while the outbox is used; told when something may be staged, or the end has come.
         self._changed = threading.Condition()
+        # Of all futures (`future.py`).
+        self._futures = threading.Lock()
+        # Whether the thread that stages waits for something to do.
+        self._idle = False
         self._clock = 0
         self._threads: list[threading.Thread] = []
         self._transactions: Transactions | None = None
@@ -65,41 +72,25 @@ class MulticastPublisher:
         self._receipts = 0
         self._closed = False
 
-    def publish(
-        self,
-        targets: Sequence[Target],
-        parcel: Parcel,
-        handles: Sequence[Target] = (),
-    ) -> Future[Sent]:
-        """Queues a message to these topics, in the order of the calls."""
-        return self._queue(targets, handles, parcel, "")
+    def publish(self, route: Route, message: BatchMessage) -> Future[Sent]:
+        """Queues a message to the topics of the route, in the order of the calls."""
+        with self._changed:
+            # Where a topic has several partitions, a message without a key goes to that of its name.
+            name = f"{self._id}-{next(self._numbers)}"
+            return self._queue(route.way(message.key, name), message)
 
     def delete(self, target: Target, notified: Sequence[Target] = ()) -> None:
         """Deletes a topic at a place in the order; returns when all topics concerned know that place."""
-        parcel = Parcel(target.name.encode(), None, ())
-        self._queue([target, *notified], (), parcel, target.name).result(self._timeout + 1)
-
-    def _queue(
-        self, targets: Sequence[Target], handles: Sequence[Target], parcel: Parcel, deletes: str
-    ) -> Future[Sent]:
-        future: Future[Sent] = Future()
-        future.set_running_or_notify_cancel()
+        message = BatchMessage(int(time.time() * 1000), None, target.name.encode(), ())
         with self._changed:
-            self._start()
-            message = f"{self._id}-{next(self._numbers)}"
-            destinations = [
-                participant(each.name, number, each.partitions)
-                for each in targets
-                for number in (
-                    range(each.partitions)
-                    if each.name == deletes
-                    else (where(parcel.key, message, each.partitions),)
-                )
-            ]
-            carried = [participant(each.name, 0, each.partitions) for each in handles]
-            stage = Stage(message, tuple(destinations), tuple(carried), deletes, self._clock)
-            deadline = time.monotonic() + self._timeout
-            self._outbox.add(Outgoing(stage, parcel.key, parcel.data, parcel.headers, future, deadline))
+            future = self._queue(way_of_deletion(target, notified), message)
+        future.result(self._timeout + 1)
+
+    def _queue(self, way: Way, message: BatchMessage) -> SentFuture:
+        self._start()
+        future = SentFuture(self._futures)
+        self._outbox.add(Outgoing(way, message, future, time.monotonic() + self._timeout))
+        if self._idle:
             self._changed.notify_all()
         return future
 
@@ -150,69 +141,82 @@ class MulticastPublisher:
     # -- staging, on a thread ------------------------------------------------------------------------------------
 
     def _stage_all(self) -> None:
+        while batches := self._next():
+            try:
+                self._stage(batches)
+            except Exception as error:
+                _log.exception("staging %d batches failed", len(batches))
+                self._give_up(batches, FailedPrecondition(f"staging failed: {error!r}; please report this"))
+
+    def _next(self) -> Sequence[Batch]:
+        """Waits for what may be staged; fails what has waited too long meanwhile. Empty: the end has come."""
         while True:
             with self._changed:
-                batch = self._outbox.take(_BATCH, time.monotonic())
-                while not batch and not self._closed:
-                    due = self._outbox.next_deadline()
-                    self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
-                    self._expire()
-                    batch = self._outbox.take(_BATCH, time.monotonic())
+                now = time.monotonic()
+                expired = self._outbox.expired(now)
+                batches = self._outbox.take(_AT_ONCE, now, self._clock)
                 if self._closed:
-                    return
-            try:
-                self._stage(batch)
-            except Exception as error:
-                _log.exception("staging %d messages failed", len(batch))
-                self._give_up(batch, FailedPrecondition(f"staging failed: {error!r}; please report this"))
+                    return ()
+                if not expired and not batches:
+                    due = self._outbox.next_deadline()
+                    self._idle = True
+                    self._changed.wait(None if due is None else max(0.0, due - now))
+                    self._idle = False
+            self._say_expired(expired)
+            if batches:
+                return batches
 
-    def _stage(self, batch: Sequence[Outgoing]) -> None:
-        """Stages messages, or fails them."""
+    def _stage(self, batches: Sequence[Batch]) -> None:
+        """Stages batches, or fails them."""
         assert self._transactions is not None
-        while batch and not self._closed:
-            records = [record for message in batch for record in self._records(message)]
+        while batches and not self._closed:
+            records = [record for batch in batches for record in self._records(batch)]
             outcome = self._transactions.transact(records, {}, None)
             if outcome.ending is Ending.UNKNOWN:
                 outcome = self._find_out(records, outcome)
             if outcome.ending is Ending.STORED:
                 return
-            batch = self._without_refused(batch, records, outcome)
-            with self._changed:
-                self._expire()
-                late = [each for each in batch if each.deadline <= time.monotonic()]
-            why = "" if outcome.reason is None else f": {outcome.reason.message}"
-            self._give_up(late, DeadlineExceeded(f"not staged within {self._timeout:g} s{why}"))
-            batch = [each for each in batch if each not in late]
-            if batch and not outcome.refused:
+            batches = self._without_late(self._without_refused(batches, records, outcome), outcome)
+            if batches and not outcome.refused:
                 time.sleep(_PAUSE)
 
-    def _records(self, message: Outgoing) -> list[NewRecord]:
-        header = encode_stage(StageRecord(message.stage, self._receipts))
-        headers = [header, *message.headers]
-        places = map(place_of, message.stage.participants)
-        destinations = {place_of(each) for each in message.stage.destinations}
+    def _records(self, batch: Batch) -> list[NewRecord]:
+        header = [encode_stage(StageRecord(batch.stage, self._receipts))]
+        value = encode_batch([each.message for each in batch.messages])
+        destinations = {place_of(each) for each in batch.stage.destinations}
         return [
-            NewRecord(inbox_topic(topic), number, message.key, message.data, headers)
-            if (topic, number) in destinations
-            else NewRecord(inbox_topic(topic), number, None, None, [header])
-            for topic, number in places
+            NewRecord(inbox_topic(place[0]), place[1], None, value if place in destinations else None, header)
+            for place in map(place_of, batch.way.participants)
         ]
 
     def _without_refused(
-        self, batch: Sequence[Outgoing], records: Sequence[NewRecord], outcome: Outcome
-    ) -> list[Outgoing]:
+        self, batches: Sequence[Batch], records: Sequence[NewRecord], outcome: Outcome
+    ) -> list[Batch]:
         at, left = 0, []
-        for message in batch:
-            numbers = range(at, at + len(message.stage.participants))
+        for batch in batches:
+            numbers = range(at, at + len(batch.way.participants))
             at = numbers.stop
             number = next((each for each in numbers if each in outcome.refused), None)
             if number is None:
-                left.append(message)
+                left.append(batch)
                 continue
             reason = outcome.refused[number]
             topic = records[number].topic
-            self._give_up([message], type(reason)(f"{topic!r} refused the message: {reason.message}"))
+            self._give_up([batch], type(reason)(f"{topic!r} refused the message: {reason.message}"))
         return left
+
+    def _without_late(self, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:
+        """Fails the messages whose time has run out; they are never staged."""
+        with self._changed:
+            now = time.monotonic()
+            late = [each for batch in batches for each in self._outbox.give_up(batch, now)]
+            expired = self._outbox.expired(now)
+            self._changed.notify_all()
+        self._say_expired(expired)
+        why = "" if outcome.reason is None else f": {outcome.reason.message}"
+        for message in late:
+            _fail(message, DeadlineExceeded(f"not staged within {self._timeout:g} s{why}"))
+        return [each for each in batches if each.messages]
 
     def _find_out(self, records: Sequence[NewRecord], outcome: Outcome) -> Outcome:
         """Returns whether a transaction was stored, after fencing our own id."""
@@ -238,23 +242,24 @@ class MulticastPublisher:
         finally:
             fetch.close()
 
-    def _give_up(self, messages: Sequence[Outgoing], error: PubSubError) -> None:
-        """Fails messages that aren't staged."""
+    def _give_up(self, batches: Sequence[Batch], error: PubSubError) -> None:
+        """Fails batches that aren't staged."""
         with self._changed:
-            for message in messages:
-                self._outbox.settle(message.stage.message)
+            for batch in batches:
+                self._outbox.settle(batch.stage.message)
             self._changed.notify_all()
-        for message in messages:
-            _fail(message, error)
+        for batch in batches:
+            for message in batch.messages:
+                _fail(message, error)
 
-    def _expire(self) -> None:
-        """Fails the futures whose time has run out."""
-        for message, staged in self._outbox.expired(time.monotonic()):
-            names = ", ".join(message.stage.destinations)
+    def _say_expired(self, expired: Sequence[tuple[Outgoing, bool]]) -> None:
+        """Fails the futures of messages whose time has run out."""
+        for message, staged in expired:
+            names = ", ".join(message.way.destinations)
             _fail(
                 message,
                 DeadlineExceeded(
-                    f"message {message.stage.message} to {names} has no place in the order after {self._timeout:g} s. "
+                    f"a message to {names} has no place in the order after {self._timeout:g} s. "
                     + (
                         "It is staged and will be delivered: is a sequencer running? `kafka-pubsub service sequencer` "
                         "starts one"
@@ -282,24 +287,32 @@ class MulticastPublisher:
             self._settle([each for each in found if each is not None])
 
     def _settle(self, receipts: Sequence[Receipt]) -> None:
-        done: list[tuple[Outgoing, Receipt]] = []
+        done: list[tuple[Batch, Receipt]] = []
         with self._changed:
             for receipt in receipts:
                 self._clock = max(self._clock, receipt.timestamp.clock)
-                message = self._outbox.settle(receipt.message)
-                if message is not None:
-                    done.append((message, receipt))
+                batch = self._outbox.settle(receipt.message)
+                if batch is not None:
+                    done.append((batch, receipt))
             if done:
                 self._changed.notify_all()
-        for message, receipt in done:
-            if receipt.refused:
-                names = ", ".join(dict.fromkeys(place_of(each)[0] for each in receipt.refused))
-                _fail(
-                    message, FailedPrecondition(f"delivered to no topic, because {names} was deleted before")
-                )
-                continue
-            with contextlib.suppress(InvalidStateError):
-                message.future.set_result(Sent(receipt.message, receipt.timestamp))
+        for batch, receipt in done:
+            _resolve(batch, receipt, self._futures)
+
+
+def _resolve(batch: Batch, receipt: Receipt, lock: threading.Lock) -> None:
+    """Gives the futures of a batch what its receipt says."""
+    if receipt.refused:
+        names = ", ".join(dict.fromkeys(place_of(each)[0] for each in receipt.refused))
+        for message in batch.messages:
+            _fail(message, FailedPrecondition(f"delivered to no topic, because {names} was deleted before"))
+        return
+    name, (clock, topic) = receipt.message, receipt.timestamp
+    results = [
+        Sent(message_id(name, number), MessageTimestamp(clock, topic, number))
+        for number in range(len(batch.messages))
+    ]
+    resolve([each.future for each in batch.messages], results, lock)
 
 
 def _fail(message: Outgoing, error: PubSubError) -> None:

@@ -4,7 +4,8 @@ Rules
 1. A participant is a partition of a causal topic. It goes by the topic's name if the topic has one partition, else by
    the name, a slash and the partition's number.
 2. A message with a key goes to the partition of its key in each topic, as publishing does; one without a key to that of
-   its id. The partition 0 of a topic speaks for a handle to it.
+   a name that its publisher gives it. The partition 0 of a topic speaks for a handle to it.
+3. A message's id is its batch's, a dot, and its number in the batch.
 """
 
 from __future__ import annotations
@@ -13,13 +14,38 @@ from collections.abc import Mapping
 
 from kafka_pubsub.core.partitioner import partition_of
 
-__all__ = ["GROUP", "RECEIPTS", "RECEIPT_PARTITIONS", "RECEIPT_SETTINGS", "participant", "place_of", "where"]
+__all__ = [
+    "DEAD",
+    "DEAD_SETTINGS",
+    "GROUP",
+    "RECEIPTS",
+    "RECEIPT_PARTITIONS",
+    "RECEIPT_SETTINGS",
+    "message_id",
+    "participant",
+    "place_of",
+    "where",
+]
 
 #: Where publishers learn that a message has got its place in the order.
 RECEIPTS = "_kafka_pubsub.multicast.receipts"
 RECEIPT_PARTITIONS = 4
 #: A publisher reads its receipts at once; nothing else does.
 RECEIPT_SETTINGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": str(3_600_000)}
+#: What no sequencer can deliver: the home topic refused it, or the record of an inbox isn't ours.
+DEAD = "_kafka_pubsub.multicast.dead"
+#: Kafka deletes nothing of it, and it takes whatever an inbox takes.
+DEAD_SETTINGS: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": str(2**31 - 1),
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "compression.type": "producer",
+    "unclean.leader.election.enable": "false",
+}
 #: The consumer group of the sequencers.
 GROUP = "_kafka_pubsub.multicast"
 
@@ -35,6 +61,11 @@ def place_of(name: str) -> tuple[str, int]:
     return topic, int(partition or 0)
 
 
-def where(key: bytes | None, message: str, partitions: int) -> int:
-    """Returns the partition in which a message goes."""
-    return 0 if partitions == 1 else partition_of(message.encode() if key is None else key, partitions)
+def message_id(batch: str, number: int) -> str:
+    """Returns the id of a message of a batch."""
+    return f"{batch}.{number}"
+
+
+def where(key: bytes | None, name: str, partitions: int) -> int:
+    """Returns the partition to which a message with this key goes, or without one and with this name."""
+    return 0 if partitions == 1 else partition_of(name.encode() if key is None else key, partitions)

@@ -129,6 +129,10 @@ class Sequencer:
             return [each for each in outputs if not isinstance(each, Propose) or len(each.topics) > 1]
         return outputs
 
+    def pass_over(self, offset: int) -> None:
+        """Takes a record that says nothing."""
+        self._position = offset + 1
+
     def _stage(self, offset: int, stage: Stage, outputs: list[Output]) -> None:
         if self.topic not in stage.participants or stage.message in self._pending:
             return

@@ -1,14 +1,15 @@
 """What an inbox holds, and what a sequencer answers.
 
 A message's destinations are topics. The topics of its handles take part as well, but don't get the message: they only
-say whether they are deleted. Destinations and handles together are its participants.
+say whether they are deleted. Destinations and handles together are its participants. A message here is a batch of the
+publisher's messages, which have one place in the order and come home one behind the other.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Output", "Proposal", "Propose", "Refuse", "Release", "Stage", "Timestamp"]
+__all__ = ["MessageTimestamp", "Output", "Proposal", "Propose", "Refuse", "Release", "Stage", "Timestamp"]
 
 
 class Timestamp(NamedTuple):
@@ -16,6 +17,14 @@ class Timestamp(NamedTuple):
 
     clock: int
     topic: str
+
+
+class MessageTimestamp(NamedTuple):
+    """A message's place in the order: the timestamp of its batch, and its number in the batch, from 0."""
+
+    clock: int
+    topic: str
+    number: int
 
 
 class Stage(NamedTuple):

@@ -1,19 +1,18 @@
 """Messages to three causal topics each: their rate, the time until one has its place, what disjoint groups gain.
 
-Sequencers run in processes of their own. A message counts when its future has resolved: then it was released at one of
-its topics at least.
+Sequencers and publishers run in processes of their own. A message counts when its future has resolved: then it was
+released at one of its topics at least.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import Producer
 
@@ -22,58 +21,42 @@ from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.kafka.backend import KafkaBackend
 from tests.benchmarks.cluster import PRODUCER, create_plainly
 from tests.benchmarks.figures import percentile
+from tests.benchmarks.multicaster import BODY, PATIENCE, WARMUP
 from tests.benchmarks.row import Measured, say
 
 __all__ = ["bare", "latency", "throughput"]
 
-BODY = bytes(100)
-#: Topics of a message, and messages of one bare transaction, as the publisher's.
+#: Topics of a message, and messages of one bare transaction.
 TOPICS, AT_ONCE = 3, 500
-_READY_S, _WARMUP = 60.0, 300
 
 
 def throughput(bootstrap: str, topic: str, messages: int, groups: int, sequencers: int) -> Measured:
     """Publishes to `groups` disjoint groups of three topics, by a publisher each."""
-    names = [[f"{topic}-{groups}-{group}-{n}" for n in range(TOPICS)] for group in range(groups)]
+    names = _names(f"{topic}-{groups}-{sequencers}", groups)
+    share = messages // groups
     with _causal(bootstrap, names, sequencers):
-        clients = [PubSub(bootstrap) for _ in names]
-        for client, mine in zip(clients, names, strict=True):
-            _publish(client, mine, _WARMUP)
-        say("publishing")
-        share = messages // groups
-        threads = [
-            threading.Thread(target=_publish, args=(client, mine, share))
-            for client, mine in zip(clients, names, strict=True)
-        ]
-        started = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        plans = [{"topics": mine, "warmup": WARMUP // groups, "messages": share} for mine in names]
+        started, _ = _publish(bootstrap, plans)
         seconds = time.perf_counter() - started
-        for client in clients:
-            client.close()
     return {"rate": share * groups / seconds}
 
 
-def latency(bootstrap: str, topic: str, rate: int, seconds: int) -> Measured:
-    """Publishes at a fixed rate; from when a message was meant to be published until its future has resolved."""
-    names = [f"{topic}-{n}" for n in range(TOPICS)]
-    late: list[float] = []
-    with _causal(bootstrap, [names], 1), PubSub(bootstrap) as client:
-        _publish(client, names, _WARMUP)
-        began = time.perf_counter()
-        sent = []
-        for number in range(rate * seconds):
-            at = began + number / rate
-            time.sleep(max(0.0, at - time.perf_counter()))
-            future = client.publish_multi(names, BODY)
-            future.add_done_callback(partial(_note, late, at))
-            sent.append(future)
-        wait(sent, _READY_S)
-        for future in sent:
-            future.result(0)
-    late.sort()
+def latency(
+    bootstrap: str, topic: str, rate: int, seconds: int, sequencers: int = 1, load: int = 0
+) -> Measured:
+    """Publishes at a fixed rate; from when a message was meant to be published until its future has resolved.
+
+    `load`: messages that another publisher sends to three other topics a second meanwhile.
+    """
+    names = _names(f"{topic}-{load}", 2 if load else 1)
+    with _causal(bootstrap, names, sequencers):
+        rates = [rate, load] if load else [rate]
+        plans = [
+            {"topics": mine, "warmup": WARMUP // len(names), "rate": each, "seconds": seconds}
+            for mine, each in zip(names, rates, strict=True)
+        ]
+        _, answers = _publish(bootstrap, plans)
+    late = sorted(answers[0]["late"])
     return {
         "p50_ms": percentile(late, 50) * 1e3,
         "p99_ms": percentile(late, 99) * 1e3,
@@ -96,14 +79,23 @@ def bare(bootstrap: str, topic: str, messages: int) -> Measured:
         }
     )
     producer.init_transactions()
+    _write(producer, names, WARMUP)
     started = time.perf_counter()
+    _write(producer, names, messages)
+    return {"rate": messages / (time.perf_counter() - started)}
+
+
+def _write(producer: Producer, names: Sequence[str], messages: int) -> None:
     for _ in range(0, messages, AT_ONCE):
         producer.begin_transaction()
         for _ in range(AT_ONCE):
             for name in names:
                 producer.produce(name, BODY, partition=0)
         producer.commit_transaction()
-    return {"rate": messages / (time.perf_counter() - started)}
+
+
+def _names(prefix: str, groups: int) -> list[list[str]]:
+    return [[f"{prefix}-{group}-{n}" for n in range(TOPICS)] for group in range(groups)]
 
 
 @contextlib.contextmanager
@@ -116,10 +108,10 @@ def _causal(bootstrap: str, groups: Sequence[Sequence[str]], sequencers: int) ->
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(sequencers)]
     backend = KafkaBackend(bootstrap)
     try:
-        end = time.monotonic() + _READY_S
+        end = time.monotonic() + PATIENCE
         while backend.admin.group_members(GROUP) < sequencers:
             if time.monotonic() > end:
-                raise RuntimeError(f"not {sequencers} sequencers after {_READY_S:.0f} s")
+                raise RuntimeError(f"not {sequencers} sequencers after {PATIENCE:.0f} s")
             time.sleep(0.1)
         yield
     finally:
@@ -127,14 +119,38 @@ def _causal(bootstrap: str, groups: Sequence[Sequence[str]], sequencers: int) ->
         for each in running:
             each.terminate()
         for each in running:
-            each.wait(_READY_S)
+            each.wait(PATIENCE)
 
 
-def _note(late: list[float], at: float, future: object) -> None:
-    late.append(time.perf_counter() - at)
-
-
-def _publish(client: PubSub, names: Sequence[str], count: int) -> None:
-    futures = [client.publish_multi(names, BODY) for _ in range(count)]
-    for future in futures:
-        future.result(_READY_S)
+def _publish(
+    bootstrap: str, plans: Sequence[Mapping[str, object]]
+) -> tuple[float, Sequence[Mapping[str, Any]]]:
+    """Runs publishers with these plans side by side; returns when they began, and what each answers."""
+    running = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.benchmarks.multicaster",
+                json.dumps({"bootstrap": bootstrap, **plan}),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for plan in plans
+    ]
+    try:
+        for each in running:
+            assert each.stdout is not None
+            if each.stdout.readline() != "ready\n":
+                raise RuntimeError("a publisher hasn't begun")
+        say("publishing")
+        began = time.perf_counter()
+        for each in running:
+            assert each.stdin is not None
+            print("go", file=each.stdin, flush=True)
+        return began, [json.loads(each.communicate()[0]) for each in running]
+    finally:
+        for each in running:
+            each.kill()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.multicast.outbox import Sent
+from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.integration.delays import killed_router
 

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_pubsub import DeadlineExceeded, PubSub
+from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.multicast.multicast import Multicast
-from kafka_pubsub.client.multicast.outbox import Sent
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.acceptance.test_seed2_multicast import Logs

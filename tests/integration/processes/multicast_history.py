@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 __all__ = ["Delivered", "History", "Place", "judge"]
 
-Place = tuple[int, str]
+Place = tuple[int, str, int]
 
 
 class Delivered(NamedTuple):
@@ -51,7 +51,8 @@ class History:
                 line = json.loads(text)
                 if "sent" in line:
                     found.sent_at[line["sent"]] = line["at"]
-                    found.places[line["sent"]] = (line["place"][0], line["place"][1])
+                    clock, topic, number = line["place"]
+                    found.places[line["sent"]] = (clock, topic, number)
                 else:
                     call = (line["at"], line["sender"], line["number"], line["topics"], line["after"])
                     found.published[line["publish"]] = Published(*call)

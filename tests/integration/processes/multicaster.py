@@ -79,8 +79,7 @@ def publish(plan: dict[str, Any], number: int, talk: Talk, history: History, sto
 
     def settled(message: str, topics: Sequence[str], future: Future[Any]) -> None:
         if future.exception() is None:
-            place = future.result().timestamp
-            history.write(sent=message, place=[place.clock, place.topic])
+            history.write(sent=message, place=list(future.result().timestamp))
             talk.tell(message, topics)
         room.release()
 

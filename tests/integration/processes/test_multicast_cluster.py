@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.tcp_ports import free_ports
+from tests.acceptance.test_seed2_multicast import parse_place
 from tests.integration.processes.multicast_history import Delivered, History, Place, Published, judge
 from tests.local_cluster import LocalCluster
 
@@ -124,8 +125,8 @@ class Homes:
                 if record.error() is None:
                     said = dict(record.headers() or [])["ps-clock"]
                     assert isinstance(said, bytes)
-                    clock, _, topic = said.decode().partition("@")
-                    delivered = Delivered((record.value() or b"").decode(), (int(clock), topic))
+                    place = parse_place(said.decode())
+                    delivered = Delivered((record.value() or b"").decode(), place)
                     self.found[record.topic() or ""].append(delivered)
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ def test_the_order_holds_while_senders_and_sequencers_and_brokers_are_killed(tmp
 
 # -- the judge notices each fault -----------------------------------------------------------------------------------
 
-AT_A, AT_B = ((1, "a"), (2, "b"))
+AT_A, AT_B = ((1, "a", 0), (2, "b", 0))
 
 
 def judged(
@@ -201,8 +202,8 @@ def test_the_judge_finds_nothing_where_all_is_well() -> None:
     [
         (RIGHT[:1], "two isn't at all its topics"),
         ([*RIGHT, RIGHT[1]], "twice"),
-        ([*RIGHT, ("three", (3, "a"))], "three wasn't published to it"),
-        ([("one", AT_A), ("two", (3, "b"))], "two has two timestamps"),
+        ([*RIGHT, ("three", (3, "a", 0))], "three wasn't published to it"),
+        ([("one", AT_A), ("two", (3, "b", 0))], "two has two timestamps"),
         (RIGHT[::-1], "comes behind two at"),
         (RIGHT[::-1], "two was published when one was sent, and comes before it"),
     ],
@@ -212,7 +213,7 @@ def test_the_judge_notices_a_home_that_is_wrong(home: list[tuple[str, Place]], p
 
 
 def test_the_judge_notices_an_effect_before_the_cause_of_which_it_was_told() -> None:
-    home = [("two", (1, "a")), ("one", (2, "b"))]
+    home = [("two", (1, "a", 0)), ("one", (2, "b", 0))]
     found = judged({"a": home, "b": home}, after=["one"], second_at=1.5)
     assert "b: two comes before its cause one" in found
 

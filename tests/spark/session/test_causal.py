@@ -17,7 +17,7 @@ from kafka_pubsub.services.sequencer import Sequencer
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafka_pubsub.client.multicast.outbox import Sent
+    from kafka_pubsub.client.multicast.future import Sent
 
 #: Seconds for one answer on a busy machine.
 PATIENCE = 60.0

@@ -28,9 +28,9 @@ CHECKSUMS = {
     "delay_cancel/v1.avsc": "0ae44404880e59debc498e0478abfa122a87d3948af0adcc5f5ba79bec166d65",
     "delay_request/v1.avsc": "346cc5bacbd1a8ad1b907956aed543fdfba6e3c6da4c7e63915b03ffccdb90c7",
     "delayed/v1.avsc": "df81cf7af0d483649e30598bfdedf612de9b0fee49caf2de4b59c11ea244d47a",
-    "proposal/v1.avsc": "a595d2fc7ff219220c496792e6d2b125a84eced1d2be282c285630f2926f501d",
-    "receipt/v1.avsc": "5798da037972cf5ecd2eba7e72326a81a26e7ebffbfa8d7e02c2c41e7ade12bb",
-    "stage/v1.avsc": "49d4c433ed1a80f8b2b97688527e559262d71d0b1bd95a938772f62d40548685",
+    "proposal/v1.avsc": "14274076c980a7064140549e0471b1ebcb6d35a5d576202877f1de69768fd185",
+    "receipt/v1.avsc": "bfb27374276554d20808cc17c8df65bdcf9eb882a8b279aa32b24ce1ee689dda",
+    "stage/v1.avsc": "bd4e0c149b36704a799c3e9ec2a262efa0a4fd13930bc288320b55c62fabfd0e",
     "tick/v1.avsc": "2ba6478431dd5b1a624ce8b1f9393a1675e24d4b537225c1f6d7d473b5e80f6b",
 }
 

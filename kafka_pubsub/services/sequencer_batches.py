@@ -1,0 +1,66 @@
+"""What the messages of a batch are at home: made once for all topics of a process that get the batch.
+
+Rules
+1. At home a message has its publisher's key, value, headers and time. `ps-id` names it, `ps-clock` is its place in the
+   order: the clock and topic of the batch's timestamp and, behind a `#`, its number in the batch.
+2. What was made for one topic counts for another only if its inbox holds the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_pubsub.core.multicast.layout import message_id, place_of
+from kafka_pubsub.core.multicast.values import Release, Stage
+from kafka_pubsub.model import Header
+from kafka_pubsub.schema.batch import BatchMessage, decode_batch
+
+__all__ = ["Batches"]
+
+#: How many are kept: a batch comes home at its topics within a few transactions.
+_MOST = 16
+
+
+class Batches:
+    """The batches that came home last."""
+
+    def __init__(self) -> None:
+        self._made: dict[Release, tuple[bytes, Sequence[BatchMessage]]] = {}
+
+    def at_home(self, release: Release, stage: Stage, value: bytes | None) -> Sequence[BatchMessage] | None:
+        """Returns the messages with the headers that they have at home; None: the value can't be read."""
+        known, made = self._made.get(release, (None, ()))
+        if known is not None and known == value:
+            return made
+        messages = decode_batch(value)
+        if messages is None or value is None:
+            return None
+        while len(self._made) >= _MOST:
+            del self._made[next(iter(self._made))]
+        made = _finish(release, stage, messages)
+        self._made[release] = value, made
+        return made
+
+
+def _finish(release: Release, stage: Stage, messages: Sequence[BatchMessage]) -> list[BatchMessage]:
+    batch, (clock, topic), invalid = release
+    place = f"{clock}@{topic}#"
+    common: list[Header] = []
+    if handles := [place_of(each)[0] for each in stage.handles if each not in invalid]:
+        common.append(("ps-handles", ",".join(handles).encode()))
+    if stage.deletes:
+        common.append(("ps-event", b"topic_deleted"))
+    return [
+        BatchMessage(
+            time,
+            key,
+            data,
+            [
+                ("ps-id", message_id(batch, number).encode()),
+                ("ps-clock", f"{place}{number}".encode()),
+                *common,
+                *headers,
+            ],
+        )
+        for number, (time, key, data, headers) in enumerate(messages)
+    ]

@@ -1,0 +1,105 @@
+"""What a sequencer can't deliver goes to the topic of dead letters, where any Kafka client finds it."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.local.broker import LocalKafka
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.support import until
+
+#: Seconds for one answer on a busy machine.
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalKafka]:
+    """A broker of these tests' own: sequencers serve all causal topics of a cluster."""
+    with LocalKafka(session_timeout=30) as running:
+        yield running
+
+
+@pytest.fixture
+def ps(broker: LocalKafka) -> Iterator[PubSub]:
+    with PubSub(broker.bootstrap) as opened:
+        yield opened
+
+
+@pytest.fixture
+def names(ps: PubSub) -> list[str]:
+    prefix = uuid.uuid4().hex[:8]
+    found = [f"{letter}-{prefix}" for letter in "ab"]
+    for name in found:
+        ps.create_topic(name, causal=True)
+    return found
+
+
+def log(broker: LocalKafka, name: str) -> list[Message]:
+    """Returns the committed records of a topic, as a plain consumer gets them."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.partition.eof": True}
+    )
+    consumer.assign([KafkaPartition(name, 0, 0)])
+    found: list[Message] = []
+    while (record := consumer.poll(PATIENCE)) is not None and record.error() is None:
+        found.append(record)
+    consumer.close()
+    return found
+
+
+def header(record: Message, name: str) -> bytes:
+    value = dict(record.headers() or [])[name]
+    assert isinstance(value, bytes)
+    return value
+
+
+def test_a_message_that_is_too_large_by_now_is_a_dead_letter_and_the_rest_of_its_batch_comes_home(
+    broker: LocalKafka, ps: PubSub, names: list[str]
+) -> None:
+    a, b = names
+    large = random.Random(1).randbytes(50_000)
+    futures = [ps.publish_multi(names, data, ordering_key="k") for data in (b"0", b"1", large, b"2")]
+    until(lambda: len(log(broker, f"{a}.inbox")) >= 2, "stages")
+    ps._cluster.backend.admin.update_topic(b, {"max.message.bytes": "10000"})
+    with Sequencer(ps):
+        sent = [future.result(PATIENCE) for future in futures]
+        last = ps.publish_multi([b], b"3").result(PATIENCE)
+        until(lambda: len(log(broker, b)) == 4, f"the messages in {b}")
+    assert [each.value() for each in log(broker, a)] == [b"0", b"1", large, b"2"]
+    assert [each.value() for each in log(broker, b)] == [b"0", b"1", b"2", b"3"]
+    assert last.timestamp > sent[-1].timestamp
+    (dead,) = [
+        each
+        for each in log(broker, "_kafka_pubsub.multicast.dead")
+        if header(each, "ps-multicast-topic").decode() == b
+    ]
+    assert (dead.key(), dead.value()) == (b"k", large)
+    assert header(dead, "ps-id").decode() == sent[2].message_id
+    assert b"max.message.bytes" in header(dead, "ps-multicast-dead")
+
+
+def test_a_foreign_record_of_an_inbox_is_a_dead_letter(
+    broker: LocalKafka, ps: PubSub, names: list[str]
+) -> None:
+    a, b = names
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(f"{a}.inbox", b"value", b"key", headers=[("x", b"y")])
+    assert producer.flush(PATIENCE) == 0
+    with Sequencer(ps):
+        ps.publish_multi([a, b], b"ours").result(PATIENCE)
+        until(lambda: len(log(broker, a)) == 1)
+    assert [each.value() for each in log(broker, a)] == [b"ours"]
+    (dead,) = [
+        each
+        for each in log(broker, "_kafka_pubsub.multicast.dead")
+        if header(each, "ps-multicast-topic").decode() == a
+    ]
+    assert (dead.key(), dead.value(), header(dead, "x")) == (b"key", b"value", b"y")
+    assert b"isn't ours" in header(dead, "ps-multicast-dead")
