@@ -214,12 +214,13 @@ class Router:
         else:
             tier = self.tiers[source - 1]
             message, queue = tier.take(), tier.buffer
-            if tier.unknown:
-                self._limit = min(self._limit, tier.low)
         if queue:
-            heapreplace(self._heads, (queue[0].at, queue[0].offset, source))
-        else:
-            heappop(self._heads)
+            head = queue[0]
+            heapreplace(self._heads, (head[0], head[1], source))
+            return message
+        heappop(self._heads)
+        if source != _INGEST and tier.unknown:
+            self._limit = min(self._limit, tier.low)
         return message
 
     def _handle(self, source: int, message: Waiting, moves: list[Move]) -> None:

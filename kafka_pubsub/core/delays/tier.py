@@ -58,15 +58,14 @@ class Tier:
 
     def receive(self, records: Sequence[Waiting]) -> None:
         """Takes what was read, in the order of the log; what was read before is left out."""
-        for record in records:
-            if record.position < self.read:
-                continue
-            self.read = record.position + 1
-            if record.position >= self._until:
-                self._written -= 1
-            self.low = record[:2]
-            self.size += _BESIDE + len(record.record)
-            self.buffer.append(record)
+        found = [record for record in records if record.position >= self.read]
+        if not found:
+            return
+        self.read = found[-1].position + 1
+        self.low = found[-1][:2]
+        self._written -= sum(record.position >= self._until for record in found)
+        self.size += sum(_BESIDE + len(record.record) for record in found)
+        self.buffer += found
 
     def reach(self, position: int) -> None:
         """Nothing below the position is left to be read."""

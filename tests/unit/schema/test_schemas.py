@@ -6,6 +6,7 @@ needs a field more writes the next version: another schema, another line here, o
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from hashlib import sha256
@@ -27,7 +28,7 @@ CHECKSUMS = {
     "checkpoint/v1.avsc": "39e9fa31fd5bf241c90d5ccffdcbec97749e196c1f0dd30e291c461adb3ffa81",
     "delay_cancel/v1.avsc": "0ae44404880e59debc498e0478abfa122a87d3948af0adcc5f5ba79bec166d65",
     "delay_request/v1.avsc": "346cc5bacbd1a8ad1b907956aed543fdfba6e3c6da4c7e63915b03ffccdb90c7",
-    "delayed/v1.avsc": "df81cf7af0d483649e30598bfdedf612de9b0fee49caf2de4b59c11ea244d47a",
+    "delayed/v1.avsc": "09d060f40dcac5cc1a0611e15972b4c159a148f3919a3f8d533cdbf6a2c481fa",
     "proposal/v1.avsc": "a595d2fc7ff219220c496792e6d2b125a84eced1d2be282c285630f2926f501d",
     "receipt/v1.avsc": "5798da037972cf5ecd2eba7e72326a81a26e7ebffbfa8d7e02c2c41e7ade12bb",
     "stage/v1.avsc": "49d4c433ed1a80f8b2b97688527e559262d71d0b1bd95a938772f62d40548685",
@@ -121,6 +122,22 @@ def test_what_is_kept_of_the_delays_is_readable_and_written_so_now(name: str) ->
     kept = (RECORDS / f"{name}.avro").read_bytes()
     assert is_read(kept)
     assert kept == written
+
+
+def test_the_header_of_a_tier_is_avro_of_its_schema() -> None:
+    schema = json.loads((SCHEMAS / "delayed" / "v1.avsc").read_text("ascii"))
+    for home in ("orders.eu", "o" * 249):
+        value = delays.encode_delayed(DELAYED._replace(home=home))
+        body = io.BytesIO(value[1:-4])
+        assert fastavro.schemaless_reader(body, schema, None) == DELAYED._replace(home=home)._asdict()
+        assert not body.read(1)
+        assert delays.decode_delayed(value) == DELAYED._replace(home=home)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_header_of_numbers_that_are_none_says_nothing(number: float) -> None:
+    odd = DELAYED._replace(due=number)  # type: ignore[arg-type]
+    assert delays.decode_delayed(delays.encode_delayed(odd)) is None
 
 
 def test_all_that_is_kept_of_the_delays_is_tested() -> None:
