@@ -43,6 +43,8 @@ __all__ = ["Router", "RouterStart"]
 
 #: Milliseconds after which a tick that was asked for counts as lost.
 _LOST = 1000
+#: Milliseconds after which a tick is too old while messages are due.
+_OLD = 5
 #: The log of ingest among the sources; tier k is the source k + 1.
 _INGEST = 0
 #: A head behind all heads.
@@ -177,7 +179,10 @@ class Router:
         if self._asked is not None and self._asked <= now < self._asked + _LOST:
             return False
         at = self.next_at()
-        if self.ingest.asks or (at is not None and self.time < at <= now):
+        due = at is not None and at <= now and not self.held
+        # What became due since the last tick should go with the next transaction, not with the one after it.
+        old = self.time < (at or 0) or now - self.time >= _OLD
+        if self.ingest.asks or (due and old):
             self._asked = now
             return True
         return False
