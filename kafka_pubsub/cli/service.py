@@ -113,9 +113,9 @@ def all_services(session: Session) -> None:
 
 
 def _run(session: Session, *kinds: Callable[[PubSub], Service]) -> None:
-    from kafka_pubsub.services.process import collect_rarely
+    from kafka_pubsub.services.process import alone
 
-    with collect_rarely(), session.pubsub() as pubsub, stop_flag() as stop:
+    with alone(), session.pubsub() as pubsub, stop_flag() as stop:
         running = [make(pubsub).start() for make in kinds]
         try:
             _watch(session.output, running, stop, as_json=session.as_json)

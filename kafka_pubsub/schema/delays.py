@@ -6,15 +6,20 @@ Rules
 2. A request to cancel is a record of its own, whose header `ps-delay-cancel` is made like `ps-delay`. So is a tick; its
    header `ps-schema` names its schema and version.
 3. What can't be decoded is None, and so is what is of an unknown version.
+4. A router reads and writes `ps-delay` of a tier at each hop, so `struct` does it: the numbers come first, and their
+   Avro is that of doubles, which are exact up to 2**53. The tests compare it with what fastavro makes of the schema.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
+from zlib import crc32
 
 from kafka_pubsub.model import Header
-from kafka_pubsub.schema.sealed import open_sealed, read, seal, write
+from kafka_pubsub.schema.sealed import open_sealed, read, seal, text_of, write, write_text
 
 __all__ = [
     "CANCEL_HEADER",
@@ -36,6 +41,7 @@ __all__ = [
     "encode_request",
     "encode_tick",
     "is_tick",
+    "open_delayed",
 ]
 
 #: The header that carries what we say of a delayed message.
@@ -50,6 +56,16 @@ CANCEL_HEADER = "ps-delay-cancel"
 VERSION = 1
 
 _SCHEMA_HEADER = "ps-schema"
+
+# The version, then what the schema begins with: due, offset, leaves, left.
+_NUMBERS = struct.Struct("<B4d")
+_CHECKSUM = struct.Struct(">I")
+_NUMBERS_BYTES, _CHECKSUM_BYTES = _NUMBERS.size, _CHECKSUM.size
+_pack, _unpack = _NUMBERS.pack, _NUMBERS.unpack_from
+_pack_checksum, _unpack_checksum = _CHECKSUM.pack, _CHECKSUM.unpack_from
+# Home topics are few, and each is named again and again.
+_write_home = lru_cache(1000)(write_text)
+_read_home = lru_cache(1000)(text_of)
 
 #: The header of a tick.
 TICK_HEADER: Header = (_SCHEMA_HEADER, f"tick/v{VERSION}".encode())
@@ -103,19 +119,32 @@ def decode_request(value: bytes | None) -> DelayRequest | None:
     return DelayRequest(said["home"], said["due"], said["delay"])
 
 
-def encode_delayed(delayed: Delayed) -> bytes:
-    """The value of the header, for a tier."""
+def encode_delayed(delayed: tuple[str, int, int, int, int]) -> bytes:
+    """The value of the header, for a tier, from the fields of a `Delayed`."""
     home, due, leaves, left, offset = delayed
-    fields = {"home": home, "due": due, "leaves": leaves, "left": left, "offset": offset}
-    return seal("delayed", fields, VERSION)
+    sealed = _pack(VERSION, due, offset, leaves, left) + _write_home(home)
+    return sealed + _pack_checksum(crc32(sealed))
 
 
 def decode_delayed(value: bytes | None) -> Delayed | None:
     """What a header of a tier says; None: nothing can be made of it."""
-    said = open_sealed("delayed", VERSION, value)
-    if said is None or said["left"] < 0 or said["offset"] < 0:
+    said = None if value is None else open_delayed(value)
+    return None if said is None else Delayed(*said)
+
+
+def open_delayed(value: bytes) -> tuple[str, int, int, int, int] | None:
+    """The same as a plain tuple, which takes half as long."""
+    try:
+        version, due, offset, leaves, left = _unpack(value)
+        (checksum,) = _unpack_checksum(value, len(value) - _CHECKSUM_BYTES)
+        home = _read_home(value[_NUMBERS_BYTES:-_CHECKSUM_BYTES])
+        if checksum != crc32(value[:-_CHECKSUM_BYTES]) or version != VERSION or home is None:
+            return None
+        if left < 0 or offset < 0:
+            return None
+        return home, int(due), int(leaves), int(left), int(offset)
+    except (struct.error, ValueError, OverflowError):
         return None
-    return Delayed(said["home"], said["due"], said["leaves"], said["left"], said["offset"])
 
 
 def encode_cancel(cancel: DelayCancel) -> bytes:

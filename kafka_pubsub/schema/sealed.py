@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, cast
 
-__all__ = ["open_sealed", "read", "seal", "write"]
+__all__ = ["open_sealed", "read", "seal", "text_of", "write", "write_text"]
 
 _CHECKSUM_BYTES = 4
 _RUBBISH = (EOFError, ValueError, IndexError, OverflowError, TypeError, KeyError)
@@ -27,6 +27,27 @@ def _schema(kind: str, version: int) -> dict[str, Any]:
 
     text = files(__package__).joinpath(kind, f"v{version}.avsc").read_text(encoding="utf-8")
     return cast("dict[str, Any]", fastavro.parse_schema(json.loads(text)))
+
+
+def write_text(text: str) -> bytes:
+    """Returns a string as Avro."""
+    import fastavro
+
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, "string", text)
+    return body.getvalue()
+
+
+def text_of(value: bytes) -> str | None:
+    """Returns the string of Avro; None: it isn't one."""
+    import fastavro
+
+    body = io.BytesIO(value)
+    try:
+        text = fastavro.schemaless_reader(body, "string", None)
+    except _RUBBISH:
+        return None
+    return None if body.read(1) else cast("str", text)
 
 
 def write(kind: str, fields: Mapping[str, object], version: int) -> bytes:

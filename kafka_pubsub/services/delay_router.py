@@ -33,16 +33,15 @@ from kafka_pubsub.schema.delays import (
     ID_HEADER,
     TICK_HEADER,
     DelayCancel,
-    Delayed,
     TickRecord,
     decode_cancel,
-    decode_delayed,
     decode_request,
     decode_tick,
     encode_cancel,
     encode_delayed,
     encode_tick,
     is_tick,
+    open_delayed,
 )
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
@@ -93,7 +92,7 @@ class DelayRole:
 
     name = "delay router"
     group = GROUP
-    at_once = 4000
+    at_once = 8000
 
     def __init__(
         self,
@@ -214,15 +213,15 @@ class DelayTask:
     def _receive_tier(self, number: int, records: Sequence[StoredRecord]) -> None:
         key, found = self.router.tiers[number].low, []
         for record in records:
-            said = decode_delayed(_header(record))
+            said = _read_delayed(record)
             offset = record.offset() or 0
             if said is None:
-                found.append(_read_cancel(record) or Waiting(*key, 0, 0, None, offset, record))
-                key = found[-1][:2]
-                continue
-            home, due, leaves, left, came = said
-            found.append(Waiting(leaves, came, due, left, home, offset, record))
-            key = leaves, came
+                message = _read_cancel(record) or Waiting(*key, 0, 0, None, offset, record)
+            else:
+                home, due, leaves, left, came = said
+                message = Waiting(leaves, came, due, left, home, offset, record)
+            key = message[:2]
+            found.append(message)
         self.router.receive_tier(number, found)
 
     def reach(self, topic: int, position: int) -> None:
@@ -344,16 +343,12 @@ class DelayTask:
 
     def _hop(self, tier: int, message: Waiting) -> NewRecord:
         self._counts["hops"] += 1
-        record = message.record
-        at, offset, due, left, home, _, _, target = message
+        at, offset, due, left, home, _, record, target = message
         if target < 0:
-            said = encode_delayed(Delayed(home or "", due, at, left, offset))
-            headers = [(DELAY_HEADER, said), *_others(record)]
+            headers = [(DELAY_HEADER, encode_delayed((home or "", due, at, left, offset))), *_others(record)]
         else:
             headers = [(CANCEL_HEADER, encode_cancel(DelayCancel(due, target, offset, at, left)))]
-        return NewRecord(
-            self._role.topics[tier + 1], self._number, record.key(), record.value(), headers, message.at
-        )
+        return NewRecord(self._role.topics[tier + 1], self._number, record.key(), record.value(), headers, at)
 
     def _home(self, message: Waiting) -> NewRecord:
         refused = self._role.refused and self._role.refused.get((self._number, message.offset))
@@ -392,6 +387,11 @@ def _header(record: StoredRecord) -> bytes | None:
     if name == DELAY_HEADER:
         return value
     return next((value for name, value in headers if name == DELAY_HEADER), None)
+
+
+def _read_delayed(record: StoredRecord) -> tuple[str, int, int, int, int] | None:
+    header = _header(record)
+    return None if header is None else open_delayed(header)
 
 
 def _others(record: StoredRecord) -> list[Header]:

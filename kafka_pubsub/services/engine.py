@@ -45,19 +45,21 @@ __all__ = ["Engine"]
 _log = logging.getLogger("kafka_pubsub.service")
 
 #: Records of one read, and of one task's part in a transaction.
-_READ, _WORK = 2000, 2000
+_READ, _WORK = 2000, 4000
 #: Records of a transaction so large that the next is decided while it is under way: smaller ones would be late.
 _LARGE = 500
 #: Seconds that a read waits at most; while there is work for the next transaction, until the last one is over.
-_WAIT, _SOON = 0.1, 0.003
-#: Bytes of records that wait in all tasks, and in one log at least and at most.
-_BUFFERS, _LEAST, _ROOM = 32 * 1024 * 1024, 64 * 1024, 1024 * 1024
+_WAIT, _SOON = 0.1, 0.001
+#: Bytes of records that wait in all tasks, and in one log at least and at most. A log that is full is fetched anew.
+_BUFFERS, _LEAST, _ROOM = 64 * 1024 * 1024, 64 * 1024, 2 * 1024 * 1024
 #: Seconds that fencing a dead owner may take, and asking for what is committed.
 _BEGINNING = 30.0
 #: Seconds that the last commit of what is given up may take: without it the next owner only fences our id.
 _FAREWELL = 10.0
 #: Seconds after a failed transaction before the next: doubled up to the second while they fail.
 _PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+#: Seconds between two rounds of `append`: tasks append together, and each round costs the broker a fetch of all logs.
+_APPEND = 0.005
 #: Seconds between two looks how far logs were read that tasks wait for.
 _LOOK = 0.02
 
@@ -106,6 +108,7 @@ class Engine:
         self._unstored = False
         self._not_before = 0.0
         self._look_at = 0.0
+        self._append_at = 0.0
         self._fatal: PubSubError | None = None
         # A transaction failed, so the tasks must be made anew.
         self._stale = False
@@ -136,7 +139,8 @@ class Engine:
         self._distribute(records)
         if not records or time.monotonic() >= self._look_at:
             self._look()
-        self._regulate()
+        if records or self._paused:
+            self._regulate()
 
     @property
     def outdated(self) -> bool:
@@ -348,10 +352,11 @@ class Engine:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def _append(self) -> None:
-        now = self._clock()
-        for task in self.tasks.values():
+        at, now = time.monotonic(), self._clock()
+        for task in self.tasks.values() if at >= self._append_at else ():
             found = task.append(now)
             if found is not None:
+                self._append_at = at + _APPEND
                 try:
                     report = partial(_report, task)
                     self._writer.append(found.topic, found.value, found.key, found.headers, report)
@@ -364,6 +369,9 @@ class Engine:
         times = [at for task in self.tasks.values() if (at := task.wakeup_at()) is not None]
         if self._sent:
             return _SOON
+        pause = self._append_at - time.monotonic()
+        if pause > 0 and min(times, default=1) > 0:
+            return pause
         if not times:
             return _WAIT
         return max(0.0, min(_WAIT, (min(times) - self._clock()) / 1000))

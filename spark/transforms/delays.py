@@ -79,12 +79,17 @@ def delay_records(records: DataFrame) -> DataFrame:
         "partition",
         "offset",
         F.col(SCHEMA_ID).alias("kind"),
-        *(said[name].alias(name) for name in ("home", "due", "delay", "left", "target", "time", "read")),
-        F.when(is_request, F.col("offset")).otherwise(said["offset"]).alias("came"),
+        said["home"].alias("home"),
+        *(_whole(said[name]).alias(name) for name in ("due", "delay", "left", "target", "time", "read")),
+        F.when(is_request, F.col("offset")).otherwise(_whole(said["offset"])).alias("came"),
         "key",
         "value",
         "headers",
     )
+
+
+def _whole(number: Column) -> Column:
+    return number.cast("bigint")
 
 
 def _is_tick() -> Column:
@@ -113,10 +118,13 @@ def _schema(name: str) -> dict[str, Any]:
 
 
 def _reader(written: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """Returns a schema that has the fields of all kinds; null where a kind doesn't have a field."""
+    """Returns a schema that has the fields of all kinds; null where a kind doesn't have a field.
+
+    All numbers are read as doubles, as some were written: whole and below 2**53, so nothing is lost.
+    """
     names = dict.fromkeys(field["name"] for each in written.values() for field in each["fields"])
     fields = [
-        {"name": name, "type": ["null", "string" if name == "home" else "long"], "default": None}
+        {"name": name, "type": ["null", "string" if name == "home" else "double"], "default": None}
         for name in names
     ]
     return {"type": "record", "name": "said", "fields": fields}

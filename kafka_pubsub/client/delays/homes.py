@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import NamedTuple
 
 from kafka_pubsub.client.admin.catalog_changes import repartition_call
@@ -22,6 +23,8 @@ __all__ = ["KNOWN_S", "Home", "Homes"]
 #: Seconds that what is known of a topic counts; while it is being repartitioned, `_SOON`.
 KNOWN_S = 30.0
 _SOON = 1.0
+#: Keys of which the partition is remembered: to work one out takes as long as to decode a message.
+_KEYS = 5000
 
 
 class Home(NamedTuple):
@@ -41,6 +44,8 @@ class Homes:
         # The topics of `_known` that were being repartitioned.
         self._growing: set[str] = set()
         self._spread = 0
+        # The same keys come again and again.
+        self._partition_of = lru_cache(_KEYS)(partition_of)
 
     def find(self, name: str) -> Home | None:
         """Returns the topic; None: there is no such topic."""
@@ -53,7 +58,7 @@ class Homes:
         if home is None:
             return None
         if key is not None:
-            return partition_of(key, home.partitions)
+            return self._partition_of(key, home.partitions)
         self._spread += 1
         return self._spread % home.partitions
 

@@ -43,6 +43,8 @@ __all__ = ["Router", "RouterStart"]
 
 #: Milliseconds after which a tick that was asked for counts as lost.
 _LOST = 1000
+#: Milliseconds after which a tick is too old while messages are due.
+_OLD = 5
 #: The log of ingest among the sources; tier k is the source k + 1.
 _INGEST = 0
 #: A head behind all heads.
@@ -177,7 +179,10 @@ class Router:
         if self._asked is not None and self._asked <= now < self._asked + _LOST:
             return False
         at = self.next_at()
-        if self.ingest.asks or (at is not None and self.time < at <= now):
+        due = at is not None and at <= now and not self.held
+        # What became due since the last tick should go with the next transaction, not with the one after it.
+        old = self.time < (at or 0) or now - self.time >= _OLD
+        if self.ingest.asks or (due and old):
             self._asked = now
             return True
         return False
@@ -214,12 +219,13 @@ class Router:
         else:
             tier = self.tiers[source - 1]
             message, queue = tier.take(), tier.buffer
-            if tier.unknown:
-                self._limit = min(self._limit, tier.low)
         if queue:
-            heapreplace(self._heads, (queue[0].at, queue[0].offset, source))
-        else:
-            heappop(self._heads)
+            head = queue[0]
+            heapreplace(self._heads, (head[0], head[1], source))
+            return message
+        heappop(self._heads)
+        if source != _INGEST and tier.unknown:
+            self._limit = min(self._limit, tier.low)
         return message
 
     def _handle(self, source: int, message: Waiting, moves: list[Move]) -> None:

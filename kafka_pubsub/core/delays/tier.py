@@ -59,16 +59,15 @@ class Tier:
 
     def receive(self, records: Sequence[Waiting]) -> None:
         """Takes what was read, in the order of the log; what was read before is left out."""
-        for record in records:
-            if record.position < self.read:
-                continue
-            self.read = record.position + 1
-            # A record that isn't ours was written by no router.
-            if record.position >= self._until and record.home is not None:
-                self._written -= 1
-            self.low = record[:2]
-            self.size += _BESIDE + len(record.record)
-            self.buffer.append(record)
+        found = [record for record in records if record.position >= self.read]
+        if not found:
+            return
+        self.read = found[-1].position + 1
+        self.low = found[-1][:2]
+        # A record that isn't ours was written by no router.
+        self._written -= sum(each.position >= self._until and each.home is not None for each in found)
+        self.size += sum(_BESIDE + len(record.record) for record in found)
+        self.buffer += found
 
     def reach(self, position: int) -> None:
         """Nothing below the position is left to be read."""

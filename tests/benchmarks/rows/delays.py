@@ -21,14 +21,14 @@ from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_reques
 from kafka_pubsub.services.delay_router import DelayRole, DelayTask
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
-from kafka_pubsub.services.process import collect_rarely
+from kafka_pubsub.services.process import alone
 from tests.benchmarks.cluster import CONSUMER, PRODUCER
 from tests.benchmarks.row import Measured, say
 
 __all__ = ["bare", "router", "waiting"]
 
 #: Delays are uniform up to 64 seconds, which six tiers and the seventh's room hold.
-LAYOUT = DelayLayout(7, 4)
+LAYOUT = DelayLayout(7)
 LONGEST_MS = 64_000
 BODY = bytes(100)
 #: Records of one transaction, as the router's.
@@ -42,7 +42,7 @@ _REST_S, _SAY_S = 15.0, 20.0
 Headers = list[tuple[str, str | bytes | None]]
 
 
-@collect_rarely()
+@alone()
 def router(bootstrap: str, topic: str, messages: int) -> Measured:
     """One router, tiers filled beforehand; counts each record that it writes to a tier or home."""
     with PubSub(bootstrap) as ps:
@@ -79,7 +79,7 @@ def router(bootstrap: str, topic: str, messages: int) -> Measured:
     }
 
 
-@collect_rarely()
+@alone()
 def waiting(bootstrap: str, topic: str, messages: int) -> Measured:
     """The memory of a router's process while messages come in and wait, none of them due."""
     layout = DelayLayout()

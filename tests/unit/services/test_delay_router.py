@@ -17,7 +17,7 @@ from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
-from kafka_pubsub.services import delay_router
+from kafka_pubsub.services import delay_router, engine
 from kafka_pubsub.services.delays import DelayRouter
 from kafka_pubsub.services.lifecycle import ServiceState
 from tests.support import until
@@ -379,6 +379,18 @@ def test_a_tick_that_the_log_refuses_is_not_counted() -> None:
             topic.publish(b"x", delay=0.01)
             until(partial(has_brought_home, router))
     assert 0 < router.metrics()["ticks"] < faults.ticks
+
+
+def test_ticks_are_appended_in_rounds(ps: PubSub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_APPEND", 0.3)
+    topic = ps.create_topic("orders", partitions=1)
+    with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+        began = time.monotonic()
+        for number in range(20):
+            topic.publish(b"%d" % number, delay=0.005).result(10)
+        until(lambda: router.metrics().get("home") == 20)
+        rounds = (time.monotonic() - began) / 0.3 + 2
+        assert router.metrics()["ticks"] <= rounds
 
 
 def test_transactions_that_fail_or_are_not_answered_lose_and_double_nothing() -> None:
