@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -91,9 +92,7 @@ def test_a_lane_that_is_deleted_under_a_stream_ends_it_with_its_name(
         if again:
             until(lambda: lane not in backend.admin.topic_names())
             backend.admin.create_topic(lane, 2, None, {"retention.ms": config["retention.ms"]})
-        reason = r"lane '{}' of topic '{}' was deleted from Kafka by another client".format(
-            lane.replace(".", r"\."), name
-        )
+        reason = rf"lane '{re.escape(lane)}' of topic '{name}' was deleted from Kafka.* by another client"
         assert ends_with(stream, reason) < ENDED
         with pytest.raises(FailedPrecondition, match=reason):
             sub.pull(seen)
@@ -139,7 +138,7 @@ def test_lanes_that_other_processes_add_under_running_streams_are_read_from_thei
             until(lambda: sub.state().lag == 0)
         assert sorted(seen.data) == sorted([*wanted, b"before"])
         lanes = {body: (priority, durable) for body, priority, durable in seen.came}
-        assert lanes[b"before"] == (0, True), "the topic had one priority when it got its lanes"
+        assert lanes[b"before"] == (0, True), "it came before the topic had priorities"
         assert all(lanes[body] == (int(body) % 3, int(body) % 4 > 0) for body in wanted)
     assert [each.lag for each in sub.state().lanes] == [0] * 6
 
@@ -182,11 +181,13 @@ def test_what_is_parked_in_lanes_is_released_and_dropped_by_its_id(
     places = {}
     for key, (priority, durable) in lanes.items():
         data = key.encode()
-        places[key] = topic.publish(data, ordering_key=key, priority=priority, durable=durable).result(SECONDS)
+        places[key] = topic.publish(data, ordering_key=key, priority=priority, durable=durable).result(
+            SECONDS
+        )
     with sub.pull(Message.nack):
-        until(lambda: [each.state for each in sub.keys()] == ["parked"] * 3)
+        until(lambda: [each.state for each in list(sub.keys())] == ["parked"] * 3)
     assert {
-        each.ordering_key: f"{each.topic}:{each.partition}:{each.offset}" for each in sub.keys()
+        each.ordering_key: f"{each.topic}:{each.partition}:{each.offset}" for each in list(sub.keys())
     } == places
     assert sub.release(ids=[places["high"]], drop=True).count == 1
     assert sub.release(ids=[places["transient"], places["default"].partition(":")[2]]).count == 2

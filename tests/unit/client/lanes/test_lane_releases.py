@@ -33,12 +33,12 @@ def parked(topic: Topic, sub: Subscription) -> Subscription:
     lanes = {b"high": (9, True), b"default": (4, True), b"transient": (4, False)}
     for name, (priority, durable) in lanes.items():
         for body in (name, b"after " + name):
-            topic.publish(
-                body, priority=priority, durable=durable, ordering_key=name.decode()
-            ).result(PATIENCE)
+            topic.publish(body, priority=priority, durable=durable, ordering_key=name.decode()).result(
+                PATIENCE
+            )
     fails = Handler(dict.fromkeys(lanes, Message.nack))
     with sub.pull(fails):
-        until(lambda: [each.state for each in sub.keys()] == ["parked"] * 3)
+        until(lambda: [each.state for each in list(sub.keys())] == ["parked"] * 3)
     return sub
 
 
@@ -50,7 +50,7 @@ def taken(sub: Subscription, count: int) -> list[tuple[bytes, int]]:
 
 
 def test_keys_name_the_lane_and_the_place_of_what_holds_them_up(parked: Subscription) -> None:
-    states = {each.ordering_key: each for each in parked.keys()}
+    states = {each.ordering_key: each for each in list(parked.keys())}
     assert {key: (each.topic, each.partition, each.offset) for key, each in states.items()} == {
         "high": (HIGH, 0, 0),
         "default": (DEFAULT, 0, 0),
@@ -70,7 +70,7 @@ def test_a_key_with_its_callback_is_named_with_its_lane(topic: Topic, sub: Subsc
     with sub.pull(Handler({b"slow": hold})):
         topic.publish(b"slow", priority=9, ordering_key="k").result(PATIENCE)
         assert begun.wait(PATIENCE)
-        until(lambda: [(each.state, each.topic) for each in sub.keys()] == [("leased", HIGH)])
+        until(lambda: [(each.state, each.topic) for each in list(sub.keys())] == [("leased", HIGH)])
         goes_on.set()
         until(lambda: not sub.keys())
 
@@ -84,9 +84,7 @@ def test_a_key_with_its_callback_is_named_with_its_lane(topic: Topic, sub: Subsc
         ("0:0", b"default"),
     ],
 )
-def test_an_id_releases_the_message_of_its_lane_only(
-    parked: Subscription, of: str, released: bytes
-) -> None:
+def test_an_id_releases_the_message_of_its_lane_only(parked: Subscription, of: str, released: bytes) -> None:
     assert parked.release(ids=[of]).count == 1
     assert taken(parked, 2) == [(released, 1), (b"after " + released, 1)]
     assert len(parked.keys()) == 2
@@ -112,7 +110,7 @@ def test_a_message_of_a_lane_is_dropped_into_the_dead_letter_topic(parked: Subsc
     assert taken(parked, 1) == [(b"after high", 1)]
     (dead,) = parked.dead_letters()
     assert (dead.data, dead.topic, dead.problem) == (b"high", HIGH, None)
-    assert {each.topic for each in parked.keys()} == {DEFAULT, TRANSIENT}
+    assert {each.topic for each in list(parked.keys())} == {DEFAULT, TRANSIENT}
 
 
 @pytest.mark.parametrize("of", [f"{HIGH}:0", f"{HIGH}:x:0", f"{HIGH}:0:-1", ":0:0:", HIGH, "0:0:", ""])
