@@ -263,7 +263,7 @@ class AssignmentListener:
                 "subscription %r: moves of partitions %s weren't answered; giving these up without a final commit, "
                 "so some messages may be delivered again",
                 self.record.name,
-                stuck,
+                [str(self.place(number)) for number in stuck],
             )
             self._runner.lose(stuck)
             self.pairs.retry_side.rejoin()
