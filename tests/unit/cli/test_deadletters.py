@@ -285,6 +285,6 @@ def test_what_is_parked_in_a_lane_is_released_by_the_id_that_keys_shows(run: Com
     assert run.json("deadletter", "release", "mail", "--id", "0:0", "--dry-run")
     with sub.pull(Message.ack):
         until(lambda: [each.ordering_key for each in list(sub.keys())] == ["of-4"])
-        until(lambda: [each["key"] for each in run.json("deadletter", "list", "mail")] == ["of-9"])  # type: ignore[index, attr-defined]
+        until(lambda: [each["key"] for each in run.json("deadletter", "list", "mail")] == ["of-9"])  # type: ignore[attr-defined]
     (dead,) = list(sub.dead_letters())
     assert (dead.topic, dead.ordering_key) == ("jobs.lane.p9", "of-9")
