@@ -45,7 +45,7 @@ def parked(topic: Topic, sub: Subscription) -> Subscription:
 def test_the_log_names_the_lane_of_what_is_parked(
     parked: Subscription, caplog: pytest.LogCaptureFixture
 ) -> None:
-    begun = [each.getMessage().partition(": parked")[0] for each in caplog.get_records("setup")]
+    begun = [each.getMessage().partition(": ")[0] for each in caplog.get_records("setup")]
     places = ["0", "0 of .lane.p9", "0 of .lane.t4"]
     assert sorted(begun) == [f"subscription 'billing', partition {place}" for place in places]
 
