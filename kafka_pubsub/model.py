@@ -353,7 +353,7 @@ class Message:
 
     @property
     def priority(self) -> int:
-        """The priority, 0 to 9, of which the highest goes first; 4 where the topic has no lanes."""
+        """The priority, 0 to 9, of which the highest goes first; 0 where the topic has one priority."""
         return self._sink.lane()[0]
 
     @property

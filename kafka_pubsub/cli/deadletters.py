@@ -61,11 +61,11 @@ class Chosen:
         }
 
 
-def selecting(ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def selecting(ids: str, form: str = "PARTITION:OFFSET") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds the options that pick messages; the command gets them as one argument `chosen`."""
     options = (
         click.option("--key", "keys", multiple=True, help="Of this ordering key. Can be repeated."),
-        click.option("--id", "ids", multiple=True, metavar="PARTITION:OFFSET", help=ids),
+        click.option("--id", "ids", multiple=True, metavar=form, help=ids),
         click.option("--since", type=MOMENT, help="Not before: a time, or how long ago (2h)."),
         click.option("--until", type=MOMENT, help="Before: a time, or how long ago."),
         click.option("--error", metavar="TEXT", help="Whose error, or reason, contains this."),
@@ -93,7 +93,9 @@ def selecting(ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 DEAD_LETTERS = selecting("As `deadletter list` shows it. Can be repeated.")
-PARKED = selecting("Where it was published, as `subscription keys` shows it. Can be repeated.")
+PARKED = selecting(
+    "Where it was published, as `subscription keys` shows it. Can be repeated.", "[TOPIC:]PARTITION:OFFSET"
+)
 
 
 @click.group(

@@ -1,4 +1,4 @@
-"""`subscription` (or `sub`): create, list, describe, delete, update; `keys` is in `subscription_keys.py`."""
+"""`subscription` (or `sub`): create, list, describe, delete, update; `keys` and `metrics` have files of their own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.subscription_keys import keys
+from kafka_pubsub.cli.subscription_metrics import metrics, oldest_age
 from kafka_pubsub.cli.types import duration_text
 from kafka_pubsub.errors import FailedPrecondition
 
@@ -303,6 +304,7 @@ def update(
 
 
 subscription.add_command(keys)
+subscription.add_command(metrics)
 
 
 def _retry(
@@ -359,7 +361,7 @@ def _lanes(session: Session, state: SubscriptionState) -> list[JsonValue]:
     """Returns what waits in each lane; a person reads a line for each."""
     now, shown = datetime.now(UTC), list[JsonValue]()
     for each in state.lanes:
-        age = None if each.oldest is None else max(0.0, (now - each.oldest).total_seconds())
+        age = oldest_age(each, now)
         if session.as_json:
             lane: dict[str, JsonValue] = {"topic": each.topic, "priority": each.priority}
             shown.append({**lane, "durable": each.durable, "lag": each.lag, "oldest_age": age})

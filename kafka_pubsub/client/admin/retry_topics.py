@@ -119,7 +119,12 @@ def check_retry_layout(
 
 
 def retry_beginning(
-    record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
+    record: SubscriptionRecord,
+    number: int,
+    committed: Committed,
+    log_range: tuple[int, int],
+    *,
+    lane: bool = False,
 ) -> Beginning:
     """Returns where reading partition `number` of the retry topic begins, by the rules of `start_position.beginning`.
 
@@ -163,7 +168,7 @@ def retry_beginning(
         )
         committed = Committed(min(retry.positions.get(number, 0), log_range[1]), "")
     place = record.model_copy(update={"topic": retry.name, "positions": retry.positions})
-    return beginning(place, number, committed, log_range)
+    return beginning(place, number, committed, log_range, lane=lane)
 
 
 class RetryTopics:

@@ -20,7 +20,7 @@ from kafka_pubsub.model import Committed, TopicPartition
 __all__ = ["NO_LANE", "Layout"]
 
 #: Of messages of a topic without lanes.
-NO_LANE = Lane(4, True)
+NO_LANE = Lane(0, True)
 
 
 class Layout:

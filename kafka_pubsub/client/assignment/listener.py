@@ -20,6 +20,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from kafka_pubsub.client.admin.lane_topics import LaneGone
@@ -262,7 +263,7 @@ class AssignmentListener:
                 "subscription %r: moves of partitions %s weren't answered; giving these up without a final commit, "
                 "so some messages may be delivered again",
                 self.record.name,
-                stuck,
+                [str(self.place(number)) for number in stuck],
             )
             self._runner.lose(stuck)
             self.pairs.retry_side.rejoin()
@@ -297,10 +298,17 @@ class AssignmentListener:
         log.warning("subscription %r: %s (position %d, log %s)", self.record.name, error, position, log_range)
         read = owned.offsets.read
         lost = self.pairs.retry_side.lost(place, read)
+        if lost is not None:
+            self._refuse_another_topic()
         refuse(self.record.name, Findings({place: read}, {} if lost is None else {place: lost}))
         view = self.layout.view(number)
         start = beginning(view, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, start.position)
+
+    def _refuse_another_topic(self) -> None:
+        """Raises the reason if the topic or the lane was deleted and made again: its log didn't lose its end."""
+        with suppress(BrokerUnavailable, DeadlineExceeded):
+            self._look_up()
 
     def _retry_stepped_out(self, place: TopicPartition, finished_runs: FinishedRuns) -> None:
         try:

@@ -46,7 +46,7 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, united
 from kafka_pubsub.core.events import Bodies, MovesAnswered, Written
-from kafka_pubsub.core.lanes.numbers import index_of, partition_of
+from kafka_pubsub.core.lanes.numbers import index_of, partition_of, shown
 from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
 from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
@@ -139,7 +139,8 @@ class PairedPartitions:
             lane = index_of(number) != 0
             begun = beginning(view, main.partition, known[main], ranges[main], lane=lane)
             low, high = ranges[beside]
-            retry = retry_beginning(view, main.partition, known[beside], (low, max(high, ends[beside])))
+            high = max(high, ends[beside])
+            retry = retry_beginning(view, main.partition, known[beside], (low, high), lane=lane)
             end = ranges[main][1]
             found = checkpoints.get(number)
             in_checkpoint = found.main.runs if found is not None and begun.more else ()
@@ -245,7 +246,7 @@ class PairedPartitions:
         """Returns where to read the home partition from, and the retry partition."""
         partition = self._runner.coordinator.partitions.owned.get(number)
         if partition is None:
-            raise InvariantViolated(f"partition {number} was taken on, and isn't there")
+            raise InvariantViolated(f"partition {shown(number)} was taken on, and isn't there")
         halves = partition.offsets, partition.retry_partition.retries.finished_runs
         main, beside = (LogEnd(half.position, half.read.epoch_at(half.position)) for half in halves)
         return main, beside
@@ -439,7 +440,7 @@ class PairedPartitions:
 
 
 def _begin_nothing(number: int, _: Committed) -> StartPosition:
-    raise InvariantViolated(f"partition {number} begins, though none was to")
+    raise InvariantViolated(f"partition {shown(number)} begins, though none was to")
 
 
 def _place_of(record: StoredRecord) -> TopicPartition:

@@ -28,6 +28,7 @@ from queue import Empty
 from typing import NamedTuple
 
 from kafka_pubsub.client.threads import ThreadedQueue
+from kafka_pubsub.core.lanes.numbers import shown
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import (
     Ending,
@@ -246,7 +247,7 @@ class TransactionThread:
         try:
             self._move_answered(move_result)
         except Exception:
-            log.exception("move result of partition %d failed", move_result.move_request.partition)
+            log.exception("move result of partition %s failed", shown(move_result.move_request.partition))
 
 
 def _end(_: Transactions) -> None:

@@ -77,6 +77,7 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
+from kafka_pubsub.core.lanes.numbers import shown
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import Rules
@@ -484,7 +485,9 @@ class Coordinator:
     def _announce(self, number: int, news: News, detail: str) -> None:
         self.counts.dead_lettered += news is News.DEAD_LETTER
         suffix = detail and f" ({detail})"
-        log.warning("subscription %r, partition %d: %s%s", self._subscription, number, news.value, suffix)
+        log.warning(
+            "subscription %r, partition %s: %s%s", self._subscription, shown(number), news.value, suffix
+        )
 
     def in_flight(self) -> int:
         """The number of leases that aren't over."""

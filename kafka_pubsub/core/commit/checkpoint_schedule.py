@@ -20,6 +20,7 @@ from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.core.commit.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named
 from kafka_pubsub.core.commit.notes import Doubt, Notes
 from kafka_pubsub.core.commit.offsets import Run
+from kafka_pubsub.core.lanes.numbers import partition_of
 from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.core.retry.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.core.settings import Start
@@ -123,7 +124,8 @@ class Checkpoints:
 
     def headers(self, checkpoint: Checkpoint) -> Sequence[Header]:
         """Returns the headers of the checkpoint's records."""
-        info = RetryInfo(self._retry.topic_id, self._start.number, checkpoint.nonce, why=Why.CHECKPOINT)
+        number = partition_of(self._start.number)
+        info = RetryInfo(self._retry.topic_id, number, checkpoint.nonce, why=Why.CHECKPOINT)
         return retry_headers((), info)
 
     def answered(self, offset: int | None) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from kafka_pubsub.core.lanes.names import MOST_PRIORITIES, Lane
 
-__all__ = ["index_of", "lane_index", "number_of", "partition_of"]
+__all__ = ["index_of", "lane_index", "number_of", "partition_of", "shown"]
 
 #: More than a topic has partitions.
 _STRIDE: Final = 2**20
@@ -33,3 +33,12 @@ def partition_of(number: int) -> int:
 def index_of(number: int) -> int:
     """Returns the index of the lane that this number belongs to; 0 is the topic's own Kafka topic."""
     return number // _STRIDE
+
+
+def shown(number: int) -> str:
+    """Returns how a log or an error names the partition: `3`, or `3 of .lane.p9`, by the end of its topic's name."""
+    index = index_of(number)
+    if index == 0:
+        return str(number)
+    lane = Lane((index - 1) % MOST_PRIORITIES, index <= MOST_PRIORITIES)
+    return f"{partition_of(number)} of {lane.suffix}"

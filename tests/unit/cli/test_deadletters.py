@@ -261,3 +261,30 @@ def test_a_stopped_replay_says_how_to_go_on(billing: CommandLine, monkeypatch: p
 def test_json_errors_stay_json(billing: CommandLine) -> None:
     result = billing("deadletter", "list", "nobody", "--json")
     assert json.loads(result.stderr)["error"]["type"] == "NotFound"
+
+
+def test_what_is_parked_in_a_lane_is_released_by_the_id_that_keys_shows(run: CommandLine) -> None:
+    run.pubsub.create_topic("jobs", partitions=1, priorities=10)
+    run.pubsub.create_topic("dead", partitions=1)
+    policy = DeadLetterPolicy(topic="dead", on_exhausted="park")
+    sub = run.pubsub.create_subscription(
+        "mail", "jobs", message_ordering=True, retry=QUICK, dead_letter=policy
+    )
+    for priority in (9, 4):
+        publish = run.pubsub.topic("jobs").publish
+        publish(b"x", priority=priority, ordering_key=f"of-{priority}").result(PATIENCE)
+    with sub.pull(fail):
+        until(lambda: [each.state for each in list(sub.keys())] == ["parked", "parked"])
+    keys: Any = run.json("subscription", "keys", "mail")
+    places = {each["key"]: (each["topic"], each["partition"], each["offset"]) for each in keys}
+    assert places == {"of-4": ("jobs", 0, 0), "of-9": ("jobs.lane.p9", 0, 0)}
+    shown = run("subscription", "keys", "mail").stdout.splitlines()
+    assert [line.split()[-1] for line in shown[1:]] == ["0:0", "jobs.lane.p9:0:0"]
+    dropped: Any = run.json("deadletter", "release", "mail", "--id", "jobs.lane.p9:0:0", "--drop", "--yes")
+    assert dropped["dropped"] == 1
+    assert run.json("deadletter", "release", "mail", "--id", "0:0", "--dry-run")
+    with sub.pull(Message.ack):
+        until(lambda: [each.ordering_key for each in list(sub.keys())] == ["of-4"])
+        until(lambda: [each["key"] for each in run.json("deadletter", "list", "mail")] == ["of-9"])  # type: ignore[attr-defined]
+    (dead,) = list(sub.dead_letters())
+    assert (dead.topic, dead.ordering_key) == ("jobs.lane.p9", "of-9")

@@ -37,7 +37,7 @@ def test_an_argument_is_one_message(orders: CommandLine) -> None:
         "data": "hällo",
         "attributes": {"kind": "created", "empty": ""},
         "attempt": 1,
-        "priority": 4,
+        "priority": 0,
         "durable": True,
     }
 

@@ -35,7 +35,7 @@ class Reported:
         self.changed = threading.Condition()
 
     def lane(self, number: int) -> tuple[int, bool]:
-        return 4, True
+        return 0, True
 
     def released(self, release: LeaseReport) -> None:
         with self.changed:

@@ -48,7 +48,9 @@ def test_all_lanes_arrive_and_a_nacked_message_comes_again_from_its_lane(ps: Pub
     assert not nacked
 
 
-def test_a_lane_that_comes_while_a_stream_runs_is_read_from_its_beginning(ps: PubSub) -> None:
+def test_a_lane_that_comes_while_a_stream_runs_is_read_from_its_beginning(
+    ps: PubSub, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = ps.topic("jobs")
     sub = ps.create_subscription("billing", "jobs")
     seen: Counter[bytes] = Counter()
@@ -73,6 +75,7 @@ def test_a_lane_that_comes_while_a_stream_runs_is_read_from_its_beginning(ps: Pu
         until(lambda: stream.stats.acked == len(wanted) + 1)
         assert stream.stats.stale == 0, "a callback that ran meanwhile goes on counting"
     assert set(seen.values()) == {1}
+    assert caplog.messages == [], "a new lane is no reason for a warning"
 
 
 def test_positions_of_lanes_are_kept_between_streams(ps: PubSub) -> None:

@@ -78,6 +78,33 @@ def test_a_lane_that_is_deleted_under_a_stream_ends_it_with_the_reason(
         sub.pull(handler)
 
 
+def test_a_lane_that_is_deleted_and_made_again_under_a_stream_ends_it_with_the_reason(
+    ps: PubSub, backend: MemoryBackend, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "DENIED", 0.5)
+    sub = ps.create_subscription("billing", topic)
+    topic.publish(b"x", priority=7).result(PATIENCE)
+    handler = Handler()
+    stream = sub.pull(handler)
+    handler.until(1)
+    backend.admin.delete_topic("jobs.lane.p7")
+    backend.admin.create_topic("jobs.lane.p7", 1, None, {"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(FailedPrecondition, match=r"lane 'jobs\.lane\.p7' .* deleted .* and made again"):
+        stream.result(PATIENCE)
+
+
+def test_a_lane_that_gets_more_partitions_under_a_stream_ends_it_with_the_reason(
+    ps: PubSub, backend: MemoryBackend, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "DENIED", 0.5)
+    topic.publish(b"x", priority=7).result(PATIENCE)
+    stream = ps.create_subscription("billing", topic).pull(Handler())
+    until(lambda: ps.subscription("billing").state().members == 1)
+    backend.cluster.add_partitions("jobs.lane.p7", 2)
+    with pytest.raises(FailedPrecondition, match=r"lane 'jobs\.lane\.p7' .* 2 partitions .* must have 1"):
+        stream.result(PATIENCE)
+
+
 def test_a_lane_with_another_partition_count_is_refused_and_named(
     ps: PubSub, backend: MemoryBackend, topic: Topic
 ) -> None:
