@@ -119,14 +119,19 @@ def check_retry_layout(
 
 
 def retry_beginning(
-    record: SubscriptionRecord, number: int, committed: Committed, log_range: tuple[int, int]
+    record: SubscriptionRecord,
+    number: int,
+    committed: Committed,
+    log_range: tuple[int, int],
+    *,
+    lane: bool = False,
 ) -> Beginning:
     """Returns where reading partition `number` of the retry topic begins, by the rules of `start_position.beginning`.
 
     We delete records only below the commit. So if the partition starts above it, retention or another client deleted
     records: a log line counts them, and the rest is delivered. If the partition ends below the commit, it lost its end,
     or the topic was made again while a stream still used the old one: reading begins at the catalog's copy. It begins
-    there too if the new topic is already longer: a commit's nonce says to which topic it belongs.
+    there too if the new topic is already longer: a commit's nonce says to which topic it belongs. `lane`: of a lane.
     """
     retry = record.retry_topic
     if retry is None:
@@ -163,7 +168,7 @@ def retry_beginning(
         )
         committed = Committed(min(retry.positions.get(number, 0), log_range[1]), "")
     place = record.model_copy(update={"topic": retry.name, "positions": retry.positions})
-    return beginning(place, number, committed, log_range)
+    return beginning(place, number, committed, log_range, lane=lane)
 
 
 class RetryTopics:

@@ -139,7 +139,9 @@ class PairedPartitions:
             lane = index_of(number) != 0
             begun = beginning(view, main.partition, known[main], ranges[main], lane=lane)
             low, high = ranges[beside]
-            retry = retry_beginning(view, main.partition, known[beside], (low, max(high, ends[beside])))
+            retry = retry_beginning(
+                view, main.partition, known[beside], (low, max(high, ends[beside])), lane=lane
+            )
             end = ranges[main][1]
             found = checkpoints.get(number)
             in_checkpoint = found.main.runs if found is not None and begun.more else ()
