@@ -201,7 +201,7 @@ class Partition:
         else:
             for each in kept:
                 self._block(each.key)
-            self.places.end_fresh(acked, event.nacked, rest)
+            self.places.end_fresh(acked, event.nacked, rest, queued=lease.queued)
         for release in event.left:
             self.outcomes.release(release, now)
         return ()
@@ -211,11 +211,15 @@ class Partition:
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:
             return ()
-        effects = self._due(now) if event.inline and event.limit and self.retry_partition.unhindered else []
+        inline = event.inline and event.limit and self.retry_partition.unhindered
+        effects = self._due(now) if inline and event.below is None else []
         event = event._replace(limit=event.limit - len(effects))
         leases: list[Lease] = []
         run = self._run(event)
-        for _ in range(self._demand_with_care(event, leases, now)):
+        left = self._demand_with_care(event, leases, now)
+        if inline and left == event.limit and event.below is not None and not self._rules.ordered:
+            return self._inline_of_lane(event.run, event.below)
+        for _ in range(left):
             records = self.queues.take(run, event.below)
             if not records:
                 break
@@ -223,6 +227,15 @@ class Partition:
         if leases:
             effects.append(Deliver(leases))
         return effects
+
+    def _inline_of_lane(self, most: int, below: int) -> list[Effect]:
+        """Returns one inline lease of what waits in a lane without an order."""
+        if not (records := self.queues.take_loose(most, below)):
+            return []
+        lease = Lease(self.number, self.epoch, None, records, 1)
+        lease.queued = True
+        self.leases.open_inline_lease(lease)
+        return [Deliver([lease], inline=True)]
 
     def _due(self, now: float) -> list[Effect]:
         """Returns one inline lease of due messages (`inline_lease`)."""

@@ -75,6 +75,7 @@ class Lease:
         "keys",
         "lease_runner",
         "partition",
+        "queued",
         "records",
         "state",
     )
@@ -89,6 +90,8 @@ class Lease:
         #: The keys that an inline lease of due messages holds; None among them stands for records without an order.
         #: Empty for other leases.
         self.keys: Sequence[bytes | None] = ()
+        #: Whether an inline lease has records that had queued, where they belong again if it doesn't reach them.
+        self.queued = False
         self.records = records
         #: The number of this delivery of the first record; the records behind it have never been delivered.
         self.attempt = attempt
