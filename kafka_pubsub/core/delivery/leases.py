@@ -136,10 +136,20 @@ class Leases:
         self.active.add(lease)
         self.handed += len(lease.records)
 
-    def open_inline_lease(self, lease: Lease) -> None:
+    def open_inline(
+        self,
+        partition: int,
+        epoch: int,
+        records: Sequence[Record],
+        keys: Sequence[bytes | None] = (),
+        *,
+        queued: bool = False,
+    ) -> Lease:
         """Adds an inline lease, whose records have many keys."""
-        self.inline_lease = lease
+        lease = self.inline_lease = Lease(partition, epoch, None, records, 1)
+        lease.keys, lease.queued = keys, queued
         self.open(lease)
+        return lease
 
     def end_inline_lease(self, lease: Lease, reached: int) -> None:
         """Ends the inline lease; its first `reached` records are finished, or have leases of their own."""
