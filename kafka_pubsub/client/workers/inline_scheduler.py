@@ -212,6 +212,8 @@ class InlineScheduler:
         """
         runner = self._runner
         started = runner.clock()
+        # What the pool has of lanes stays there: if callbacks take long, urgent messages would wait for all of it.
+        laned = runner.coordinator.lanes.active
         records, left = self._take_aside(run, inline_worker), 0
         seconds = runner.clock() - started  # the time of decisions in between isn't the callbacks'
         while True:
@@ -219,7 +221,7 @@ class InlineScheduler:
                 if run.over:
                     return False
                 now = runner.clock()
-                inline_worker.put_aside(run.aside)
+                inline_worker.put_aside(None if laned else run.aside)
                 runner.step(now, hand_out=now - started < HELP, inline=True)
                 inline_worker.put_aside(None)
                 run.lease_runners += [self._lease_runner(lease) for lease in runner.coordinator.take_inline()]
@@ -230,7 +232,7 @@ class InlineScheduler:
             left += self._pass_all(run, inline_worker)
             records += self._take_aside(run, inline_worker)
             seconds += runner.clock() - now
-            if more:
+            if more or (laned and seconds > BEGIN):
                 with runner.core:
                     if not run.over:
                         runner.inbox.take_reports(runner.clock())
