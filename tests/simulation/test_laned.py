@@ -19,7 +19,7 @@ def test_lanes_keep_every_promise() -> None:
     assert deliveries > 200
 
 
-def test_lanes_whose_messages_are_taken_inline_keep_every_promise() -> None:
+def test_lanes_without_an_order_keep_every_promise() -> None:
     deliveries = sum(
         simulate(seed, kind=LanedWorld, variant=without_an_order).deliveries for seed in range(2100, 2120)
     )
@@ -27,7 +27,7 @@ def test_lanes_whose_messages_are_taken_inline_keep_every_promise() -> None:
 
 
 def without_an_order(plan: Plan) -> Plan:
-    """Only such messages are taken inline."""
+    """Plans rarely have none."""
     return replace(plan, rules=plan.rules._replace(ordered=False), inline=True)
 
 

@@ -245,8 +245,9 @@ class Coordinator:
 
     @property
     def inline_worker(self) -> Inline | None:
-        """The worker pool's interface for inline callbacks; None if it has none, or keys of lanes set an order."""
-        return None if self.lanes.active and self.lanes.ordered else self._worker_pool.inline
+        """The worker pool's interface for inline callbacks; None if it has none, or the topic has lanes."""
+        # Inline runs of lanes were faster, and made urgent messages late (docs/benchmarks.md).
+        return None if self.lanes.active else self._worker_pool.inline
 
     def inline(self, partitions: int) -> bool:
         """Returns whether leases of so many partitions may be taken inline."""
