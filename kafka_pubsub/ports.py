@@ -357,11 +357,12 @@ class Backend(Protocol):
         within a second or two. A failed record fails no other.
         """
 
-    def reader(self, group: str, member: str, *, spread: bool = False) -> LogReader:
+    def reader(self, group: str, member: str, *, spread: bool = False, lanes: bool = False) -> LogReader:
         """Returns a new, unsubscribed reader; `member` is its name in the cluster's own tools.
 
         A member gets the same partition numbers of all topics. With `spread` (default False, and the same for all
         members of a group) each partition is given to a member by itself, so that topics of one partition are shared.
+        `lanes` (default False): many of the topics are idle beside others, and must not hold up fetches of these.
         """
 
     def transactions(self, transactional_id: str) -> Transactions:

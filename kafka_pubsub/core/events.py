@@ -155,8 +155,8 @@ class Demand(NamedTuple):
     """The client can take up to `limit` leases of up to `run` records each.
 
     `spread`: runs of more than one record only if a single key is ready. `inline`: the thread that asks can take an
-    inline lease of due messages itself, at once; never True while an inline lease is open. `below`: of the home topic
-    only records below this offset, and no run longer than `run`; None: all.
+    inline lease of due messages itself, at once; never True while an inline lease is open. `below`, of lanes: of the
+    home topic only records below this offset, and no run longer than `run`; an inline lease has up to `run` of these.
     """
 
     limit: int

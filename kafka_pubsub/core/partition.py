@@ -152,8 +152,6 @@ class Partition:
             return False
         return bool(self.queues.ready or self.queues.loose) or self.retry_partition.lending.ready
 
-    # Incoming records
-
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
         news = self.retry_partition.came(self.offsets.receive(event.records, event.epoch), now)
@@ -176,9 +174,7 @@ class Partition:
         free, queued = inline_lease.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
             return None, news
-        lease = Lease(self.number, self.epoch, None, free, 1)
-        self.leases.open_inline_lease(lease)
-        return lease, queued
+        return self.leases.open_inline(self.number, self.epoch, free), queued
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
         """Ends an inline lease, or lets its current record go on as a lease like any other."""
@@ -201,7 +197,7 @@ class Partition:
         else:
             for each in kept:
                 self._block(each.key)
-            self.places.end_fresh(acked, event.nacked, rest)
+            self.places.end_fresh(acked, event.nacked, rest, queued=lease.queued)
         for release in event.left:
             self.outcomes.release(release, now)
         return ()
@@ -211,28 +207,35 @@ class Partition:
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:
             return ()
-        effects = self._due(now) if event.inline and event.limit and self.retry_partition.unhindered else []
+        inline = event.inline and event.limit and self.retry_partition.unhindered
+        effects = self._due(now) if inline and event.below is None else []
         event = event._replace(limit=event.limit - len(effects))
         leases: list[Lease] = []
         run = self._run(event)
-        for _ in range(self._demand_with_care(event, leases, now)):
-            records = self.queues.take(run, event.below)
-            if not records:
+        left = self._demand_with_care(event, leases, now)
+        if inline and left == event.limit and event.below is not None and not self._rules.ordered:
+            return self._inline_of_lane(event.run, event.below)
+        for _ in range(left):
+            if not (records := self.queues.take(run, event.below)):
                 break
             leases.append(self._lease(records))
         if leases:
             effects.append(Deliver(leases))
         return effects
 
+    def _inline_of_lane(self, most: int, below: int) -> list[Effect]:
+        """Returns one inline lease of what waits in a lane without an order."""
+        if not (records := self.queues.take_loose(most, below)):
+            return []
+        lease = self.leases.open_inline(self.number, self.epoch, records, queued=True)
+        return [Deliver([lease], inline=True)]
+
     def _due(self, now: float) -> list[Effect]:
         """Returns one inline lease of due messages (`inline_lease`)."""
         records, keys = self.retry_partition.lending.gather(DUE, now)
         if not records:
             return []
-        lease = Lease(self.number, self.epoch, None, records, 1)
-        lease.keys = keys
-        self.leases.open_inline_lease(lease)
-        return [Deliver([lease], inline=True)]
+        return [Deliver([self.leases.open_inline(self.number, self.epoch, records, keys)], inline=True)]
 
     def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
         """Leases what is parked, and what must not start unnoted; returns how many leases are still wanted."""

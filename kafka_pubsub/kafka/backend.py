@@ -92,9 +92,12 @@ class KafkaBackend(Backend):
             self._writers.append(writer)
         return writer
 
-    def reader(self, group: str, member: str, *, spread: bool = False) -> KafkaLogReader:
+    def reader(self, group: str, member: str, *, spread: bool = False, lanes: bool = False) -> KafkaLogReader:
         """Returns a new member of the group, which isn't subscribed yet."""
-        reader = KafkaLogReader(self.handles, self._admin, group, member, self._group_protocol, spread=spread)
+        protocol = self._group_protocol
+        reader = KafkaLogReader(
+            self.handles, self._admin, group, member, protocol, spread=spread, lanes=lanes
+        )
         with self._lock:
             self._readers = [each for each in self._readers if not each.closed]
             self._readers.append(reader)

@@ -90,13 +90,14 @@ class KafkaLogReader(LogReader):
         member: str,
         protocol: str,
         spread: bool = False,
+        lanes: bool = False,
     ) -> None:
         self._handles = handles
         self._admin = admin
         self._group = group
         self._incremental = protocol == "consumer"
         self._errors = ReaderErrors(group, handles.address, self._fail)
-        self._settings = reader_settings(group, member, protocol, spread=spread)
+        self._settings = reader_settings(group, member, protocol, spread=spread, lanes=lanes)
         self._consumer = handles.consumer(*self._settings, self._errors.note)
         self._calls = ConsumerGuard()
         self._commits = Commits(

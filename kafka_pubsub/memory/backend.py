@@ -74,7 +74,7 @@ class MemoryBackend(Backend):
         """Returns a new writer; it doesn't batch and loses nothing, so the arguments change nothing."""
         return MemoryWriter(self.cluster, self._faults, self._writer_limit)
 
-    def reader(self, group: str, member: str, *, spread: bool = False) -> MemoryReader:
+    def reader(self, group: str, member: str, *, spread: bool = False, lanes: bool = False) -> MemoryReader:
         """Returns a new member, not subscribed yet; its id in the group is `member` and a number."""
         return MemoryReader(self.cluster, self._faults, group, member, self._session_timeout, spread=spread)
 

@@ -80,14 +80,14 @@ class InstantEnds(LaneEnds):
 class CheckedChoices(LaneChoices):
     """The choices, each of which is checked."""
 
-    def _hand_out(self, group, choice: Choice, *rest):  # type: ignore[no-untyped-def]
+    def _hand_out(self, group, choice: Choice, *rest, **more):  # type: ignore[no-untyped-def]
         if self._source.bound is None:
             for lane, side in group.sides.items():
                 queues = side.partition.queues
                 waits = side.begins and queues.oldest() is not None and lane.priority > choice.lane.priority
                 careful = waits and side.partition.retry_partition.careful(queues.oldest())
                 promise(not waits or careful, f"priority: {choice} goes, and {lane} holds {queues.oldest()}")
-        return super()._hand_out(group, choice, *rest)
+        return super()._hand_out(group, choice, *rest, **more)
 
 
 class LanedLedger(RetryLedger):
@@ -202,7 +202,7 @@ class LanedWorld(SimulatedWorld):
         bound = None if self.plan.steps % 3 else 1.0
         ordered = self.plan.rules.ordered
         source = LaneSource(lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered)
-        engine.coordinator.lanes = CheckedChoices(source)
+        engine.coordinator.lanes = CheckedChoices(source, engine.coordinator.partitions.gate.max_bytes)
 
     def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]:
         number, offset = super().append(key, transaction)

@@ -131,7 +131,7 @@ def retry_beginning(
     We delete records only below the commit. So if the partition starts above it, retention or another client deleted
     records: a log line counts them, and the rest is delivered. If the partition ends below the commit, it lost its end,
     or the topic was made again while a stream still used the old one: reading begins at the catalog's copy. It begins
-    there too if the new topic is already longer: a commit's nonce says to which topic it belongs.
+    there too if the new topic is already longer: a commit's nonce says to which topic it belongs. `lane`: of a lane.
     """
     retry = record.retry_topic
     if retry is None:

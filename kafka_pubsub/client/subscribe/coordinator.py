@@ -28,7 +28,7 @@ from kafka_pubsub.client.subscribe.coordinated import (
     stop_callbacks,
     withdraw,
 )
-from kafka_pubsub.client.subscribe.lane_choices import LaneChoices
+from kafka_pubsub.client.subscribe.lane_choices import Handle, LaneChoices
 from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions, running
 from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.workers.thread_workers import Inline, WorkerPool
@@ -117,7 +117,7 @@ class Coordinator:
         #: Warns of callbacks that never ack; None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
         #: Chooses among the lanes of the topic, if it has any.
-        self.lanes = LaneChoices()
+        self.lanes = LaneChoices(max_bytes=flow.max_bytes)
         #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
         self._turn = 0
@@ -191,6 +191,7 @@ class Coordinator:
         Returns the leases that a caller with `inline` has to take itself.
         """
         leases: list[Lease] = []
+        inline = inline and not self.lanes.active  # their messages wait for a choice
         for number, records in batches.items():
             if number in self.partitions.owned:
                 self.counts.received += len(records)
@@ -246,6 +247,7 @@ class Coordinator:
     @property
     def inline_worker(self) -> Inline | None:
         """The worker pool's interface for inline callbacks; None if it has none, or the topic has lanes."""
+        # Inline runs of lanes were faster, and made urgent messages late (docs/benchmarks.md).
         return None if self.lanes.active else self._worker_pool.inline
 
     def inline(self, partitions: int) -> bool:
@@ -253,7 +255,6 @@ class Coordinator:
         inline_worker = self.inline_worker
         return (
             not self.closing
-            and not self.lanes.active
             and self._flow.max_messages - self.partitions.lease_count >= partitions
             and inline_worker is not None
             and inline_worker.spares()
@@ -355,16 +356,18 @@ class Coordinator:
 
     # What is done about it
 
-    def deliver(self, now: float, *, inline: bool = False) -> bool:
-        """Hands out leases that may start now; True if there were any. `inline`: the caller takes due ones."""
+    def deliver(self, now: float, *, inline: int = 0) -> bool:
+        """Hands out leases that may start now; True if there were any.
+
+        `inline`: the caller takes due ones, and about so many messages of lanes.
+        """
         if self.closing:
             return False
         partitions, worker_pool = self.partitions, self._worker_pool
         if self.lanes.active:
             wanted, run = worker_pool.soon(max(0, self._free() - partitions.suspect_wants_room()))
-            return self.lanes.deliver(
-                partitions, wanted, run, lambda number, event: self._handle(number, event, now), now
-            )
+            handle: Handle = lambda number, event: self._handle(number, event, now)  # noqa: E731
+            return self.lanes.deliver(partitions, wanted, run, handle, now, inline=inline)
         wanted = worker_pool.wants(max(0, self._free() - partitions.suspect_wants_room()))
         numbers = partitions.attention.deliverable() if wanted > 0 else []
         handed = False
@@ -374,7 +377,7 @@ class Coordinator:
             share = -(-wanted // (len(numbers) - at))
             number = numbers[(at + self._turn) % len(numbers)]
             before = partitions.lease_count
-            self._handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline), now)
+            self._handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline > 0), now)
             wanted -= partitions.lease_count - before
             handed = handed or partitions.lease_count > before
         self._turn += 1

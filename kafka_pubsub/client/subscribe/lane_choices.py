@@ -5,8 +5,9 @@ partition of the topic a `LaneMerge` chooses among its lanes. Messages are told 
 go; before each choice it is told which message each lane can deliver first.
 
 Rules
-1. Among the partitions of the topic, the one whose choice has the highest priority goes first; equal ones take turns. A
-   partition that was passed over for the ageing bound goes once in ten times.
+1. Among the partitions of the topic, the one whose choice has the highest priority goes first; equal ones take turns.
+   An aged message goes in the turn of its partition. A message that those of other partitions passed over ages, too:
+   its partition goes once in ten times then.
 2. Only as much is handed out as begins soon (`WorkerPool.soon`): what was handed out isn't overtaken any more.
 3. Ends are asked for by one request for all partitions; while it is unanswered there is no other, for a second.
 4. A lane that hands out nothing though it was chosen is passed over until something happens to it.
@@ -32,21 +33,27 @@ from kafka_pubsub.core.lanes.merge import DUE, Choice, LaneMerge
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.numbers import index_of, partition_of
 from kafka_pubsub.core.lanes.priority import Sent
+from kafka_pubsub.core.lanes.windows import LaneWindows
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import StoredRecord, TopicPartition
 
-__all__ = ["LaneChoices", "LaneSource"]
+__all__ = ["Handle", "LaneChoices", "LaneSource"]
 
 Entry = tuple[int, int, StoredRecord]
 Handle = Callable[[int, Event], None]
 
 #: Of so many choices one goes to the partition that waits longest, if it waits for long.
 SHARE = 10
+#: Seconds between requests for ends while many messages are taken inline: each costs about a millisecond.
+GAP = 0.005
 #: Seconds after which a request for ends is given up.
 PATIENCE = 1.0
 #: The kind of a record's time that its broker has set; a topic's records have it from before it has lanes.
 BROKER_TIME = 2
+#: Seconds by which a head ages early, for the way to its callback: it is read, waits for its partition's turn, and for
+#: callbacks that run.
+EARLY = 0.05
 #: Seconds for which the lanes of a partition wait for each other at its start.
 START = 5.0
 
@@ -67,8 +74,10 @@ class LaneSource(NamedTuple):
 class LaneChoices:
     """The merges of one stream; `given` None: the topic has no lanes."""
 
-    def __init__(self, given: LaneSource | None = None) -> None:
+    def __init__(self, given: LaneSource | None = None, max_bytes: int = 0) -> None:
         self._given = given
+        #: How much of each lane is read ahead.
+        self.windows = LaneWindows(max_bytes)
         self._sides: dict[int, _Side] = {}
         self._groups: dict[int, _Group] = {}
         self._followers = LaneFollowers(self._layout, self._is_lost)
@@ -76,6 +85,7 @@ class LaneChoices:
         self.stuck: Sequence[int] = ()
         self._count = 0
         self._asked_at: float | None = None
+        self._asked_last: float | None = None
         #: When messages that follow others were last a reason to ask for ends.
         self._looked_at = 0.0
         #: By number the end of its log, and which request for such ends found that; and how many there were.
@@ -86,6 +96,16 @@ class LaneChoices:
     def active(self) -> bool:
         """Whether the topic has lanes."""
         return self._given is not None and self._given.layout().laned
+
+    @property
+    def windows_in_use(self) -> LaneWindows | None:
+        """The windows of the lanes; None: the topic has none."""
+        return self.windows if self.active else None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether keys set an order."""
+        return self._given is not None and self._given.ordered
 
     def lane(self, number: int) -> Lane:
         """Returns the lane of a partition; any thread may call it."""
@@ -101,20 +121,43 @@ class LaneChoices:
 
     # Choices
 
-    def deliver(self, partitions: OwnedPartitions, wanted: int, run: int, handle: Handle, now: float) -> bool:
-        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any."""
+    def deliver(
+        self,
+        partitions: OwnedPartitions,
+        wanted: int,
+        run: int,
+        handle: Handle,
+        now: float,
+        *,
+        inline: int = 0,
+    ) -> bool:
+        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any.
+
+        `inline`: the caller takes leases of about so many records in all, one of each partition.
+        """
         self._look(partitions, handle)
-        handed = self._hand_out_all(wanted, run, handle, now)
+        handed = self._hand_out_all(wanted, run, handle, now, inline)
         self._look(partitions, handle)
         self.stuck = [
             group.sides[lane].number
             for group in self._groups.values()
             for lane in group.merge.wants_read(now)
         ]
-        self._ask_ends(partitions.owned, now)
+        self._read_ahead(now)
+        if not (inline and handed) or self._asked_last is None or now >= self._asked_last + GAP:
+            self._ask_ends(partitions.owned, now)
         return handed
 
-    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float) -> bool:
+    def _read_ahead(self, now: float) -> None:
+        """Says which lanes are to be read far ahead."""
+        self.windows.want(self.stuck)
+        for group in self._groups.values():
+            choice = group.merge.next(now)
+            if choice is not None and not choice.aged:
+                number, priority = group.sides[choice.lane].number, choice.lane.priority
+                self.windows.go(number, group.merge.read_ahead_to(priority), now)
+
+    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float, inline: int) -> bool:
         line = [each for each in (group.standing(now) for group in self._groups.values()) if each]
         heapify(line)
         handed = False
@@ -127,14 +170,18 @@ class LaneChoices:
                 heapify(line)
             choice = group.merge.next(now)
             assert choice is not None
-            leases = self._hand_out(group, choice, wanted, run, handle, now)
+            if inline:
+                leases = self._hand_out(group, choice, 1, inline, handle, now, inline=True)
+                wanted = wanted if choice.most < inline else 1  # one long run is enough
+            else:
+                leases = self._hand_out(group, choice, wanted, run, handle, now)
             if leases:
                 self._count += 1
-                group.served, group.since = self._count, None
+                group.served = self._count
                 handed, wanted = True, wanted - leases
-                for other in line:
-                    other[-1].since = now if other[-1].since is None else other[-1].since
-            standing = group.standing(now)
+                for other in () if choice.aged else line:
+                    other[-1].merge.pass_over(choice.lane.priority, now)
+            standing = None if inline else group.standing(now)
             if standing:
                 heappush(line, standing)
         return handed
@@ -144,20 +191,28 @@ class LaneChoices:
         if self._source.bound is None or self._count % SHARE or len(self._groups) < 2:
             return None
         late = [
-            each
-            for each in self._groups.values()
-            if each.since is not None and each.since + self._source.bound <= now and each.merge.has_next(now)
+            (since, group.served, id(group), group)
+            for group in self._groups.values()
+            if (since := group.late_since(now)) is not None
         ]
-        return min(late, key=lambda each: each.since or 0.0, default=None)
+        return min(late)[-1] if late else None
 
     def _hand_out(
-        self, group: _Group, choice: Choice, wanted: int, run: int, handle: Handle, now: float
+        self,
+        group: _Group,
+        choice: Choice,
+        wanted: int,
+        run: int,
+        handle: Handle,
+        now: float,
+        *,
+        inline: bool = False,
     ) -> int:
         """Returns the number of leases that were handed out of the chosen lane."""
         side = group.sides[choice.lane]
         run = min(run, choice.most)
         limit = max(1, min(wanted, choice.most // run))
-        demand = Demand(limit, run, below=choice.below)
+        demand = Demand(limit, run, inline=inline, below=choice.below)
         gone, begun, leases = side.take(lambda: handle(side.number, demand))
         if begun:
             group.merge.took(gone, now, due=begun - len(gone))
@@ -203,6 +258,7 @@ class LaneChoices:
 
     def _forget(self, side: _Side) -> None:
         del self._sides[side.number]
+        self.windows.forget(side.number)
         group = self._groups[partition_of(side.number)]
         del group.sides[side.lane]
         side.leave()
@@ -226,7 +282,7 @@ class LaneChoices:
             self._ask_log_ends({partition_of(number) for number, each in owned.items() if each.followers})
         if not wanting:
             return
-        self._asked_at = now
+        self._asked_at = self._asked_last = now
         layout, asked = self._layout(), dict[_Group, int]()
         places: list[TopicPartition] = []
         for group in wanting:
@@ -293,13 +349,12 @@ class _Group:
     """The lanes of one partition of the topic."""
 
     def __init__(self, bound: float | None) -> None:
-        self.merge: LaneMerge[StoredRecord] = (
-            LaneMerge(_sent, None) if bound is None else LaneMerge(_sent, bound)
+        self.merge: LaneMerge[StoredRecord] = LaneMerge(
+            _sent, None if bound is None else bound - min(EARLY, bound / 10)
         )
         self.sides: dict[Lane, _Side] = {}
-        #: The number of choices when it was served last; and since when it is passed over by other partitions.
+        #: The number of choices when it was served last.
         self.served = 0
-        self.since: float | None = None
         #: Until when its lanes wait for each other (rule 5); 0: they don't. None: that isn't known yet.
         self.waits_until: float | None = None
 
@@ -311,9 +366,16 @@ class _Group:
             self.waits_until = 0.0
         choice = None if self.waits_until else self.merge.next(now)
         if choice is None:
-            self.since = None
             return None
-        return (-choice.lane.priority, self.served, id(self), self)
+        # What goes out of turn goes in the turn of its partition: behind all others it would age once more.
+        return (-self.merge.turn if choice.aged else -choice.lane.priority, self.served, id(self), self)
+
+    def late_since(self, now: float) -> float | None:
+        """Returns since when its choice was passed over by other partitions, if that is for too long."""
+        choice, ageing = None if self.waits_until else self.merge.next(now), self.merge.ageing
+        if choice is None or choice.aged or choice.lane.priority not in ageing.aged(now):
+            return None
+        return ageing.passed[choice.lane.priority][0]
 
 
 class _Side:

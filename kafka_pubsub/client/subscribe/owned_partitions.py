@@ -20,6 +20,7 @@ from kafka_pubsub.core.delivery.fetch_window import BufferGate, Change, Held
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.core.events import Ended, Event, Lost, Returned, Tick
+from kafka_pubsub.core.lanes.windows import LaneWindows
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.settings import Rules, Start
@@ -226,13 +227,20 @@ class OwnedPartitions:
         """Returns the unfinished records of each owned partition; any thread may call it."""
         return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
 
-    def room(self) -> int:
-        """Returns how many records may be fetched now."""
-        return self.gate.room(self.attention.held, self.owned)
+    def room(self, windows: LaneWindows | None = None) -> int:
+        """Returns how many records may be fetched now; `windows`: of the topic's lanes, if it has any."""
+        held, gate = self.attention.held, self.gate
+        return gate.room(held, self.owned) if windows is None else windows.room(held, self.owned, gate.paused)
 
-    def flow(self, *, waited: bool) -> Change[int]:
+    def flow(self, windows: LaneWindows | None = None, *, waited: bool) -> Change[int]:
         """Returns which partitions to pause and resume."""
-        return self.gate.change(self.attention.held, self.owned, waited=waited)
+        held, gate = self.attention.held, self.gate
+        if windows is None:
+            return gate.change(held, self.owned, waited=waited)
+        gate.paused = {number for number in gate.paused if number in self.owned}
+        change = windows.change(held, self.owned, gate.paused, waited=waited)
+        gate.paused = gate.paused.union(change.pause).difference(change.resume)
+        return change
 
     def check(self) -> None:
         """Checks every partition; for tests."""

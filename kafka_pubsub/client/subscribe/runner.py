@@ -38,6 +38,7 @@ from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
 from kafka_pubsub.client.subscribe.idle_waits import IdleWaits, WakeUp
 from kafka_pubsub.client.subscribe.inbox import Inbox
+from kafka_pubsub.client.subscribe.lane_cuts import LaneCuts
 from kafka_pubsub.client.subscribe.paused_partitions import PausedPartitions
 from kafka_pubsub.client.workers.inline_scheduler import LOOK, SOON, InlineScheduler
 from kafka_pubsub.config import SubscriptionRecord
@@ -66,8 +67,8 @@ READ_WAIT, PROMPT_WAIT = 0.05, 0.003
 TICK = COMMIT_INTERVAL
 #: Seconds between looks at how much is held, while there is room.
 GAUGE = 0.02
-#: Seconds that fetching waits for room before partitions are paused: shorter than a rebalance may wait.
-HOLD_OFF = 0.2
+#: Seconds that fetching waits for room before partitions are paused; with lanes, urgent messages may wait to be read.
+HOLD_OFF, LANED_HOLD_OFF = 0.2, 0.005
 #: Batches that may wait for the runner.
 POSTED = 4
 
@@ -92,6 +93,8 @@ class StreamRunner:
         retry_side: RetryIO,
     ) -> None:
         self.coordinator: Coordinator
+        self._runner: threading.Thread | None
+        self._fetcher: threading.Thread | None
         self.inbox = Inbox(
             process, on_handed_out, lambda: self.coordinator, self.wake, self.take_over, self.make_way
         )
@@ -110,33 +113,28 @@ class StreamRunner:
         #: Batches and calls for the runner, in order (rule 1).
         self._posted: deque[Callable[[], None]] = deque()
         #: Batches and records: those posted, which the fetcher counts, and those taken, which the runner counts.
-        self._fetched = self._booked = 0
-        self._records_read = self._records_booked = 0
-        #: Wakes the runner when something was posted while it slept.
+        self._fetched = self._booked = self._records_read = self._records_booked = 0
         self._wake_up = WakeUp()
         #: Whether the runner sleeps; `inbox.asleep` only if no thread does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
         self._valves = PausedPartitions(reader, self.rebalances.place)
-        #: When to look at running callbacks next; and when something becomes due by itself, as of the last sweep.
-        self._tick_at = 0.0
+        self._cuts = LaneCuts(self, reader)
+        #: When to look at running callbacks next, when at how much is held, and when something becomes due by itself.
+        self._tick_at = self._gauge_at = 0.0
         self._pulse = Pulse()
         self._wake_at: float | None = None
         self._idling = IdleWaits()
-        #: When to look next at how much is held.
-        self._gauge_at = 0.0
-        #: Records that may be fetched, as the runner saw it last.
+        #: Records that may be fetched, as the runner saw it last, and records of one read, by their size so far.
         self._room = READ
-        #: Records of one read, by their size so far.
         self._most = FIRST_READ
         #: Set when a fetcher that waits for room should look again.
         self._drained = threading.Event()
         #: Set by the fetcher: waiting for room hasn't helped.
         self._waited = False
         self._fetching = self._running = True
-        self._runner: threading.Thread | None = None
-        self._fetcher: threading.Thread | None = None
+        self._runner = self._fetcher = None
         #: Held by the thread that does the runner's work: its own thread, or a fetcher that runs inline (rule 4).
         self.core = threading.RLock()
         self.inline = InlineScheduler(self, ordered=record.options.message_ordering)
@@ -248,8 +246,9 @@ class StreamRunner:
     def stand_in_ends(self) -> None:
         """Wakes the runner if it would oversleep, because the fetcher no longer does its work."""
         self.inbox.asleep = self._dozing
-        oversleeps = self._idling.oversleeps(self.clock(), TICK)
-        if self.inbox.asleep and (oversleeps or self._has_posts()):
+        if self.inbox.asleep and (
+            self._idling.oversleeps(self.clock(), TICK) or self._posted or self.inbox.has_reports()
+        ):
             self.wake()
 
     def _sleep(self) -> None:
@@ -258,7 +257,7 @@ class StreamRunner:
             self._dozing, self.inbox.asleep = True, not inline
             now = self.clock()
             wait = LOOK if inline else self._idling.sleep(now, SOON if self.inline.soon(now) else TICK)
-        if not inline and self._has_posts():
+        if not inline and (self._posted or self.inbox.has_reports()):
             self.inbox.asleep = self._dozing = False
             return
         self._wake_up.wait(wait)
@@ -274,8 +273,9 @@ class StreamRunner:
             self._tick_at = now + TICK
             coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
-            coordinator.deliver(now, inline=inline and self.inline.run is not None)  # else it was taken over
-        if self._room < LEAST_READ or now >= self._gauge_at:
+            inline = inline and self.inline.run is not None  # else it was taken over
+            coordinator.deliver(now, inline=self.inline.most(now) if inline else 0)
+        if self._room < LEAST_READ or now >= self._gauge_at or coordinator.lanes.windows.turned:
             self._gauge_at = now + GAUGE
             self._flow()
         self._hurried = coordinator.partitions.attention.hurried
@@ -294,9 +294,6 @@ class StreamRunner:
             self.take_over()
             self.coordinator.doubt(now)
 
-    def _has_posts(self) -> bool:
-        return bool(self._posted) or self.inbox.has_reports()
-
     def take_posted(self) -> None:
         """Makes the calls posted so far, in order; later ones wait, or a busy fetcher left no time for others."""
         for _ in range(len(self._posted)):
@@ -304,11 +301,12 @@ class StreamRunner:
 
     def _flow(self) -> None:
         partitions = self.coordinator.partitions
-        room = partitions.room() if partitions.owned else READ
+        windows = self.coordinator.lanes.windows_in_use
+        room = partitions.room(windows) if partitions.owned else READ
         if self._room < LEAST_READ <= room:
             self._drained.set()
         self._room = room
-        change = partitions.flow(waited=self._waited)
+        change = partitions.flow(windows, waited=self._waited)
         self._waited = False
         if change.pause or change.resume:
             self._valves.turn(change)
@@ -324,8 +322,9 @@ class StreamRunner:
         mine = True
         try:
             while mine and self._fetching:
-                self._make_room()
-                mine = self.fetch(self._read_wait())
+                if mine := self.inline.make_room(self._behind):
+                    self._make_room()
+                    mine = self.fetch(self._read_wait())
                 if mine:
                     self.commit_posted()
         finally:
@@ -336,13 +335,13 @@ class StreamRunner:
         """Returns the seconds of a read: short while callbacks wait for commits, because a commit can't wake a read."""
         unbooked = self._fetched != self._booked
         out = unbooked or self.coordinator.in_flight() or self.inbox.acks.waiting
-        if self._hurried or (self._prompt and out):
+        if self._hurried or (self._prompt and out) or self.inline.takes_lanes(self.clock()):
             return PROMPT_WAIT
         busy = unbooked or self._to_commit or not self.rebalances.pairs.settled
         return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
 
     def _make_room(self) -> None:
-        until = self.clock() + HOLD_OFF
+        until = self.clock() + (LANED_HOLD_OFF if self.coordinator.lanes.active else HOLD_OFF)
         while self._behind() and self._fetching:
             if not self._drained.wait(max(0.0, until - self.clock())):
                 self._waited = True
@@ -399,13 +398,13 @@ class StreamRunner:
             return not self.inline.soon(self.clock()) or self.inline.try_inline({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
         self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
-        batches = by_number(records, self.rebalances.layout)
+        batches, count = self._cuts.cut(by_number(records, self.rebalances.layout), self.rebalances.layout)
         self._hot_keys.observe(batches.values())
-        if len(records) <= inline:
-            mine = self.inline.try_inline(batches, len(records), more=read >= most)
+        if count <= inline or (inline and self.coordinator.lanes.active):
+            mine = self.inline.try_inline(batches, count, more=read >= most)
             if mine is not None:
                 return mine
-        self.hand_in(batches, len(records))
+        self.hand_in(batches, count)
         return True
 
     def hand_in(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
@@ -419,7 +418,8 @@ class StreamRunner:
         partitions = self.coordinator.partitions
         if self.rebalances.pairs.rebuilding:
             return READ
-        return LEAST_READ if len(partitions.gate.paused) >= len(partitions.owned) else 1
+        stuck = self.coordinator.lanes.stuck or len(partitions.gate.paused) >= len(partitions.owned)
+        return LEAST_READ if stuck else 1
 
     def post_batch(self, take: Callable[[], None]) -> None:
         """Posts a batch that needs no room, only its place in the order."""

@@ -181,9 +181,10 @@ class Subscriber:
             if self._closed:
                 raise FailedPrecondition("this PubSub is closed: make a new one")
         self.exactly_once = record.options.exactly_once
-        name = f"kafka_pubsub-{record.name}"
-        member = f"kafka_pubsub-{os.getpid()}"
-        joining = RejoiningReader(lambda: self._backend.reader(record.name, member))
+        name, member = f"kafka_pubsub-{record.name}", f"kafka_pubsub-{os.getpid()}"
+        layout = self._layout_of(record)
+        laned = [layout.laned]  # as of the last join
+        joining = RejoiningReader(lambda: self._backend.reader(record.name, member, lanes=laned[0]))
         reader: LogReader = joining
         evidence = None
         if self._histories is not None:
@@ -201,12 +202,11 @@ class Subscriber:
 
         def read_anew() -> Sequence[str]:
             layout = self._layout_of(engine.rebalances.look_again())
-            now = engine.rebalances.layout
+            now, laned[0] = engine.rebalances.layout, layout.laned
             if layout.identity != now.identity and layout.extends(now):
                 return engine.rebalances.widen(layout)
             return engine.rebalances.go_over(layout.record, retry_side_for(layout))
 
-        layout = self._layout_of(record)
         retry_side = retry_side_for(layout)
         engine = StreamRunner(
             reader,
@@ -234,7 +234,7 @@ class Subscriber:
         )
         if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
-        coordinator.lanes = self._lanes(record, engine)
+        coordinator.lanes = self._lanes(record, engine, flow or FlowControl())
         coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
         stream = Stream(engine, worker_pool, self._ended)
         with self._lock:
@@ -243,7 +243,7 @@ class Subscriber:
         engine.start(name)
         return stream
 
-    def _lanes(self, record: SubscriptionRecord, engine: StreamRunner) -> LaneChoices:
+    def _lanes(self, record: SubscriptionRecord, engine: StreamRunner, flow: FlowControl) -> LaneChoices:
         options = record.options
         source = LaneSource(
             lambda: engine.rebalances.layout,
@@ -252,7 +252,7 @@ class Subscriber:
             None if options.strict else options.ageing,
             options.message_ordering,
         )
-        return LaneChoices(source)
+        return LaneChoices(source, flow.max_bytes)
 
     def _layout_of(self, record: SubscriptionRecord) -> Layout:
         """Returns the topics of the subscription, by its topic's record as it is now."""

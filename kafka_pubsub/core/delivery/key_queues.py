@@ -102,6 +102,20 @@ class KeyQueues:
             self.watch.went(run)
         return run
 
+    def take_loose(self, limit: int, below: int) -> list[Record]:
+        """Takes up to `limit` records without an order below an offset."""
+        loose = self.loose
+        count = min(limit, len(loose))
+        if count and loose[count - 1].offset() < below:
+            run = [loose.popleft() for _ in range(count)]
+        else:
+            run = []
+            while loose and loose[0].offset() < below:
+                run.append(loose.popleft())
+        if self.watch is not None:
+            self.watch.went(run)
+        return run
+
     def _take(self, limit: int, below: int | None) -> list[Record]:
         if self.loose and not (self.ready and self.ready[0][0] < self.loose[0].offset()):
             return [self.loose.popleft()]

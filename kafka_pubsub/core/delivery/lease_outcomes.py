@@ -62,12 +62,17 @@ class RecordOutcomes:
             self._commits.dirty = True
         return ()
 
-    def end_fresh(self, acked: Sequence[Record], nacked: Sequence[Nacked], rest: Sequence[Record]) -> None:
-        """Ends an inline lease of what was just read; `rest` has to queue."""
+    def end_fresh(
+        self, acked: Sequence[Record], nacked: Sequence[Nacked], rest: Sequence[Record], *, queued: bool
+    ) -> None:
+        """Ends an inline lease of what was just read, or had `queued`; `rest` has to queue."""
         if acked:
             self.book(acked)
         self._fail_all(nacked)  # before anything queues behind it
-        self.line_up(rest)
+        if queued:
+            self._queues.put_back(None, rest)
+        else:
+            self.line_up(rest)
 
     def end_due(
         self,

@@ -75,6 +75,7 @@ class Lease:
         "keys",
         "lease_runner",
         "partition",
+        "queued",
         "records",
         "state",
     )
@@ -89,6 +90,8 @@ class Lease:
         #: The keys that an inline lease of due messages holds; None among them stands for records without an order.
         #: Empty for other leases.
         self.keys: Sequence[bytes | None] = ()
+        #: Whether an inline lease has records that had queued, where they belong again if it doesn't reach them.
+        self.queued = False
         self.records = records
         #: The number of this delivery of the first record; the records behind it have never been delivered.
         self.attempt = attempt
@@ -133,10 +136,20 @@ class Leases:
         self.active.add(lease)
         self.handed += len(lease.records)
 
-    def open_inline_lease(self, lease: Lease) -> None:
+    def open_inline(
+        self,
+        partition: int,
+        epoch: int,
+        records: Sequence[Record],
+        keys: Sequence[bytes | None] = (),
+        *,
+        queued: bool = False,
+    ) -> Lease:
         """Adds an inline lease, whose records have many keys."""
-        self.inline_lease = lease
+        lease = self.inline_lease = Lease(partition, epoch, None, records, 1)
+        lease.keys, lease.queued = keys, queued
         self.open(lease)
+        return lease
 
     def end_inline_lease(self, lease: Lease, reached: int) -> None:
         """Ends the inline lease; its first `reached` records are finished, or have leases of their own."""

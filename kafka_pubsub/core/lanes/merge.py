@@ -74,6 +74,8 @@ class LaneMerge(Generic[T]):
         # The choice as last found, up to when time can't change it, and what was missing for it.
         self._choice: Choice | None = None
         self._until = -NEVER
+        #: The priority that goes in turn, also where an aged one was chosen.
+        self.turn = -1
         self._missing = Missing()
         # Whether messages wait that were read after the last request.
         self._uncovered = False
@@ -158,8 +160,7 @@ class LaneMerge(Generic[T]):
     def offer(self, lane: Lane, offset: int | None) -> None:
         """Says which message of the lane can be delivered first.
 
-        An offset; None: none of those that are held; `DUE`: one that goes before all that are held. `FIRST`, as at the
-        beginning: the first that is held.
+        An offset, None for none of those held, `DUE` for one before all held, or `FIRST`, as at the beginning.
         """
         self._lanes[lane].offer(offset)
         self._change(lane)
@@ -223,6 +224,15 @@ class LaneMerge(Generic[T]):
         self.next(now)
         return list(self._missing.lanes)
 
+    def read_ahead_to(self, number: int) -> int:
+        """Returns the lowest priority that goes soon: all between `number` and it were read to their ends."""
+        for lower, priority in self._priorities.items():
+            if lower <= number:
+                number = lower
+                if not all(lane.reached for lane in priority.lanes):
+                    break
+        return number
+
     def wakeup_at(self) -> float | None:
         """Returns when time alone may change what `next` or `wants_ends` said last; None: never."""
         waits = self._missing.ends or bool(self._missing.lanes)
@@ -265,16 +275,21 @@ class LaneMerge(Generic[T]):
             ageing.go_out_of_turn(number, now)
         else:
             ageing.go_in_turn(number, count)
+        self.pass_over(number, now)
+
+    def pass_over(self, number: int, now: float) -> None:
+        """A message of this priority went, here or in another partition, before the heads of lower ones."""
         for lower, priority in self._priorities.items():
-            if lower < number and lower not in ageing.passed and priority.has_head:
-                ageing.pass_over(lower, now)
+            if lower < number and lower not in self.ageing.passed and priority.has_head:
+                self.ageing.pass_over(lower, now)
+                self._until = -NEVER
 
     def _choose(self, now: float) -> Choice | None:
         self._missing, self._uncovered = Missing(), False
         ripe = self.ageing.aged(now)
         self._until = self.ageing.next_at
         first = self._in_turn(self._missing)
-        top = _ABOVE_ALL if first is None else first.lane.lane.priority
+        self.turn = top = _ABOVE_ALL if first is None else first.lane.lane.priority
         aged = [each for each in ripe if each < top and self._priorities[each].has_head]
         most = (self.ageing.share_left or SHARE) if aged else RUN
         if aged and not self.ageing.share_left:

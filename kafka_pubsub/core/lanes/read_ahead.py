@@ -130,7 +130,11 @@ class ReadAhead(Generic[T]):
 
     def take_these(self, offsets: Sequence[int]) -> None:
         """Takes the messages at these offsets; after that nothing is offered until the caller offers anew."""
-        for offset in offsets:
+        count = len(offsets)
+        first = self.offsets[:count] == sorted(offsets)
+        if first:
+            del self.offsets[:count], self.times[:count], self.messages[:count]
+        for offset in () if first else offsets:
             at = bisect_left(self.offsets, offset)
             if self.offsets[at : at + 1] != [offset]:
                 raise InvariantViolated(f"{self.lane}: offset {offset} was taken, and isn't held")

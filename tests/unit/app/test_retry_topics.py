@@ -371,3 +371,11 @@ def test_a_young_retry_partition_begins_at_its_copy(record: SubscriptionRecord) 
     assert retry_beginning(record, 1, Committed(None, ""), (0, 20)).position == 0
     with pytest.raises(FailedPrecondition, match="no position"):
         retry_beginning(record, 7, Committed(None, ""), (0, 20))
+
+
+@pytest.mark.parametrize("lane", [True, False])
+def test_the_retry_partition_of_a_new_lane_begins_without_a_warning(
+    record: SubscriptionRecord, caplog: pytest.LogCaptureFixture, lane: bool
+) -> None:
+    retry_beginning(record, 1, Committed(None, ""), (0, 20), lane=lane)
+    assert any(each.levelno >= logging.WARNING for each in caplog.records) is not lane

@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from kafka_pubsub import Message
+from kafka_pubsub.client.subscribe.lane_choices import LaneChoices
 from kafka_pubsub.client.subscribe.runner_api import InlineRunner
 from kafka_pubsub.client.workers.inline_runner import (
     LONGEST,
@@ -42,6 +43,7 @@ class Stage:
         self.coordinator = self.inbox = self
         self.callback: Callback = self.called
         self.inline_worker: Inline = self
+        self.lanes = LaneChoices()
         self.aside: deque[LeaseRunner] | None = None
         self.released_: list[LeaseReport] = []
         self.booked = 0
