@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
     from kafka_pubsub.client.delays.waiting import WaitingMessage
+    from kafka_pubsub.client.multicast.status import CausalBlock, CausalStatus
     from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
     from kafka_pubsub.client.publish.topic import Topic
     from kafka_pubsub.client.subscribe.status import SubscriptionState
@@ -64,6 +65,8 @@ __all__ = [
     "AlreadyExists",
     "Batching",
     "BrokerUnavailable",
+    "CausalBlock",
+    "CausalStatus",
     "DeadLetter",
     "DeadLetterPolicy",
     "DeadLetterProgress",
@@ -109,6 +112,8 @@ __all__ = [
 #: The module of each public name that isn't an error.
 _HOMES = {
     "Batching": "config",
+    "CausalBlock": "client.multicast.status",
+    "CausalStatus": "client.multicast.status",
     "DeadLetter": "client.dead_letters.model",
     "DeadLetterPolicy": "config",
     "DeadLetterProgress": "client.dead_letters.model",

@@ -25,17 +25,18 @@ from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.multicast.future import Sent
+from kafka_pubsub.client.multicast.status import CausalStatus
 from kafka_pubsub.client.publish.topic import Topic
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import (
     DeadLetterPolicy,
     RetryPolicy,
-    Settings,
     SubscriptionOptions,
     TopicOptions,
     load_settings,
 )
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.local.address import choose_address
 from kafka_pubsub.ports import Backend
 
 __all__ = ["PubSub"]
@@ -73,7 +74,7 @@ class PubSub:
     ) -> None:
         settings = load_settings()
         merged = {**settings.config, **(config or {})}
-        address = _address(bootstrap, merged, settings)
+        address = choose_address(bootstrap, merged, settings)
         may_create = settings.create if create is None else create
         protocol = settings.group_protocol if group_protocol is None else group_protocol
         if protocol not in {"classic", "consumer"}:
@@ -217,6 +218,20 @@ class PubSub:
         return self._cluster.multicast.publish(
             _names(topics), data, ordering_key, attributes, _names(handles)
         )
+
+    def multicast_status(
+        self, topic: str | Topic | None = None, *, on_read: Callable[[int], object] = lambda count: None
+    ) -> list[CausalStatus]:
+        """Returns how the partitions of a causal topic are, or of all: what waits there, and which topics hold it up.
+
+        It reads what waits from Kafka alone. `topic`: None, the default, means all, those that were deleted included.
+        `on_read` gets the number of records that were read since its last call.
+        """
+        return self._cluster.multicast.status(topic.name if isinstance(topic, Topic) else topic, on_read)
+
+    def sequencers(self) -> int:
+        """Counts the sequencers that run now, in any process; without one, messages to causal topics wait on."""
+        return self._cluster.multicast.sequencers()
 
     def update_topic(
         self,
@@ -475,20 +490,3 @@ def _histories(directory: str | PathLike[str] | None) -> Histories | None:
     from kafka_pubsub.observe.histories import HistoryFolder
 
     return HistoryFolder(directory)
-
-
-def _address(bootstrap: object, config: Mapping[str, ConfigValue], settings: Settings) -> str:
-    if bootstrap is not None and not (isinstance(bootstrap, str) and bootstrap.strip()):
-        raise InvalidArgument(f"bootstrap must be an address like 'localhost:9092', not {bootstrap!r}")
-    configured = config.get("bootstrap.servers")
-    named = bootstrap or (str(configured) if configured else settings.bootstrap)
-    if named is None:
-        from kafka_pubsub.local import find_running
-
-        named = find_running()
-    if named is None:
-        raise FailedPrecondition(
-            "no Kafka to talk to: start the embedded one with `kafka-pubsub up`, or name yours with "
-            "PubSub('HOST:PORT') or KAFKA_PUBSUB_BOOTSTRAP; PubSub.in_memory() needs none"
-        )
-    return named

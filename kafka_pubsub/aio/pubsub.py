@@ -21,6 +21,7 @@ from kafka_pubsub.client.dead_letters.model import DeadLetterResult
 from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.multicast.future import Sent
+from kafka_pubsub.client.multicast.status import CausalStatus
 from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.ports import Backend
@@ -244,6 +245,17 @@ class PubSub:
             handles=_names(handles),
         )
         return asyncio.wrap_future(sent)
+
+    async def multicast_status(
+        self, topic: str | Topic | None = None, *, on_read: Callable[[int], object] = lambda count: None
+    ) -> list[CausalStatus]:
+        """Returns what waits in causal topics, and for what; see `kafka_pubsub.PubSub.multicast_status`."""
+        name = topic.name if isinstance(topic, Topic) else topic
+        return await asyncio.to_thread(self._sync.multicast_status, name, on_read=on_read)
+
+    async def sequencers(self) -> int:
+        """Counts the sequencers that run now, in any process; without one, messages to causal topics wait on."""
+        return await asyncio.to_thread(self._sync.sequencers)
 
     async def delete_topic(self, name: str, *, notify: Iterable[str | Topic] = ()) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.

@@ -95,6 +95,7 @@ COMMANDS = {
         "pull": "kafka_pubsub.cli.pull:pull",
         "deadletter": "kafka_pubsub.cli.deadletters:deadletter",
         "delay": "kafka_pubsub.cli.delay:delay",
+        "multicast": "kafka_pubsub.cli.multicast:multicast",
     },
     "Tools": {
         "service": "kafka_pubsub.cli.service:service",

@@ -1,4 +1,4 @@
-"""Whether a delay router runs, as commands ask for it: a remark beside what they did.
+"""Whether a delay router or a sequencer runs, as commands ask for it: a remark beside what they did.
 
 Rules
 1. The question takes `PATIENCE` seconds at most, whatever the cluster does, and never fails a command.
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
     from kafka_pubsub.cli.output import Output
 
-__all__ = ["NO_ROUTER", "Delays", "count_routers", "look_at_delays"]
+__all__ = ["NO_ROUTER", "Delays", "count_routers", "count_sequencers", "look_at_delays"]
 
 #: Seconds for an answer of the cluster.
 PATIENCE = 5.0
 
 NO_ROUTER = "No delay router is running: `kafka-pubsub service router` starts one."
+_NO_SEQUENCER = "No sequencer is running: `kafka-pubsub service sequencer` starts one."
 
 _T = TypeVar("_T")
 
@@ -38,13 +39,22 @@ class Delays(NamedTuple):
 
 def count_routers(pubsub: PubSub, output: Output) -> int | None:
     """Returns how many routers run, and says it if there is none; None: the cluster doesn't tell, which is said too."""
+    return _count(pubsub.delay_routers, "a delay router", NO_ROUTER, output)
+
+
+def count_sequencers(pubsub: PubSub, output: Output) -> int | None:
+    """Returns how many sequencers run, and says it if there is none; None: the cluster doesn't tell, which is said."""
+    return _count(pubsub.sequencers, "a sequencer", _NO_SEQUENCER, output)
+
+
+def _count(ask: Callable[[], int], service: str, missing: str, output: Output) -> int | None:
     try:
-        found = _within(PATIENCE, pubsub.delay_routers)
+        found = _within(PATIENCE, ask)
     except PubSubError as error:
-        output.note(f"Whether a delay router is running isn't known: {error.message}")
+        output.note(f"Whether {service} is running isn't known: {error.message}")
         return None
     if not found:
-        output.note(NO_ROUTER)
+        output.note(missing)
     return found
 
 

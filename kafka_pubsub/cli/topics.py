@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ import click
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.multicast import pending_line, status_row
 from kafka_pubsub.cli.output import JsonValue, shown_bytes, stderr_console
 from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.errors import NotFound
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
     from kafka_pubsub.client.admin.drain import UnreadableRecord
     from kafka_pubsub.client.admin.repartition import RepartitionProgress
+    from kafka_pubsub.client.multicast.status import CausalStatus
     from kafka_pubsub.client.publish.topic import Topic
     from kafka_pubsub.core.key_places import KeyPlaces
 
@@ -124,7 +127,8 @@ def describe(session: Session, name: str) -> None:
     """Show a topic's settings, its lanes and its subscriptions.
 
     `lanes` are the Kafka topics of the priorities and classes that were used. `repartition` says how far a change of
-    its partitions is, while there is one.
+    its partitions is, while there is one. Of a causal topic `multicast` says what waits there, as `multicast status`
+    does.
     """
     with session.pubsub() as pubsub:
         topic = pubsub.topic(name)
@@ -134,6 +138,8 @@ def describe(session: Session, name: str) -> None:
             "subscriptions": _subscriptions(pubsub, name),
         }
         change = pubsub.repartition_progress(name)
+        if topic.options.causal:
+            shown["multicast"] = _waiting(session, pubsub.multicast_status(name))
     shown["repartition"] = None if change is None else _change(session, change)
     session.output.details(shared.for_a_person(session, shown))
 
@@ -382,6 +388,12 @@ def _change(session: Session, progress: RepartitionProgress) -> JsonValue:
         "idle": sorted(progress.idle),
         "unreadable": {name: [asdict(each) for each in some] for name, some in progress.unreadable.items()},
     }
+
+
+def _waiting(session: Session, found: Sequence[CausalStatus]) -> JsonValue:
+    """Returns what waits in a causal topic, for `describe`."""
+    now = datetime.now(UTC)
+    return [status_row(each, now) for each in found] if session.as_json else pending_line(found, now)
 
 
 def _describe(each: Topic) -> dict[str, JsonValue]:

@@ -15,7 +15,9 @@ from kafka_pubsub.client.multicast.arguments import check_names, check_publish, 
 from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
 from kafka_pubsub.client.multicast.routes import Route, Target
+from kafka_pubsub.client.multicast.status import CausalStatus, look_at_causal_topic
 from kafka_pubsub.config import TopicRecord
+from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Backend
 
@@ -36,7 +38,7 @@ class Multicast:
         find: Callable[[str], tuple[TopicRecord, TopicInfo]],
         timeout: float = TIMEOUT,
     ) -> None:
-        self._find = find
+        self._backend, self._find = backend, find
         self._publisher = MulticastPublisher(backend, timeout)
         # Until when it counts, and the topic; the same of the topics and handles of a call.
         self._known: dict[str, tuple[float, Target]] = {}
@@ -78,6 +80,29 @@ class Multicast:
         self._publisher.delete(targets[0], targets[1:])
         self._known.pop(topic, None)
         self._routes.clear()
+
+    def status(
+        self, topic: str | None, on_read: Callable[[int], object] = lambda count: None
+    ) -> list[CausalStatus]:
+        """Returns how the partitions of a causal topic are, or of all; see `PubSub.multicast_status`."""
+        if topic is not None:
+            target_of("topic", *self._find(topic))
+        catalog = self._backend.catalog.topics()
+        records = [catalog[name] for name in sorted(catalog) if topic in (None, name)]
+        fetch = self._backend.record_fetch()
+        try:
+            return [
+                each
+                for record in records
+                if record.options.causal and record.topic_id
+                for each in look_at_causal_topic(self._backend, fetch, record, on_read)
+            ]
+        finally:
+            fetch.close()
+
+    def sequencers(self) -> int:
+        """Counts the sequencers that run now."""
+        return self._backend.admin.group_members(GROUP)
 
     def flush(self, timeout: float | None) -> None:
         """Waits until every message has its receipt or has failed."""

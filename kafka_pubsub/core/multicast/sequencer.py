@@ -107,6 +107,18 @@ class Sequencer:
         """Returns whether the message is staged and isn't released."""
         return message in self._pending
 
+    def blocked(self) -> tuple[str, tuple[str, ...]] | None:
+        """Returns the unreleased message that no other may pass, and the participants that it waits for.
+
+        These haven't proposed, or haven't said yet whether their topic is deleted. None: all messages are released.
+        """
+        message = self._queue.first() or next(iter(self._pending), None)
+        if message is None:
+            return None
+        pending = self._pending[message]
+        told = {name for name, each in pending.proposals.items() if each.deleted is not None}
+        return message, tuple(each for each in pending.stage.participants if each not in told)
+
     def take(self, offset: int, record: Stage | Proposal) -> list[Output]:
         """Takes the next record; returns what is to be stored together with the position behind it."""
         self._again, self._position = offset < self._known_until, offset + 1
