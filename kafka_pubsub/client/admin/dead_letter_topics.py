@@ -50,6 +50,11 @@ def prepare_dead_letters(
             f"dead_letter.topic {policy.topic!r} doesn't exist: {make} makes it, before a subscription may name it",
             calls=(make,),
         ) from error
+    if record.options.causal:
+        raise FailedPrecondition(
+            f"dead_letter.topic: topic {policy.topic!r} is causal, and only sequencers write to causal topics: name a "
+            "topic that isn't"
+        )
     lacking = _lacking(record, info, home)
     if not lacking:
         return info
