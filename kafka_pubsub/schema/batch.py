@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.model import Header
 
-__all__ = ["BATCH_OVERHEAD", "BatchMessage", "batch_size", "decode_batch", "encode_batch"]
+__all__ = ["BATCH_OVERHEAD", "BatchMessage", "batch_size", "count_of_batch", "decode_batch", "encode_batch"]
 
 _VERSION = 1
 _HEAD = struct.Struct(">BI")
@@ -40,6 +40,14 @@ def batch_size(message: BatchMessage) -> int:
     for name, value in message.headers:
         size += _HEADER.size + 4 * len(name) + len(value or b"")
     return size
+
+
+def count_of_batch(value: bytes | None) -> int:
+    """Returns how many messages a batch has, without reading them; 1 where that isn't said."""
+    if value is None or len(value) < BATCH_OVERHEAD:
+        return 1
+    version, count = _HEAD.unpack_from(value)
+    return int(count) if version == _VERSION else 1
 
 
 def encode_batch(messages: Sequence[BatchMessage]) -> bytes:

@@ -34,6 +34,7 @@ LOGIN = {
     "sasl.username": "shop",
     "sasl.password": "secret",
 }
+USERS = ("shop", "publisher", "sequencer", "subscriber")
 TOPIC, GROUP, TRANSACTIONS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 READ, WRITE, DESCRIBE, DELETE = (
     AclOperation.READ,
@@ -107,6 +108,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedKafka]:
         "listener.security.protocol.map": ",LOGIN:SASL_PLAINTEXT",
     }
 
+    logins = " ".join(f'user_{name}="secret"' for name in USERS)
+
     def guarded(settings: NodeSettings, log_dir: Path) -> str:
         lines = [
             line + added.get(line.partition("=")[0], "")
@@ -114,7 +117,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedKafka]:
         ]
         lines += [
             "sasl.enabled.mechanisms=PLAIN",
-            f'listener.name.login.plain.sasl.jaas.config={JAAS} user_shop="secret";',
+            f"listener.name.login.plain.sasl.jaas.config={JAAS} {logins};",
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users=User:ANONYMOUS",
         ]

@@ -26,6 +26,7 @@ from kafka_pubsub.core.multicast.values import Proposal, Stage
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend, RecordFetch
+from kafka_pubsub.schema.batch import count_of_batch
 from kafka_pubsub.schema.multicast import decode_proposal, decode_stage
 
 __all__ = ["CausalBlock", "CausalStatus", "look_at_causal_topic"]
@@ -37,8 +38,9 @@ _LOOKS = 5
 class CausalBlock(NamedTuple):
     """The message that all others of a causal topic's partition wait for.
 
-    `message_id`: what its publisher's future gives. `topics`: where it goes. `since`: when it was staged. `held_by`:
-    the topics whose sequencers have to act next; a partition of a topic that has several is named as `orders/3`.
+    `message_id`: its id; of messages that were staged together, the first one's. `topics`: where it goes. `since`: when
+    it was staged. `held_by`: the topics whose sequencers have to act next; a partition of a topic that has several is
+    named as `orders/3`.
     """
 
     message_id: str
@@ -130,7 +132,7 @@ class _Look:
             self._topic,
             self._place.partition,
             sequencer.clock,
-            sequencer.waiting + inbox.unhandled,
+            inbox.pending(sequencer),
             inbox.unread,
             max(0, top - end),
             inbox.block(sequencer),
@@ -150,7 +152,10 @@ class _Inbox:
         # The participants that have proposed for each of these above the position.
         self._later: dict[str, set[str]] = {}
         self._first: tuple[Stage, int] | None = None
-        self.unread = self.unhandled = 0
+        # How many messages each batch has, and how many all have that no sequencer has handled.
+        self._counts: dict[str, int] = {}
+        self._unhandled = 0
+        self.unread = 0
 
     def take(self, record: StoredRecord) -> None:
         """Takes the next record."""
@@ -162,6 +167,7 @@ class _Inbox:
             stage = staged.stage
             if stage.deletes == self._topic:
                 stage = stage._replace(deletes=self._name)
+            self._counts[stage.message] = count_of_batch(record.value())
             self._take_stage(offset, stage, record.timestamp()[1], handled=handled)
         elif proposal is not None:
             self._take_proposal(offset, proposal, handled=handled)
@@ -174,7 +180,7 @@ class _Inbox:
             self._handled.append((offset, stage))
         elif stage.message not in self._stages:
             self._first = self._first or (stage, time)
-            self.unhandled += 1
+            self._unhandled += self._counts[stage.message]
 
     def _take_proposal(self, offset: int, proposal: Proposal, *, handled: bool) -> None:
         name = proposal.timestamp.topic
@@ -192,6 +198,11 @@ class _Inbox:
             sequencer.take(offset, record)
         return sequencer
 
+    def pending(self, sequencer: Sequencer) -> int:
+        """Returns how many messages are staged and not delivered."""
+        held = sum(count for name, count in self._counts.items() if sequencer.holds(name))
+        return held + self._unhandled
+
     def block(self, sequencer: Sequencer) -> CausalBlock | None:
         """Returns the message that the others wait for."""
         first = sequencer.blocked()
@@ -204,4 +215,4 @@ class _Inbox:
 
 def _block(stage: Stage, time: int, held_by: tuple[str, ...]) -> CausalBlock:
     since = datetime.fromtimestamp(time / 1000, UTC)
-    return CausalBlock(stage.message, stage.destinations, since, held_by)
+    return CausalBlock(f"{stage.message}.0", stage.destinations, since, held_by)

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.schema.batch import BATCH_OVERHEAD, BatchMessage, batch_size, decode_batch, encode_batch
+from kafka_pubsub.schema.batch import (
+    BATCH_OVERHEAD,
+    BatchMessage,
+    batch_size,
+    count_of_batch,
+    decode_batch,
+    encode_batch,
+)
 
 HEADERS = st.lists(
     st.tuples(st.text(st.characters(codec="utf-8"), max_size=8), st.none() | st.binary(max_size=12)),
@@ -81,6 +88,11 @@ def test_what_doesnt_fit_together_says_nothing(body: bytes) -> None:
 @pytest.mark.parametrize("value", [None, b"", b"\1", bytes(BATCH_OVERHEAD)])
 def test_no_bytes_say_nothing(value: bytes | None) -> None:
     assert decode_batch(value) is None
+
+
+def test_the_number_of_messages_is_known_without_reading_them() -> None:
+    assert count_of_batch(encode_batch(BATCH)) == len(BATCH)
+    assert [count_of_batch(each) for each in (None, b"", bytes(BATCH_OVERHEAD))] == [1, 1, 1]
 
 
 def test_the_format_of_version_1_stays() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_pubsub import CausalStatus, FailedPrecondition, NotFound, PubSub, aio
 from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.client.multicast.outbox import Sent
+from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.core.multicast.progress import SequencerProgress
 from kafka_pubsub.core.multicast.sequencer import Checkpoint, Sequencer
@@ -68,8 +68,8 @@ def test_what_no_sequencer_has_handled_is_held_up_by_its_own_topic(
         ("b", 0, 0, 1),
         ("c", 0, 0, 0),
     ]
-    assert held(a) == (2, "m1", ("a",))
-    assert held(b) == (1, "m1", ("b",))
+    assert held(a) == (2, "m1.0", ("a",))
+    assert held(b) == (1, "m1.0", ("b",))
     assert held(c) == (0, None, ())
     assert a.block is not None
     assert a.block.topics == ("a", "b")
@@ -83,13 +83,21 @@ def test_the_topics_whose_proposals_are_missing_hold_a_message_up(
     stage(backend, "a", message="m2")
     handle(backend, "a")
     (a,) = topics.multicast_status("a")
-    assert held(a) == (2, "m1", ("b", "c"))
+    assert held(a) == (2, "m1.0", ("b", "c"))
     assert a.clock == 2
     handle(backend, "b")
-    assert held(topics.multicast_status(topics.topic("a"))[0]) == (2, "m1", ("c",))
+    assert held(topics.multicast_status(topics.topic("a"))[0]) == (2, "m1.0", ("c",))
     handle(backend, "c")
-    assert held(topics.multicast_status("a")[0]) == (2, "m1", ("a",)), "all have proposed, a hasn't seen it"
-    assert held(topics.multicast_status("c")[0]) == (1, "m1", ("c",))
+    assert held(topics.multicast_status("a")[0]) == (2, "m1.0", ("a",)), "all have proposed, a hasn't seen it"
+    assert held(topics.multicast_status("c")[0]) == (1, "m1.0", ("c",))
+
+
+def test_each_message_of_a_batch_counts(backend: MemoryBackend, topics: PubSub) -> None:
+    stage(backend, "a", "b", message="m1", count=3)
+    stage(backend, "a", message="m2", count=2)
+    assert [each.pending for each in topics.multicast_status()] == [5, 3, 0]
+    handle(backend, "a")
+    assert [each.pending for each in topics.multicast_status()] == [5, 3, 0]
 
 
 def test_nothing_waits_once_sequencers_have_run(topics: PubSub) -> None:

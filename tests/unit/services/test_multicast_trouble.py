@@ -17,6 +17,7 @@ from kafka_pubsub import (
 from kafka_pubsub.client.multicast.multicast import Multicast
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.schema.batch import decode_batch
 from kafka_pubsub.schema.multicast import decode_stage
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.support import until
@@ -69,11 +70,13 @@ class UnknownEndings(FaultPlan):
         return 0.05
 
 
-def stages(backend: MemoryBackend, inbox: str) -> list[bytes | None]:
+def stages(backend: MemoryBackend, inbox: str) -> list[bytes]:
+    """The bodies of the messages that are staged in an inbox."""
     place = TopicPartition(inbox, 0)
     start, end = backend.admin.log_range(place)
     found = backend.record_fetch().fetch(place, range(start, end), 2**30, 1.0)
-    return [each.value() for each in found.records if decode_stage(each.headers() or ()) is not None]
+    batches = [each.value() for each in found.records if decode_stage(each.headers() or ()) is not None]
+    return [message.data for batch in batches for message in decode_batch(batch) or ()]
 
 
 @pytest.mark.parametrize(

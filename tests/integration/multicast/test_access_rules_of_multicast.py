@@ -1,0 +1,104 @@
+"""With the rules of `deploy/multicast`, publishers, sequencers and subscribers work, and only sequencers write home."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.access_rules import Rule, rules_of
+from tests.integration.test_access_rules import LOGIN, GuardedKafka, broker
+
+__all__ = ["broker"]
+
+PATIENCE = 60.0
+TOPICS = ("orders", "stock")
+TYPES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactionalId": ResourceType.TRANSACTIONAL_ID,
+}
+OPERATIONS = {
+    "Read": AclOperation.READ,
+    "Write": AclOperation.WRITE,
+    "Describe": AclOperation.DESCRIBE,
+    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+    "Delete": AclOperation.DELETE,
+}
+
+
+def grant(guarded: GuardedKafka, user: str, rules: Sequence[Rule]) -> None:
+    acls = [
+        AclBinding(
+            TYPES[rule.type],
+            rule.name,
+            ResourcePatternType.PREFIXED if rule.prefix else ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            OPERATIONS[operation],
+            AclPermissionType.ALLOW,
+        )
+        for rule in rules
+        for operation in rule.operations
+    ]
+    for done in guarded.admin.create_acls(acls).values():
+        done.result(10)
+
+
+def login(user: str) -> Mapping[str, str]:
+    return {**LOGIN, "sasl.username": user}
+
+
+@pytest.fixture
+def guarded(broker: GuardedKafka) -> GuardedKafka:
+    with PubSub(broker.bootstrap) as owner:
+        for name in TOPICS:
+            owner.create_topic(name, causal=True)
+        owner.create_subscription("billing", "orders", message_ordering=True)
+    for user in ("publisher", "sequencer"):
+        grant(broker, user, rules_of(user, TOPICS))
+    grant(broker, "subscriber", rules_of("subscriber", ["orders"], "billing"))
+    return broker
+
+
+def test_the_rules_are_enough_and_only_a_sequencer_writes_home(guarded: GuardedKafka) -> None:
+    with (
+        PubSub(guarded.guarded, config=login("publisher")) as publisher,
+        PubSub(guarded.guarded, config=login("sequencer")) as sequencers,
+        PubSub(guarded.guarded, config=login("subscriber")) as subscriber,
+        Sequencer(sequencers) as sequencer,
+    ):
+        sequencer.wait_until_running(PATIENCE)
+        sent = publisher.publish_multi(TOPICS, b"x", ordering_key="k").result(PATIENCE)
+        (message,) = subscriber.subscription("billing").receive(1, PATIENCE)
+        assert (message.data, message.message_id) == (b"x", sent.message_id)
+        message.nack()
+        (again,) = subscriber.subscription("billing").receive(1, PATIENCE)
+        assert again.delivery_attempt == 2
+        again.ack()
+        sequencer.stop(PATIENCE)
+        assert sequencer.health().error == ""
+    for user in ("publisher", "subscriber"):
+        assert refusal(guarded, user, "orders") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert refusal(guarded, "subscriber", "orders.inbox") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def refusal(guarded: GuardedKafka, user: str, topic: str) -> int | None:
+    """The error with which the broker refuses a record of the user; None: it takes it."""
+    found: list[int | None] = []
+    producer = Producer({"bootstrap.servers": guarded.guarded, **login(user)})
+    producer.produce(
+        topic, b"x", on_delivery=lambda error, _: found.append(None if error is None else error.code())
+    )
+    producer.flush(30)
+    return found[0]
