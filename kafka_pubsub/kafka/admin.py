@@ -51,7 +51,7 @@ from kafka_pubsub.kafka.broker_settings import least_setting
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.conversions import kafka_partition
 from kafka_pubsub.kafka.errors import STALE_LEADER, denied_topic, error_of
-from kafka_pubsub.kafka.readable_ends import find_readable_ends
+from kafka_pubsub.kafka.readable_ends import ReadableEnds
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin
@@ -97,8 +97,8 @@ class KafkaAdmin(Admin):
         self._lock = threading.Lock()
         # None until the first call: a process may fork before.
         self._client: AdminClient | None = None
-        self._calls = 0
-        self._closed = False
+        self._calls, self._closed = 0, False
+        self._ends = ReadableEnds(handles, self._connect, self._let_go)
         # When this client last made the topic, or a broker confirmed that it exists.
         self._made: dict[str, float] = {}
 
@@ -242,7 +242,7 @@ class KafkaAdmin(Admin):
 
     def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
         """Returns the ends for a committed reader; leaves out those whose leader doesn't answer in time."""
-        return find_readable_ends(self._connect(), places, timeout)
+        return self._ends.find(places, timeout)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Returns the next offset to be written of each, open transactions included."""
@@ -252,7 +252,7 @@ class KafkaAdmin(Admin):
         """Returns the next offset to be written of each, with the last leader epoch of its log."""
         if not partitions:
             return {}
-        doing = "ends of topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
+        doing = f"ends of topic {', '.join(sorted({repr(each.topic) for each in partitions}))}"
         return self._places(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, doing)
 
     def unstable_offsets(
@@ -334,6 +334,7 @@ class KafkaAdmin(Admin):
     def close(self) -> None:
         """Closes the handle, with librdkafka's threads; a call that is running closes it when it returns."""
         self._closed = True
+        self._ends.close()
         self._let_go(0)
 
     # -- parts -----------------------------------------------------------------------------------------------

@@ -1,26 +1,90 @@
-"""Asks for the ends of many logs, as a reader of committed records sees them; no leader holds up another one."""
+"""Asks for the ends of many logs, as a reader of committed records sees them; no leader holds up another one.
+
+Rules
+1. A consumer that joins no group asks for all of them with one call, which costs a tenth of what an admin client takes.
+2. That call answers all or nothing. Where a leader doesn't answer soon, the admin client asks for each log by itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 
-from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from kafka_pubsub.kafka.client_factory import ClientFactory
+from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.model import TopicPartition
 
-__all__ = ["find_readable_ends"]
+__all__ = ["ReadableEnds"]
 
 #: Seconds for looking again which broker leads.
 _LOOK = 0.5
+#: Seconds after which the call for all logs is given up.
+_SOON = 0.3
+
+_RULES: Mapping[str, ConfigValue] = {
+    # librdkafka needs a group; it is never joined.
+    "group.id": "_kafka_pubsub.readable-ends",
+    "client.id": "kafka_pubsub-readable-ends",
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+}
 
 
-def find_readable_ends(
+class ReadableEnds:
+    """The ends of logs; the consumer is made for the first call. `connect` lends an admin client until `let_go`."""
+
+    def __init__(
+        self, handles: ClientFactory, connect: Callable[[], AdminClient], let_go: Callable[[int], None]
+    ) -> None:
+        self._handles, self._connect, self._let_go = handles, connect, let_go
+        # Held over a call, so that closing waits for it.
+        self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
+
+    def find(self, partitions: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
+        """Returns the end of each log; leaves out logs whose leader doesn't answer."""
+        found = self._find_together(partitions, min(timeout, _SOON))
+        if found is not None:
+            return found
+        client = self._connect()
+        try:
+            return _find_one_by_one(client, partitions, timeout)
+        finally:
+            self._let_go(1)
+
+    def close(self) -> None:
+        """Closes the consumer."""
+        with self._lock:
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                self._handles.close_consumer(consumer)
+
+    def _find_together(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> dict[TopicPartition, int] | None:
+        self._handles.check()
+        with self._lock:
+            if self._consumer is None:
+                self._consumer = self._handles.consumer({}, _RULES)
+            wanted = [KafkaPartition(*each, OFFSET_END) for each in partitions]
+            try:
+                found = self._consumer.offsets_for_times(wanted, timeout)
+            except KafkaException:
+                return None
+        if any(each.error is not None or each.offset < 0 for each in found):
+            return None
+        return {TopicPartition(each.topic, each.partition): each.offset for each in found}
+
+
+def _find_one_by_one(
     client: AdminClient, partitions: Sequence[TopicPartition], timeout: float
 ) -> Mapping[TopicPartition, int]:
-    """Returns the end of each log, by one request to each leader; leaves out logs whose leader doesn't answer."""
     wanted = {KafkaPartition(*each): OffsetSpec.latest() for each in partitions}
     found: dict[TopicPartition, int] = {}
     try:

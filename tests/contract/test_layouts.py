@@ -80,6 +80,20 @@ def test_high_watermarks_count_everything_written(world: World) -> None:
     }
 
 
+def test_readable_ends_are_those_of_all_logs_that_answer(world: World) -> None:
+    names = [world.topic(partitions=2) for _ in range(3)]
+    places = [TopicPartition(name, number) for name in names for number in range(2)]
+    for name in names[1:]:
+        world.write(name, [b"a", b"b"], key=b"k")
+    wanted = {
+        place: world.backend.admin.last_stable_offsets(place.topic)[place.partition] for place in places
+    }
+    assert sorted(wanted.values()) == [0, 0, 0, 0, 2, 2]
+    assert world.backend.admin.readable_ends(places, 5.0) == wanted
+    absent = TopicPartition(world.name("absent"), 0)
+    assert world.backend.admin.readable_ends([absent, *places], 5.0) == wanted
+
+
 def test_a_writer_that_has_learnt_a_layout_spreads_keys_over_it_from_the_next_record_on(world: World) -> None:
     name = world.topic(partitions=2)
     writer = world.writer()
