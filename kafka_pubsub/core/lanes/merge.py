@@ -46,8 +46,8 @@ __all__ = ["BOUND", "DUE", "FIRST", "RUN", "SHARE", "Choice", "LaneMerge"]
 
 T = TypeVar("T")
 
-#: The most messages of one choice.
-RUN = 1000
+#: The most messages of one choice; ends are asked for when fewer than `SPARE` of its lane may go before an answer.
+RUN, SPARE = 1000, 500
 #: Seconds after which ends are asked for again if a choice still waits: a leader may be gone.
 PATIENCE = 1.0
 #: Above every priority, and newer than every request.
@@ -301,7 +301,7 @@ class LaneMerge(Generic[T]):
             return None
         lane, below, request = first
         if request != _ABOVE_ALL and (covered := lane.covered_by(request)) < below:
-            below, self._uncovered = covered, True
+            below, self._uncovered = covered, lane.count_below(covered) < SPARE
         if lane.time >= 0:
             most = min(most, lane.count_below(below))
         return Choice(lane.lane, most, below)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from kafka_pubsub.core.lanes.names import Lane
@@ -180,10 +181,8 @@ class ReadAhead(Generic[T]):
 
     def covered_by(self, request: int) -> int:
         """Returns the offset below which all was read before this request was made."""
-        for offset, requests in self._batches:
-            if requests >= request:
-                return offset
-        return _MOST
+        at = bisect_left(self._batches, request, key=itemgetter(1))
+        return self._batches[at][0] if at < len(self._batches) else _MOST
 
     def count_below(self, offset: int) -> int:
         """Returns how many messages it holds from its head on, below an offset."""
