@@ -157,13 +157,13 @@ class Engine:
         """Whether another transaction may be decided."""
         return not self._sent or (len(self._sent) == 1 and self._sent[0].records >= _LARGE)
 
-    def close(self) -> None:
-        """Leaves the group, after what is under way has ended."""
+    def close(self, *, trim: bool = True) -> None:
+        """Leaves the group, after what is under way has ended; `trim`: what was handled is deleted once more."""
         try:
             self._reader.close()
         finally:
             self._transactions.close()
-            self._trimming.close()
+            self._trimming.close(trim=trim)
             self._writer.close()
 
     # -- the group's events, inside a read ---------------------------------------------------------------------

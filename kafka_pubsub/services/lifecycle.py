@@ -183,4 +183,5 @@ class Service:
             if not self._ending.is_set():
                 self._state, self._metrics.partitions = ServiceState.STARTING, 0
         finally:
-            engine.close()
+            # Otherwise a topic may have been made again, under its old name.
+            engine.close(trim=self._ending.is_set())

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, participant, place_of
 from kafka_pubsub.core.multicast.progress import SequencerProgress, parse_progress
-from kafka_pubsub.core.multicast.sequencer import Sequencer
+from kafka_pubsub.core.multicast.sequencer import START, Sequencer
 from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord
@@ -103,7 +103,9 @@ class SequencerRole:
         topic, topic_id = self._inboxes[inbox]
         progress = parse_progress(beginning.committed.offset or 0, beginning.committed.metadata)
         if progress.topic_id not in ("", topic_id):
-            progress = progress._replace(checkpoint=progress.checkpoint._replace(deleted=None))
+            again = progress.checkpoint.oldest > beginning.end  # the inbox was made again, too
+            checkpoint = START if again else progress.checkpoint._replace(deleted=None)
+            progress = progress._replace(checkpoint=checkpoint, unread=0 if again else progress.unread)
         progress = progress._replace(topic_id=topic_id)
         name = participant(topic, number, self._partitions[inbox])
         return SequencerTask(self, name, number, progress, writer)

@@ -32,6 +32,7 @@ class Trimming:
         self._lock = threading.Lock()
         self._allowed: dict[TopicPartition, int] = {}
         self._ending = threading.Event()
+        self._trims_last = True
         self._thread: threading.Thread | None = None
 
     def allow(self, partition: TopicPartition, before: int) -> None:
@@ -42,8 +43,9 @@ class Trimming:
                 self._thread = threading.Thread(target=self._work, name="kafka_pubsub-trimming", daemon=True)
                 self._thread.start()
 
-    def close(self) -> None:
-        """Deletes what may go once more, and ends."""
+    def close(self, *, trim: bool = True) -> None:
+        """Ends; deletes what may go once more, unless topics may have been made again since (`trim` False)."""
+        self._trims_last = trim
         self._ending.set()
         if self._thread is not None:
             self._thread.join(_CLOSING)
@@ -51,7 +53,8 @@ class Trimming:
     def _work(self) -> None:
         while not self._ending.wait(self._every):
             self._trim()
-        self._trim()
+        if self._trims_last:
+            self._trim()
 
     def _trim(self) -> None:
         with self._lock:

@@ -107,6 +107,22 @@ def test_two_sequencers_share_topics_of_one_partition(topics: PubSub, running: S
         until(lambda: [each.metrics().get("delivered") for each in (running, second)] == [10, 10])
 
 
+def test_a_topic_that_is_made_again_keeps_its_new_inbox(backend: MemoryBackend, topics: PubSub) -> None:
+    with Sequencer(topics) as sequencer:
+        sequencer.wait_until_running(PATIENCE)
+        for _ in range(5):
+            topics.publish_multi(["a", "b"], b"old").result(PATIENCE)
+        # Deleted and made again by another client, so that the inbox begins at 0 again.
+        record = backend.catalog.topics()["a"]
+        for _ in range(2):
+            topics.delete_topic("a")
+        topics.create_topic("a", causal=True)
+        assert backend.catalog.topics()["a"].topic_id != record.topic_id
+        topics.publish_multi(["a", "b"], b"new").result(PATIENCE)
+        until(lambda: home(backend, "a") == [b"new"])
+    assert home(backend, "a") == [b"new"]
+
+
 class PlainCommits(FaultPlan):
     """Counts the commits that are made outside of transactions."""
 
