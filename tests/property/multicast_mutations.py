@@ -98,6 +98,14 @@ def _at_position(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint._replace(oldest=checkpoint.position)
 
 
+def position_lowered(patch: Patch) -> None:
+    """A successor commits how far it has read again, which is less than its predecessor committed."""
+    real = checkpoint_of()
+    patch.setattr(
+        Sequencer, "checkpoint", property(lambda self: real(self)._replace(position=self._position))
+    )
+
+
 def clock_forgotten(patch: Patch) -> None:
     """A checkpoint doesn't hold the clock."""
     real = checkpoint_of()
@@ -173,6 +181,7 @@ MUTATIONS: list[Callable[[Patch], None]] = [
     no_ties,
     computed_again,
     oldest_forgotten,
+    position_lowered,
     clock_forgotten,
     deletion_at_once,
     told_too_early,
