@@ -274,7 +274,7 @@ class StreamRunner:
             coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
             inline = inline and self.inline.run is not None  # else it was taken over
-            coordinator.deliver(now, inline=self.inline.most(now) if inline else 0)
+            coordinator.deliver(now, inline=int(inline))
         if self._room < LEAST_READ or now >= self._gauge_at or coordinator.lanes.windows.turned:
             self._gauge_at = now + GAUGE
             self._flow()
@@ -322,10 +322,8 @@ class StreamRunner:
         mine = True
         try:
             while mine and self._fetching:
-                if mine := self.inline.make_room(self._behind):
-                    self._make_room()
-                    mine = self.fetch(self._read_wait())
-                if mine:
+                self._make_room()
+                if mine := self.fetch(self._read_wait()):
                     self.commit_posted()
         finally:
             if mine:
@@ -335,7 +333,7 @@ class StreamRunner:
         """Returns the seconds of a read: short while callbacks wait for commits, because a commit can't wake a read."""
         unbooked = self._fetched != self._booked
         out = unbooked or self.coordinator.in_flight() or self.inbox.acks.waiting
-        if self._hurried or (self._prompt and out) or self.inline.takes_lanes(self.clock()):
+        if self._hurried or (self._prompt and out):
             return PROMPT_WAIT
         busy = unbooked or self._to_commit or not self.rebalances.pairs.settled
         return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
@@ -400,7 +398,7 @@ class StreamRunner:
         self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
         batches, count = self._cuts.cut(by_number(records, self.rebalances.layout), self.rebalances.layout)
         self._hot_keys.observe(batches.values())
-        if count <= inline or (inline and self.coordinator.lanes.active):
+        if count <= inline:
             mine = self.inline.try_inline(batches, count, more=read >= most)
             if mine is not None:
                 return mine

@@ -31,8 +31,6 @@ SOON = 0.02
 HELP = 0.02
 #: Seconds for which the fetcher waits for the worker pool's threads to end their leases.
 PATIENCE = 0.02
-#: Seconds within which records of lanes that are taken begin, and how many reads of them are taken at once.
-BEGIN, LANED = 0.005, 4
 
 
 class InlineScheduler:
@@ -45,40 +43,10 @@ class InlineScheduler:
         self._runner = runner
         self._ordered = ordered
         self._ended_at = float("-inf")
-        #: Whether the log had more to read; and seconds for a record of lanes.
-        self._more = False
-        self._each = 0.0
-
-    def most(self, now: float) -> int:
-        """Returns about how many records of lanes to take at once: what is taken isn't overtaken any more."""
-        return max(1, min(LANED * self.pace.limit(now), int(BEGIN / self._each) if self._each else 1))
 
     def soon(self, now: float) -> bool:
         """Returns whether the fetcher will take new leases in a moment, which costs less than waking threads."""
-        # A choice of lanes waits for an answer, and a fetcher that has nothing to read comes back too late.
-        waits = self._more or not self._runner.coordinator.lanes.active
-        return waits and now - self._ended_at < SOON and self.pace.limit(now) > 0
-
-    def make_room(self, behind: Callable[[], bool]) -> bool:
-        """Takes messages of lanes until there is room for more; False: another thread is the fetcher now.
-
-        Gives up when a choice waits for more of a lane, or for long.
-        """
-        runner = self._runner
-        until = runner.clock() + SOON
-        while behind() and (now := runner.clock()) < until:
-            lanes = runner.coordinator.lanes
-            if not lanes.active or lanes.stuck or not self._more or not self.limit(now):
-                break
-            if not (mine := self.try_inline({}, 0, more=True)):
-                return mine is None
-            if behind():
-                runner.nap(BEGIN / 10)
-        return True
-
-    def takes_lanes(self, now: float) -> bool:
-        """Returns whether messages of lanes may wait for the fetcher, until their choice is known."""
-        return self._runner.coordinator.lanes.active and self.soon(now)
+        return now - self._ended_at < SOON and self.pace.limit(now) > 0
 
     def limit(self, now: float) -> int:
         """Returns how many records to read for an inline run; 0: no inline run."""
@@ -99,9 +67,6 @@ class InlineScheduler:
             if inline_worker is None:
                 return None
             inline = runner.coordinator.inline(len(batches))
-            self._more = more and inline
-            if not inline and runner.coordinator.lanes.active:
-                return None  # to relieve the pool would hold up urgent messages
             run = self.run = self._begin(batches) if inline else InlineRun(())
             inline_worker.lend(True)
         if inline:
@@ -185,7 +150,7 @@ class InlineScheduler:
             if run.over:
                 return False
             now = runner.clock()
-            if count and not runner.coordinator.lanes.active:
+            if count:
                 self.pace.record_inline(count, left, now - started, now, alone=alone)
             runner.coordinator.reserve(0)
         return self._help(run, inline_worker, more=more) and self._end(run, inline_worker)
@@ -212,8 +177,6 @@ class InlineScheduler:
         """
         runner = self._runner
         started = runner.clock()
-        # What the pool has of lanes stays there: if callbacks take long, urgent messages would wait for all of it.
-        laned = runner.coordinator.lanes.active
         records, left = self._take_aside(run, inline_worker), 0
         seconds = runner.clock() - started  # the time of decisions in between isn't the callbacks'
         while True:
@@ -221,7 +184,7 @@ class InlineScheduler:
                 if run.over:
                     return False
                 now = runner.clock()
-                inline_worker.put_aside(None if laned else run.aside)
+                inline_worker.put_aside(run.aside)
                 runner.step(now, hand_out=now - started < HELP, inline=True)
                 inline_worker.put_aside(None)
                 run.lease_runners += [self._lease_runner(lease) for lease in runner.coordinator.take_inline()]
@@ -232,13 +195,12 @@ class InlineScheduler:
             left += self._pass_all(run, inline_worker)
             records += self._take_aside(run, inline_worker)
             seconds += runner.clock() - now
-            if more or (laned and seconds > BEGIN):
+            if more:
                 with runner.core:
                     if not run.over:
                         runner.inbox.take_reports(runner.clock())
                 break
         if records:
-            self._each = seconds / records
             self.pace.record_inline(records, left, seconds, runner.clock())
         return not run.over
 
