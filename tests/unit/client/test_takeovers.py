@@ -60,7 +60,9 @@ def test_what_goes_before_the_first_assignment_does_not_end_the_stream(
     word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = MemoryBackend.reader
-    monkeypatch.setattr(MemoryBackend, "reader", lambda *names: RevokesFirst(real(*names), word))
+    monkeypatch.setattr(
+        MemoryBackend, "reader", lambda *names, **options: RevokesFirst(real(*names, **options), word)
+    )
     acked = threading.Event()
 
     def handle(message: Message) -> None:
@@ -92,7 +94,9 @@ class AsksInTurn(DelegatingReader):
 
 def test_an_origin_that_the_log_does_not_have_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     real = MemoryBackend.reader
-    monkeypatch.setattr(MemoryBackend, "reader", lambda *names: AsksInTurn(real(*names)))
+    monkeypatch.setattr(
+        MemoryBackend, "reader", lambda *names, **options: AsksInTurn(real(*names, **options))
+    )
     monkeypatch.setattr(AsksInTurn, "asked", [])
     backend = MemoryBackend()
     with PubSub.in_memory(backend) as ps:
