@@ -50,7 +50,7 @@ def _multicast_latency(quick: bool) -> Scenario:
                 "kafka_pubsub",
                 f"{_ROWS}latency",
                 True,
-                parameters={**_LOG, "rate": rate, "seconds": seconds},
+                parameters={**_LOG, "rate": rate, "seconds": seconds, "sequencers": 1, "load": 0},
             )
         ],
         [
@@ -62,7 +62,7 @@ def _multicast_latency(quick: bool) -> Scenario:
 
 def _multicast_locality(quick: bool) -> Scenario:
     seconds, load = (2, 100) if quick else (20, 1_000)
-    size: dict[str, Parameter] = {**_LOG, "rate": 50, "seconds": seconds, "sequencers": 2}
+    size: dict[str, Parameter] = {**_LOG, "rate": 50, "seconds": seconds, "sequencers": 2, "load": 0}
     return Scenario(
         "multicast_locality",
         "From publishing to a place in the order, beside a load on other topics",

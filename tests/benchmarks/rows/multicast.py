@@ -41,9 +41,7 @@ def throughput(bootstrap: str, topic: str, messages: int, groups: int, sequencer
     return {"rate": share * groups / seconds}
 
 
-def latency(
-    bootstrap: str, topic: str, rate: int, seconds: int, sequencers: int = 1, load: int = 0
-) -> Measured:
+def latency(bootstrap: str, topic: str, rate: int, seconds: int, sequencers: int, load: int) -> Measured:
     """Publishes at a fixed rate; from when a message was meant to be published until its future has resolved.
 
     `load`: messages that another publisher sends to three other topics a second meanwhile.
