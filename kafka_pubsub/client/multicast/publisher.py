@@ -131,7 +131,7 @@ class MulticastPublisher:
         self._receipts = zlib.crc32(self._id.encode()) % partitions
         place = TopicPartition(RECEIPTS, self._receipts)
         self._tail = self._backend.tail(place, self._backend.admin.high_watermarks([place])[place])
-        self._transactions = self._backend.transactions(f"_kafka_pubsub.multicast-{self._id}")
+        self._transactions = self._backend.transactions(f"_kafka_pubsub.multicast.publisher-{self._id}")
         for work in (self._stage_all, self._read_receipts):
             name = f"kafka_pubsub-multicast-{work.__name__.strip('_')}"
             thread = threading.Thread(target=work, name=name, daemon=True)
