@@ -62,7 +62,11 @@ class UnknownEndings(FaultPlan):
         self.endings = list(endings)
 
     def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
-        if step is Step.COMMIT and transactional_id.startswith("_kafka_pubsub.multicast.publisher-") and self.endings:
+        if (
+            step is Step.COMMIT
+            and transactional_id.startswith("_kafka_pubsub.multicast.publisher-")
+            and self.endings
+        ):
             return self.endings.pop(0)
         return RequestOutcome.DONE
 
