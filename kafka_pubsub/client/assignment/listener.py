@@ -294,7 +294,11 @@ class AssignmentListener:
             self._retry_stepped_out(place, owned.retry_partition.retries.finished_runs)
             return
         position = owned.offsets.position
-        log_range = self._reader.log_range(place)
+        try:
+            log_range = self._reader.log_range(place)
+        except NotFound:
+            self._refuse_another_topic()
+            raise
         log.warning("subscription %r: %s (position %d, log %s)", self.record.name, error, position, log_range)
         read = owned.offsets.read
         lost = self.pairs.retry_side.lost(place, read)
