@@ -356,10 +356,10 @@ class Coordinator:
 
     # What is done about it
 
-    def deliver(self, now: float, *, inline: int = 0) -> bool:
+    def deliver(self, now: float, *, inline: bool = False) -> bool:
         """Hands out leases that may start now; True if there were any.
 
-        `inline`: the caller takes due ones, and about so many messages of lanes.
+        `inline`: the caller takes due ones, unless the topic has lanes.
         """
         if self.closing:
             return False
@@ -367,7 +367,7 @@ class Coordinator:
         if self.lanes.active:
             wanted, run = worker_pool.soon(max(0, self._free() - partitions.suspect_wants_room()))
             handle: Handle = lambda number, event: self._handle(number, event, now)  # noqa: E731
-            return self.lanes.deliver(partitions, wanted, run, handle, now, inline=inline)
+            return self.lanes.deliver(partitions, wanted, run, handle, now)
         wanted = worker_pool.wants(max(0, self._free() - partitions.suspect_wants_room()))
         numbers = partitions.attention.deliverable() if wanted > 0 else []
         handed = False
@@ -377,7 +377,7 @@ class Coordinator:
             share = -(-wanted // (len(numbers) - at))
             number = numbers[(at + self._turn) % len(numbers)]
             before = partitions.lease_count
-            self._handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline > 0), now)
+            self._handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline), now)
             wanted -= partitions.lease_count - before
             handed = handed or partitions.lease_count > before
         self._turn += 1

@@ -45,8 +45,6 @@ Handle = Callable[[int, Event], None]
 
 #: Of so many choices one goes to the partition that waits longest, if it waits for long.
 SHARE = 10
-#: Seconds between requests for ends while many messages are taken inline: each costs about a millisecond.
-GAP = 0.005
 #: Seconds after which a request for ends is given up.
 PATIENCE = 1.0
 #: The kind of a record's time that its broker has set; a topic's records have it from before it has lanes.
@@ -85,7 +83,6 @@ class LaneChoices:
         self.stuck: Sequence[int] = ()
         self._count = 0
         self._asked_at: float | None = None
-        self._asked_last: float | None = None
         #: When messages that follow others were last a reason to ask for ends.
         self._looked_at = 0.0
         #: By number the end of its log, and which request for such ends found that; and how many there were.
@@ -121,22 +118,10 @@ class LaneChoices:
 
     # Choices
 
-    def deliver(
-        self,
-        partitions: OwnedPartitions,
-        wanted: int,
-        run: int,
-        handle: Handle,
-        now: float,
-        *,
-        inline: int = 0,
-    ) -> bool:
-        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any.
-
-        `inline`: the caller takes leases of about so many records in all, one of each partition.
-        """
+    def deliver(self, partitions: OwnedPartitions, wanted: int, run: int, handle: Handle, now: float) -> bool:
+        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any."""
         self._look(partitions, handle)
-        handed = self._hand_out_all(wanted, run, handle, now, inline)
+        handed = self._hand_out_all(wanted, run, handle, now)
         self._look(partitions, handle)
         self.stuck = [
             group.sides[lane].number
@@ -144,8 +129,7 @@ class LaneChoices:
             for lane in group.merge.wants_read(now)
         ]
         self._read_ahead(now)
-        if not (inline and handed) or self._asked_last is None or now >= self._asked_last + GAP:
-            self._ask_ends(partitions.owned, now)
+        self._ask_ends(partitions.owned, now)
         return handed
 
     def _read_ahead(self, now: float) -> None:
@@ -157,7 +141,7 @@ class LaneChoices:
                 number, priority = group.sides[choice.lane].number, choice.lane.priority
                 self.windows.go(number, group.merge.read_ahead_to(priority), now)
 
-    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float, inline: int) -> bool:
+    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float) -> bool:
         line = [each for each in (group.standing(now) for group in self._groups.values()) if each]
         heapify(line)
         handed = False
@@ -170,18 +154,14 @@ class LaneChoices:
                 heapify(line)
             choice = group.merge.next(now)
             assert choice is not None
-            if inline:
-                leases = self._hand_out(group, choice, 1, inline, handle, now, inline=True)
-                wanted = wanted if choice.most < inline else 1  # one long run is enough
-            else:
-                leases = self._hand_out(group, choice, wanted, run, handle, now)
+            leases = self._hand_out(group, choice, wanted, run, handle, now)
             if leases:
                 self._count += 1
                 group.served = self._count
                 handed, wanted = True, wanted - leases
                 for other in () if choice.aged else line:
                     other[-1].merge.pass_over(choice.lane.priority, now)
-            standing = None if inline else group.standing(now)
+            standing = group.standing(now)
             if standing:
                 heappush(line, standing)
         return handed
@@ -198,21 +178,13 @@ class LaneChoices:
         return min(late)[-1] if late else None
 
     def _hand_out(
-        self,
-        group: _Group,
-        choice: Choice,
-        wanted: int,
-        run: int,
-        handle: Handle,
-        now: float,
-        *,
-        inline: bool = False,
+        self, group: _Group, choice: Choice, wanted: int, run: int, handle: Handle, now: float
     ) -> int:
         """Returns the number of leases that were handed out of the chosen lane."""
         side = group.sides[choice.lane]
         run = min(run, choice.most)
         limit = max(1, min(wanted, choice.most // run))
-        demand = Demand(limit, run, inline=inline, below=choice.below)
+        demand = Demand(limit, run, below=choice.below)
         gone, begun, leases = side.take(lambda: handle(side.number, demand))
         if begun:
             group.merge.took(gone, now, due=begun - len(gone))
@@ -282,7 +254,7 @@ class LaneChoices:
             self._ask_log_ends({partition_of(number) for number, each in owned.items() if each.followers})
         if not wanting:
             return
-        self._asked_at = self._asked_last = now
+        self._asked_at = now
         layout, asked = self._layout(), dict[_Group, int]()
         places: list[TopicPartition] = []
         for group in wanting:

@@ -274,7 +274,7 @@ class StreamRunner:
             coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
             inline = inline and self.inline.run is not None  # else it was taken over
-            coordinator.deliver(now, inline=int(inline))
+            coordinator.deliver(now, inline=inline)
         if self._room < LEAST_READ or now >= self._gauge_at or coordinator.lanes.windows.turned:
             self._gauge_at = now + GAUGE
             self._flow()
