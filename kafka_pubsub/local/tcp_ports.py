@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
-from contextlib import ExitStack
+from itertools import islice
 
 from kafka_pubsub.local.node_config import LOOPBACK
 
@@ -14,15 +15,13 @@ __all__ = ["ask", "broker_answers", "free_ports", "is_free"]
 _METADATA = struct.pack(">hhihi", 3, 2, 1, -1, 0)
 # A cluster of a few brokers takes some 100 bytes; more is another protocol's chatter.
 _LONGEST_ANSWER = 64 * 1024
+# Linux gives ports from 32768 on to outgoing connections, other systems from 49152 on.
+_CHOICE = range(10_000, 32_768)
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns different ports on which no process listens right now."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [probe.getsockname()[1] for probe in probes]
+    """Returns different ports on which no process listens right now, and which no outgoing connection is given."""
+    return list(islice(filter(is_free, random.sample(_CHOICE, len(_CHOICE))), count))
 
 
 def is_free(port: int) -> bool:
