@@ -27,7 +27,7 @@ _FAR = 2**62
 
 
 def old_ends(patch: Patch) -> None:
-    """A lane counts as empty by an end that was asked for before the chosen head was read."""
+    """A lane counts as empty by an end that was asked for before the chosen head had come in."""
     patch.setattr(ReadAhead, "head_requests", property(lambda self: 0))
     patch.setattr(ReadAhead, "covered_by", lambda self, request: _FAR)
 
@@ -129,7 +129,7 @@ def peek_moves(patch: Patch) -> None:
 
 
 def uncovered_run(patch: Patch) -> None:
-    """A run goes on past what was read before the ends were asked for."""
+    """A run goes on past what had come in when the ends were asked for."""
     patch.setattr(ReadAhead, "covered_by", lambda self, request: _FAR)
 
 
@@ -187,15 +187,80 @@ def early_answer(patch: Patch) -> None:
 
 
 def counted_at_answer(patch: Patch) -> None:
-    """An answer covers what was read before it came, instead of what was read before the question."""
+    """An answer covers what had come in before it came, instead of before the question."""
     real = LaneMerge.ends
 
     def ends(self: LaneMerge[Any], request: int, answer: Any) -> None:
         for lane in self._lanes.values():
-            lane._batches = [(offset, min(requests, request - 1)) for offset, requests in lane._batches[:1]]
+            lane._marks = [(offset, min(last, request - 1)) for offset, last in lane._marks[:1]]
         real(self, request, answer)
 
     patch.setattr(LaneMerge, "ends", ends)
+
+
+def own_answer(patch: Patch) -> None:
+    """A request covers what is below the end that it finds itself."""
+    real = LaneMerge.ends
+
+    def ends(self: LaneMerge[Any], request: int, answer: Any) -> None:
+        real(self, request, answer)
+        for lane in self._lanes.values():
+            if lane.end is not None and lane._marks[-1][0] < lane.end:
+                lane._marks = [(lane.end, lane._marks[-1][1])]
+
+    patch.setattr(LaneMerge, "ends", ends)
+
+
+def _pass_if(patch: Patch, may: Callable[[LaneMerge[Any], Read, Sequence[Read]], bool]) -> None:
+    """Messages pass by another rule, which gets their lane, and the others that go before it."""
+
+    def passes(self: LaneMerge[Any], lane: Any, last: int, now: float) -> bool:
+        side = self._lanes[lane]
+        others = [each for each in self._lanes.values() if each is not side]
+        before = [each for each in others if each.lane.priority >= lane.priority]
+        return not side.paused and not side.offsets and side.head is None and may(self, side, before)
+
+    patch.setattr(LaneMerge, "passes", passes)
+
+
+def pass_uncovered(patch: Patch) -> None:
+    """Messages pass that the last request doesn't cover."""
+    _pass_if(
+        patch,
+        lambda merge, side, before: (
+            all(each.head is None and (each.offsets or each.paused or each.reached) for each in before)
+            and not merge.ageing.aged(0.0)
+        ),
+    )
+
+
+def pass_heads(patch: Patch) -> None:
+    """Messages pass though others with a head go before them."""
+    _pass_if(patch, lambda merge, side, before: not merge.ageing.aged(0.0))
+
+
+def pass_aged(patch: Patch) -> None:
+    """Messages pass though lower ones are aged."""
+    real = LaneMerge.passes
+
+    def passes(self: LaneMerge[Any], lane: Any, last: int, now: float) -> bool:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Ageing, "aged", lambda self, now: [])
+            return real(self, lane, last, now)
+
+    patch.setattr(LaneMerge, "passes", passes)
+
+
+def pass_unnoticed(patch: Patch) -> None:
+    """What passes through makes no lower lane older."""
+    real = LaneMerge.pass_through
+
+    def pass_through(self: LaneMerge[Any], lane: Any, position: int, count: int, now: float) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(LaneMerge, "pass_over", lambda self, number, now: None)
+            real(self, lane, position, count, now)
+
+    patch.setattr(LaneMerge, "pass_through", pass_through)
 
 
 def lost_leader_waits(patch: Patch) -> None:
@@ -320,6 +385,11 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     higher_unknown,
     early_answer,
     counted_at_answer,
+    own_answer,
+    pass_uncovered,
+    pass_heads,
+    pass_aged,
+    pass_unnoticed,
     lost_leader_waits,
     lost_answer,
     blocked_waits,

@@ -72,9 +72,9 @@ class Lanes(RuleBasedStateMachine):
     def pause(self, at: int, paused: bool) -> None:
         self.world.pause(self.lane(at), paused=paused)
 
-    @rule(at=st.integers(0, 9), most=st.integers(1, 4))
-    def fetch(self, at: int, most: int) -> None:
-        self.world.fetch(self.lane(at), most)
+    @rule(at=st.integers(0, 9), most=st.integers(1, 4), through=st.booleans())
+    def fetch(self, at: int, most: int, *, through: bool) -> None:
+        self.world.fetch(self.lane(at), most, through=through)
 
     @rule()
     def fetch_all(self) -> None:
@@ -175,7 +175,7 @@ class Schedule:
             (0.5, lambda: world.pause(self.lane(), paused=self.chance(0.3))),
             (0.5, lambda: world.lose_leader(self.lane(), gone=self.chance(0.3))),
             (0.7, lambda: world.add(random.choice(LANES))),
-            (20, lambda: world.fetch(self.lane(), random.randrange(1, 5))),
+            (20, lambda: world.fetch(self.lane(), random.randrange(1, 5), through=self.chance(0.5))),
             (10, world.ask),
             (10, world.answer),
             (25, lambda: world.choose(random.choice((1, 1, 2, 12)))),
@@ -187,13 +187,18 @@ class Schedule:
         world.settle()
 
 
-def run_all(seeds: range) -> None:
+def run_all(seeds: range) -> int:
+    """Returns how many messages began as soon as they were read."""
+    gone_through = 0
     for seed in seeds:
-        Schedule(seed).run()
+        schedule = Schedule(seed)
+        schedule.run()
+        gone_through += schedule.world.gone_through
+    return gone_through
 
 
 def test_long_schedules() -> None:
-    run_all(range(100))
+    assert run_all(range(100)) > 300
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)

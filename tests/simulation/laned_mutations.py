@@ -42,9 +42,9 @@ def blocked_lane_read_on(patch: Patch) -> None:
     """A lane that holds only followers holds up the others, though the buffer is full."""
 
     def look(side: _Side) -> None:
-        side._merge.reach(side.lane, side.partition.offsets.position)
-        side._merge.resume(side.lane)
-        side._merge.offer(side.lane, side.partition.queues.oldest())
+        side.merge.reach(side.lane, side.partition.offsets.position)
+        side.merge.resume(side.lane)
+        side.merge.offer(side.lane, side.partition.queues.oldest())
 
     patch.setattr(_Side, "look", look)
 

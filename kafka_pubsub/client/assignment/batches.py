@@ -36,9 +36,13 @@ def by_number(records: Sequence[StoredRecord], layout: Layout) -> dict[int, list
     if not layout.laned:
         return by_partition(records)
     batches: dict[int, list[StoredRecord]] = {}
+    topic, partition = None, None
+    add = list[StoredRecord]().append
     for record in records:
-        place = TopicPartition(record.topic() or "", record.partition() or 0)
-        batches.setdefault(layout.number(place), []).append(record)
+        if record.partition() != partition or record.topic() != topic:
+            topic, partition = record.topic(), record.partition()
+            add = batches.setdefault(layout.number(TopicPartition(topic or "", partition or 0)), []).append
+        add(record)
     return cast("dict[int, list[Record]]", batches)
 
 

@@ -183,23 +183,24 @@ class Coordinator:
 
     # What happens
 
-    def fetched(
-        self, batches: Mapping[int, Sequence[Record]], now: float, *, inline: bool = False
-    ) -> list[Lease]:
+    def fetched(self, batches: Mapping[int, Sequence[Record]], now: float, *, inline: int = 0) -> list[Lease]:
         """Takes records that were read; drops those of partitions that aren't owned (they stay in the log).
 
-        Returns the leases that a caller with `inline` has to take itself.
+        Returns the leases that the caller takes itself, of up to `inline` records of each partition.
         """
-        leases: list[Lease] = []
-        inline = inline and not self.lanes.active  # their messages wait for a choice
-        for number, records in batches.items():
+        leases, lanes = list[Lease](), self.lanes
+        for number, records in lanes.sort(batches) if lanes.active else batches.items():
             if number in self.partitions.owned:
                 self.counts.received += len(records)
                 epoch = cast("StoredRecord", records[-1]).leader_epoch()
-                event = Fetched(records, inline, epoch, self.lanes.notes(number, records))
-                for effect in self.partitions.handle(number, event, now):
+                notes = lanes.notes(number, records)
+                passes = (
+                    len(records) <= inline and not notes and lanes.passes(number, records[-1].offset(), now)
+                )
+                for effect in self.partitions.handle(number, Fetched(records, passes, epoch, notes), now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
+                lanes.passed(number, len(records) if passes else 0, now)
         return leases
 
     def retry_fetched(self, batches: Mapping[int, Sequence[StoredRecord]], now: float) -> None:
@@ -246,9 +247,8 @@ class Coordinator:
 
     @property
     def inline_worker(self) -> Inline | None:
-        """The worker pool's interface for inline callbacks; None if it has none, or the topic has lanes."""
-        # Inline runs of lanes were faster, and made urgent messages late (docs/benchmarks.md).
-        return None if self.lanes.active else self._worker_pool.inline
+        """The worker pool's interface for inline callbacks; None if it has none."""
+        return self._worker_pool.inline
 
     def inline(self, partitions: int) -> bool:
         """Returns whether leases of so many partitions may be taken inline."""
@@ -356,10 +356,10 @@ class Coordinator:
 
     # What is done about it
 
-    def deliver(self, now: float, *, inline: bool = False) -> bool:
+    def deliver(self, now: float, *, inline: int = 0) -> bool:
         """Hands out leases that may start now; True if there were any.
 
-        `inline`: the caller takes due ones, unless the topic has lanes.
+        `inline`: the caller takes due ones; and of lanes without an order about so many messages.
         """
         if self.closing:
             return False
@@ -367,7 +367,9 @@ class Coordinator:
         if self.lanes.active:
             wanted, run = worker_pool.soon(max(0, self._free() - partitions.suspect_wants_room()))
             handle: Handle = lambda number, event: self._handle(number, event, now)  # noqa: E731
-            return self.lanes.deliver(partitions, wanted, run, handle, now)
+            return self.lanes.deliver(
+                partitions, wanted, run, handle, now, inline=0 if self.lanes.ordered else inline
+            )
         wanted = worker_pool.wants(max(0, self._free() - partitions.suspect_wants_room()))
         numbers = partitions.attention.deliverable() if wanted > 0 else []
         handed = False
@@ -377,7 +379,7 @@ class Coordinator:
             share = -(-wanted // (len(numbers) - at))
             number = numbers[(at + self._turn) % len(numbers)]
             before = partitions.lease_count
-            self._handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline), now)
+            self._handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline > 0), now)
             wanted -= partitions.lease_count - before
             handed = handed or partitions.lease_count > before
         self._turn += 1

@@ -81,6 +81,8 @@ class LaneChoices:
         self._followers = LaneFollowers(self._layout, self._is_lost)
         #: Partitions whose lanes hold up a choice though nothing more may come: a reader may have passed markers.
         self.stuck: Sequence[int] = ()
+        #: Whether messages wait that go soon, though nothing more is read.
+        self.choosing = False
         self._count = 0
         self._asked_at: float | None = None
         #: When messages that follow others were last a reason to ask for ends.
@@ -118,10 +120,22 @@ class LaneChoices:
 
     # Choices
 
-    def deliver(self, partitions: OwnedPartitions, wanted: int, run: int, handle: Handle, now: float) -> bool:
-        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any."""
+    def deliver(
+        self,
+        partitions: OwnedPartitions,
+        wanted: int,
+        run: int,
+        handle: Handle,
+        now: float,
+        *,
+        inline: int = 0,
+    ) -> bool:
+        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any.
+
+        `inline`: the caller takes leases of about so many records in all, one of each partition.
+        """
         self._look(partitions, handle)
-        handed = self._hand_out_all(wanted, run, handle, now)
+        handed = self._hand_out_all(wanted, run, handle, now, inline)
         self._look(partitions, handle)
         self.stuck = [
             group.sides[lane].number
@@ -130,6 +144,8 @@ class LaneChoices:
         ]
         self._read_ahead(now)
         self._ask_ends(partitions.owned, now)
+        groups = self._groups.values()
+        self.choosing = not self.stuck and any(each.merge.next(now) or each.merge.waits for each in groups)
         return handed
 
     def _read_ahead(self, now: float) -> None:
@@ -141,7 +157,7 @@ class LaneChoices:
                 number, priority = group.sides[choice.lane].number, choice.lane.priority
                 self.windows.go(number, group.merge.read_ahead_to(priority), now)
 
-    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float) -> bool:
+    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float, inline: int) -> bool:
         line = [each for each in (group.standing(now) for group in self._groups.values()) if each]
         heapify(line)
         handed = False
@@ -154,14 +170,18 @@ class LaneChoices:
                 heapify(line)
             choice = group.merge.next(now)
             assert choice is not None
-            leases = self._hand_out(group, choice, wanted, run, handle, now)
+            if inline:
+                leases = self._hand_out(group, choice, 1, inline, handle, now, inline=True)
+                wanted = wanted if choice.most < inline else 1  # one long run is enough
+            else:
+                leases = self._hand_out(group, choice, wanted, run, handle, now)
             if leases:
                 self._count += 1
                 group.served = self._count
                 handed, wanted = True, wanted - leases
                 for other in () if choice.aged else line:
                     other[-1].merge.pass_over(choice.lane.priority, now)
-            standing = group.standing(now)
+            standing = None if inline else group.standing(now)
             if standing:
                 heappush(line, standing)
         return handed
@@ -178,13 +198,21 @@ class LaneChoices:
         return min(late)[-1] if late else None
 
     def _hand_out(
-        self, group: _Group, choice: Choice, wanted: int, run: int, handle: Handle, now: float
+        self,
+        group: _Group,
+        choice: Choice,
+        wanted: int,
+        run: int,
+        handle: Handle,
+        now: float,
+        *,
+        inline: bool = False,
     ) -> int:
         """Returns the number of leases that were handed out of the chosen lane."""
         side = group.sides[choice.lane]
         run = min(run, choice.most)
         limit = max(1, min(wanted, choice.most // run))
-        demand = Demand(limit, run, below=choice.below)
+        demand = Demand(limit, run, inline=inline, below=choice.below)
         gone, begun, leases = side.take(lambda: handle(side.number, demand))
         if begun:
             group.merge.took(gone, now, due=begun - len(gone))
@@ -192,6 +220,36 @@ class LaneChoices:
         else:
             group.merge.offer(choice.lane, None)  # rule 4
         return leases
+
+    # Messages that go as soon as they are read
+
+    def sort(self, batches: Mapping[int, Sequence[Record]]) -> Sequence[tuple[int, Sequence[Record]]]:
+        """Returns what was read, the highest priorities first."""
+        lanes = self._layout().lanes
+        return sorted(batches.items(), key=lambda each: -lanes[index_of(each[0])].priority)
+
+    def passes(self, number: int, last: int, now: float) -> bool:
+        """Whether a lane's messages up to an offset go before all that waits, so that they needn't wait themselves."""
+        if not self.active:
+            return True
+        side = self._sides.get(number)
+        if side is None or not side.begins or not side.merge.passes(side.lane, last, now):
+            return False
+        for group in self._groups.values():
+            choice = group.merge.next(now)
+            if group.waits_until != 0 or (
+                choice is not None and (choice.aged or choice.lane.priority > side.lane.priority)
+            ):
+                return False
+        return True
+
+    def passed(self, number: int, count: int, now: float) -> None:
+        """So many messages of a lane, if the topic has any, went as soon as they were read."""
+        if not count or not self.active:
+            return
+        side = self._sides[number]
+        side.merge.pass_through(side.lane, side.partition.offsets.position, count, now)
+        self.windows.go(number, side.merge.read_ahead_to(side.lane.priority), now)
 
     # What happened to partitions
 
@@ -354,7 +412,7 @@ class _Side:
     """One lane of one partition: tells the merge what happens in the core partition's queues."""
 
     def __init__(self, merge: LaneMerge[StoredRecord], lane: Lane, number: int, partition: Partition) -> None:
-        self._merge = merge
+        self.merge = merge
         self.lane = lane
         self.number = number
         self.partition = partition
@@ -370,7 +428,7 @@ class _Side:
         """Ends the notes."""
         if self.partition.queues.watch is self:
             self.partition.queues.watch = None
-        self._merge.forget(self.lane)
+        self.merge.forget(self.lane)
 
     @property
     def begins(self) -> bool:
@@ -379,7 +437,7 @@ class _Side:
 
     def look(self) -> None:
         """Tells the merge what the lane can deliver first, and how far it was read."""
-        partition, merge, lane = self.partition, self._merge, self.lane
+        partition, merge, lane = self.partition, self.merge, self.lane
         merge.reach(lane, partition.offsets.position)
         first = DUE if partition.retry_partition.lending.ready else partition.queues.oldest()
         # A lane of which all that was read follows others is blocked: it needn't be read on before those go.
@@ -402,22 +460,22 @@ class _Side:
     # What the queues tell (`key_queues.Watch`)
 
     def came(self, records: Sequence[Record]) -> None:
-        position = self._merge.position(self.lane)
+        position = self.merge.position(self.lane)
         entries = sorted(_entries(records), key=itemgetter(0))  # followers of several keys come key by key
-        self._merge.receive(self.lane, [each for each in entries if each[0] >= position])
+        self.merge.receive(self.lane, [each for each in entries if each[0] >= position])
         if late := [each for each in entries if each[0] < position]:
-            self._merge.put_back(self.lane, late)
+            self.merge.put_back(self.lane, late)
 
     def went(self, records: Sequence[Record]) -> None:
         offsets = [record.offset() for record in records]
         if self._gone is not None:
             self._gone += offsets
         elif offsets:
-            self._merge.drop(self.lane, offsets)
+            self.merge.drop(self.lane, offsets)
 
     def came_back(self, records: Sequence[Record]) -> None:
         if records:
-            self._merge.put_back(self.lane, _entries(records))
+            self.merge.put_back(self.lane, _entries(records))
 
 
 def _entries(records: Sequence[Record]) -> list[Entry]:

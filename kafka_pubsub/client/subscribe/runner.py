@@ -274,7 +274,7 @@ class StreamRunner:
             coordinator.tick(now, self.wall.offset(self.clock))
         if hand_out:
             inline = inline and self.inline.run is not None  # else it was taken over
-            coordinator.deliver(now, inline=inline)
+            coordinator.deliver(now, inline=self.inline.pace.limit(now) if inline else 0)
         if self._room < LEAST_READ or now >= self._gauge_at or coordinator.lanes.windows.turned:
             self._gauge_at = now + GAUGE
             self._flow()
@@ -322,8 +322,10 @@ class StreamRunner:
         mine = True
         try:
             while mine and self._fetching:
-                self._make_room()
-                if mine := self.fetch(self._read_wait()):
+                if mine := self.inline.let_lanes_go():
+                    self._make_room()
+                    mine = self.fetch(self._read_wait())
+                if mine:
                     self.commit_posted()
         finally:
             if mine:
@@ -398,7 +400,7 @@ class StreamRunner:
         self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
         batches, count = self._cuts.cut(by_number(records, self.rebalances.layout), self.rebalances.layout)
         self._hot_keys.observe(batches.values())
-        if count <= inline:
+        if count <= inline or (inline and self.coordinator.lanes.active):
             mine = self.inline.try_inline(batches, count, more=read >= most)
             if mine is not None:
                 return mine

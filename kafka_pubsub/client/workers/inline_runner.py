@@ -286,6 +286,8 @@ class InlineRun:
 
     def __init__(self, lease_runners: Sequence[InlineLeaseRunner]) -> None:
         self.lease_runners = deque(lease_runners)
+        #: How many records these have.
+        self.records = sum(len(each.lease.records) for each in lease_runners)
         #: Ordinary leases that it runs after those.
         self.aside: deque[LeaseRunner] = deque()
         #: The ordinary lease that it has taken.

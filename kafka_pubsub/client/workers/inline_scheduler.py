@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
@@ -29,6 +30,8 @@ LOOK = 0.05
 SOON = 0.02
 #: Seconds for which the fetcher takes leases that were handed out, before it reads again.
 HELP = 0.02
+#: Seconds between looks at lanes of which something goes soon.
+NAP = 0.0005
 #: Seconds for which the fetcher waits for the worker pool's threads to end their leases.
 PATIENCE = 0.02
 
@@ -43,10 +46,25 @@ class InlineScheduler:
         self._runner = runner
         self._ordered = ordered
         self._ended_at = float("-inf")
+        #: Whether the log had more to read.
+        self._more = False
 
     def soon(self, now: float) -> bool:
         """Returns whether the fetcher will take new leases in a moment, which costs less than waking threads."""
-        return now - self._ended_at < SOON and self.pace.limit(now) > 0
+        # A choice of lanes waits for an answer, and a fetcher that has nothing to read comes back too late.
+        waits = self._more or not self._runner.coordinator.lanes.active
+        return waits and now - self._ended_at < SOON and self.pace.limit(now) > 0
+
+    def let_lanes_go(self) -> bool:
+        """Takes what waits in lanes before more is read; False: another thread is the fetcher now."""
+        runner = self._runner
+        until = runner.clock() + SOON
+        while (now := runner.clock()) < until and runner.coordinator.lanes.choosing and self.limit(now):
+            if not (mine := self.try_inline({}, 0, more=True)):
+                return mine is None
+            if runner.coordinator.lanes.choosing:
+                runner.nap(NAP)
+        return True
 
     def limit(self, now: float) -> int:
         """Returns how many records to read for an inline run; 0: no inline run."""
@@ -67,10 +85,16 @@ class InlineScheduler:
             if inline_worker is None:
                 return None
             inline = runner.coordinator.inline(len(batches))
+            self._more = more and inline
+            if not inline and runner.coordinator.lanes.active:
+                return None  # to relieve the pool would hold up urgent messages
             run = self.run = self._begin(batches) if inline else InlineRun(())
             inline_worker.lend(True)
         if inline:
-            return self._go(run, inline_worker, count, more=more)
+            # Of lanes, what waits for a choice counts when it goes (`_help`).
+            return self._go(
+                run, inline_worker, run.records if runner.coordinator.lanes.active else count, more=more
+            )
         runner.hand_in(batches, count)
         return self._relieve(run, inline_worker)
 
@@ -134,7 +158,10 @@ class InlineScheduler:
 
     def _begin(self, batches: Mapping[int, Sequence[Record]]) -> InlineRun:
         runner = self._runner
-        leases = runner.coordinator.fetched(batches, runner.clock(), inline=True)
+        now = runner.clock()
+        # Of lanes more is read than is taken at once, if a choice waits for more.
+        most = self.pace.limit(now) if runner.coordinator.lanes.active else sys.maxsize
+        leases = runner.coordinator.fetched(batches, now, inline=most)
         reserved = runner.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
         spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
         return InlineRun([self._lease_runner(lease, spare) for lease in leases])
@@ -177,6 +204,8 @@ class InlineScheduler:
         """
         runner = self._runner
         started = runner.clock()
+        # What the pool has of lanes stays there: if callbacks take long, urgent messages would wait for all of it.
+        aside = None if runner.coordinator.lanes.active else run.aside
         records, left = self._take_aside(run, inline_worker), 0
         seconds = runner.clock() - started  # the time of decisions in between isn't the callbacks'
         while True:
@@ -184,7 +213,7 @@ class InlineScheduler:
                 if run.over:
                     return False
                 now = runner.clock()
-                inline_worker.put_aside(run.aside)
+                inline_worker.put_aside(aside)
                 runner.step(now, hand_out=now - started < HELP, inline=True)
                 inline_worker.put_aside(None)
                 run.lease_runners += [self._lease_runner(lease) for lease in runner.coordinator.take_inline()]

@@ -17,8 +17,9 @@ while a message is due for its redelivery, else the offset of the first message 
 is *held* from `receive` until it begins. `put_back` takes back messages that were taken and haven't begun after all.
 
 Theory. Kafka reads each lane by itself, so an empty buffer doesn't say that the lane is empty. A lane counts as empty
-only by an end that was asked for after the message was read for which it steps aside: whatever came in before that
-message is below that end. A choice holds for a run of messages, so that lanes cost nothing for each message.
+only by an end that was asked for after the message had come in for which it steps aside: whatever came in before that
+message is below that end. A message has come in if it was read, or if it is below an end that was answered before. A
+choice holds for a run of messages, so that lanes cost nothing for each message.
 
 Rules
 1. The highest priority with a head goes first; `priority` says which of its lanes.
@@ -34,146 +35,47 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from kafka_pubsub.core.lanes.ageing import BOUND, NEVER, SHARE, Ageing
+from kafka_pubsub.core.lanes.ageing import BOUND, NEVER, SHARE
+from kafka_pubsub.core.lanes.held_lanes import HeldLanes
 from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.core.lanes.priority import Choice, Missing, Pick, Priority, Sent
-from kafka_pubsub.core.lanes.read_ahead import DUE, FIRST, ReadAhead
+from kafka_pubsub.core.lanes.passing import SPARE, Passing, may_pass
+from kafka_pubsub.core.lanes.priority import Choice, Missing, Pick, Sent
+from kafka_pubsub.core.lanes.read_ahead import DUE, FIRST
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["BOUND", "DUE", "FIRST", "RUN", "SHARE", "Choice", "LaneMerge"]
 
 T = TypeVar("T")
 
-#: The most messages of one choice; ends are asked for when fewer than `SPARE` of its lane may go before an answer.
-RUN, SPARE = 1000, 500
+#: The most messages of one choice.
+RUN = 1000
 #: Seconds after which ends are asked for again if a choice still waits: a leader may be gone.
 PATIENCE = 1.0
 #: Above every priority, and newer than every request.
 _ABOVE_ALL = 2**63 - 1
 
 
-class LaneMerge(Generic[T]):
-    """The lanes of one partition.
-
-    `sent` tells the publisher of a message and its number there, or None; it is called only where times are equal.
-    `bound`: seconds after which a head that is passed over is aged; None: never.
-    """
+class LaneMerge(HeldLanes[T]):
+    """Chooses among the lanes of one partition (`HeldLanes`)."""
 
     def __init__(self, sent: Callable[[T], Sent | None], bound: float | None = BOUND) -> None:
-        self.ageing = Ageing(bound)
-        self._sent = sent
-        self._lanes: dict[Lane, ReadAhead[T]] = {}
-        # By number, the highest first.
-        self._priorities: dict[int, Priority[T]] = {}
-        #: How many requests for ends were made.
-        self.requests = 0
+        super().__init__(sent, bound)
         self._unanswered: int | None = None
         self._asked_at = -NEVER
-        # The choice as last found, up to when time can't change it, and what was missing for it.
+        # The choice as last found, and what was missing for it.
         self._choice: Choice | None = None
-        self._until = -NEVER
         #: The priority that goes in turn, also where an aged one was chosen.
         self.turn = -1
         self._missing = Missing()
-        # Whether messages wait that were read after the last request.
+        # Whether messages wait that the last request doesn't cover.
         self._uncovered = False
-
-    # -- lanes --------------------------------------------------------------------------------------------------
-
-    def add(self, lane: Lane, position: int) -> None:
-        """Adds a lane, which is read from this position on."""
-        if lane in self._lanes:
-            raise InvariantViolated(f"{lane} was added twice")
-        added: ReadAhead[T] = ReadAhead(lane, position, self.requests)
-        self._lanes[lane] = added
-        found = self._priorities.setdefault(lane.priority, Priority(lane.priority, self._sent))
-        self._priorities = dict(sorted(self._priorities.items(), reverse=True))
-        found.put(lane, added)
-        self._change(lane)
-
-    def forget(self, lane: Lane) -> None:
-        """Forgets a lane and what it holds; unknown ones are no error."""
-        if self._lanes.pop(lane, None) is None:
-            return
-        self._change(lane)
-        priority = self._priorities[lane.priority]
-        priority.put(lane, None)
-        if not priority.lanes:
-            del self._priorities[lane.priority]
-            self.ageing.forget(lane.priority)
+        self._passing: Passing[T] = Passing()
 
     def reset(self) -> dict[Lane, int]:
-        """Drops all that is held and forgets the ends; returns the offset from which each lane is to be read again.
-
-        That is the first offset that hasn't begun; later ones may have begun out of order.
-        """
-        self._until, self._unanswered = -NEVER, None
-        for priority in self._priorities.values():
-            priority.unsettle()
-        for lane in self._lanes.values():
-            lane.asked_before = self.requests
-        return {name: lane.reset() for name, lane in self._lanes.items()}
-
-    @property
-    def lanes(self) -> list[Lane]:
-        """The lanes: the highest priority first, the durable one before the transient one."""
-        return [each.lane for priority in self._priorities.values() for each in priority.lanes]
-
-    def held(self, lane: Lane) -> int:
-        """Returns how many messages of the lane were read and haven't begun."""
-        return len(self._lanes[lane].offsets)
-
-    def position(self, lane: Lane) -> int:
-        """Returns the offset below which the lane was read."""
-        return self._lanes[lane].position
-
-    # -- what comes in ------------------------------------------------------------------------------------------
-
-    def receive(self, lane: Lane, entries: Sequence[tuple[int, int, T]]) -> None:
-        """Takes messages that were read, in the order of the log: offset, the broker's time in milliseconds, message.
-
-        What was read before is left out.
-        """
-        time = self._lanes[lane].receive(entries, self.requests)
-        self._priorities[lane.priority].come(time)
-        self._change(lane)
-
-    def put_back(self, lane: Lane, entries: Sequence[tuple[int, int, T]]) -> None:
-        """Takes back messages that were taken and haven't begun."""
-        self._lanes[lane].put_back(entries)
-        self._priorities[lane.priority].unsettle()
-        self._change(lane)
-
-    def drop(self, lane: Lane, offsets: Sequence[int]) -> None:
-        """Forgets messages that are held: they go another way, and don't begin from here."""
-        self._lanes[lane].take_these(offsets)
-        self._priorities[lane.priority].unsettle()
-        self._change(lane)
-
-    def reach(self, lane: Lane, position: int) -> None:
-        """The lane was read up to this offset, markers included."""
-        self._lanes[lane].reach(position)
-        self._change(lane)
-
-    def offer(self, lane: Lane, offset: int | None) -> None:
-        """Says which message of the lane can be delivered first.
-
-        An offset, None for none of those held, `DUE` for one before all held, or `FIRST`, as at the beginning.
-        """
-        self._lanes[lane].offer(offset)
-        self._change(lane)
-
-    def pause(self, lane: Lane) -> None:
-        """Says that nothing of the lane can be delivered, whatever it holds; it holds up no other then."""
-        self._lanes[lane].pause(paused=True)
-        self._change(lane)
-
-    def resume(self, lane: Lane) -> None:
-        """Ends a pause."""
-        self._lanes[lane].pause(paused=False)
-        self._change(lane)
+        self._unanswered = None
+        return super().reset()
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
@@ -186,12 +88,17 @@ class LaneMerge(Generic[T]):
         missing = self._missing
         if (missing.ends or missing.lanes) and now >= self._asked_at + PATIENCE:
             return True
-        return self._unanswered is None and (missing.ends or self._uncovered)
+        return self._unanswered is None and (
+            missing.ends or self._uncovered or self._passing.wants_ends(now - self._asked_at)
+        )
 
     def ask(self, now: float) -> int:
         """Notes that the ends are asked for now; returns the number of the request."""
         self.requests += 1
         self._unanswered, self._asked_at = self.requests, now
+        self._passing.asked()
+        for lane in self._lanes.values():
+            lane.ask(self.requests)
         return self.requests
 
     def ends(self, request: int, ends: Mapping[Lane, int]) -> None:
@@ -233,10 +140,15 @@ class LaneMerge(Generic[T]):
                     break
         return number
 
+    @property
+    def waits(self) -> bool:
+        """Whether the choice that was looked for last waits for something."""
+        return self._missing.ends or bool(self._missing.lanes)
+
     def wakeup_at(self) -> float | None:
         """Returns when time alone may change what `next` or `wants_ends` said last; None: never."""
-        waits = self._missing.ends or bool(self._missing.lanes)
-        at = min(self._until, self._asked_at + PATIENCE if waits else NEVER)
+        until = self._until if self._until > -NEVER else NEVER  # a change, not time, has changed it
+        at = min(until, self._asked_at + PATIENCE if self.waits else NEVER)
         return None if at == NEVER else at
 
     def take(self, count: int, now: float) -> None:
@@ -261,6 +173,19 @@ class LaneMerge(Generic[T]):
         self._lanes[choice.lane].take_these(offsets)
         self._count(choice, count, now)
         self._change(choice.lane)
+
+    def passes(self, lane: Lane, last: int, now: float) -> bool:
+        """Whether messages of a lane that holds none, up to the offset `last`, may go as soon as they are read."""
+        return not self.ageing.aged(now) and may_pass(self._lanes[lane], last, self._priorities)
+
+    def pass_through(self, lane: Lane, position: int, count: int, now: float) -> None:
+        """So many messages below this position went as soon as they were read."""
+        side = self._lanes[lane]
+        side.reach(position)
+        self._passing.went(side)
+        self.ageing.go_in_turn(lane.priority, count)
+        self.pass_over(lane.priority, now)
+        self._change(lane)
 
     def _chosen(self, count: int, now: float) -> Choice:
         choice = self.next(now)
@@ -326,12 +251,6 @@ class LaneMerge(Generic[T]):
                 return None
             return pick if pick.request < request else Pick(pick.lane, pick.below, request)
         return None
-
-    def _change(self, lane: Lane) -> None:
-        """The next choice is found anew."""
-        self._until = -NEVER
-        if lane.priority in self.ageing.passed and self._priorities[lane.priority].drained:
-            self.ageing.forget(lane.priority)
 
     def check(self) -> None:
         """Raises `InvariantViolated` if it contradicts itself."""

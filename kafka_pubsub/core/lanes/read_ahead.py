@@ -6,7 +6,8 @@ Rules
    time after it, because they come before it in the log.
 3. The *head* is the first message that can be delivered now. Unless the caller offers another, that is the first one
    held. A lane that holds messages and has no head is blocked. One that holds none is empty once its end is reached.
-4. Each message knows how many requests for ends had been made when it was read. A request covers what was read before.
+4. A request for ends covers what had certainly come in when it was made: what was read, and what lies below an end
+   that had been answered.
 """
 
 from __future__ import annotations
@@ -52,20 +53,17 @@ class ReadAhead(Generic[T]):
         self.times: list[int] = []
         self.messages: list[T] = []
         self._offer: int | None = FIRST
-        # From which offset on messages were read after how many requests.
-        self._batches: list[tuple[int, int]] = []
+        # From which offset on which request covers nothing.
+        self._marks: list[tuple[int, int]] = [(0, requests)]
 
     # -- what comes in ------------------------------------------------------------------------------------------
 
-    def receive(self, entries: Sequence[tuple[int, int, T]], requests: int) -> int | None:
+    def receive(self, entries: Sequence[tuple[int, int, T]]) -> int | None:
         """Takes what was read: offset, time and message; returns the lowest time that is new here."""
         if entries and entries[0][0] < self.position:
             entries = [entry for entry in entries if entry[0] >= self.position]
         if not entries:
             return None
-        if not self._batches or self._batches[-1][1] != requests:
-            self._batches.append((entries[0][0], requests))
-        self._forget_batches()
         offsets, times, messages = zip(*entries, strict=True)
         before = len(self.times)
         self.offsets += offsets
@@ -94,6 +92,16 @@ class ReadAhead(Generic[T]):
         for at in range(len(times) - 1, -1, -1):
             lowest = times[at] = min(lowest, times[at])
 
+    def ask(self, request: int) -> None:
+        """Notes what a request for ends covers that is made now (rule 4)."""
+        first = self.offsets[0] if self.offsets else self.position
+        while len(self._marks) > 1 and self._marks[1][0] <= first:
+            del self._marks[0]
+        offset = max(self.position, self.end or 0, self._marks[-1][0])
+        if self._marks[-1][0] == offset:
+            del self._marks[-1]
+        self._marks.append((offset, request))
+
     def reach(self, position: int) -> None:
         """Nothing below the position is left to be read."""
         self.position = max(self.position, position)
@@ -112,8 +120,9 @@ class ReadAhead(Generic[T]):
         """Forgets what is held and what is known of the end; returns the offset to read from."""
         if self.offsets:
             self.position = self.offsets[0]
-        for each in (self.offsets, self.times, self.messages, self._batches):
+        for each in (self.offsets, self.times, self.messages):
             each.clear()
+        self._marks = [(0, self.asked_before)]
         self.end, self._offer = None, FIRST
         self._look()
         return self.position
@@ -171,28 +180,23 @@ class ReadAhead(Generic[T]):
 
     @property
     def head_requests(self) -> int:
-        """How many requests had been made when the head was read; one that isn't held was read before all."""
+        """The last request that doesn't cover the head; all cover one that isn't held."""
         return 0 if self.head is None or self.time == _NONE_HELD else self.requests_at(self.head)
 
     def requests_at(self, offset: int) -> int:
-        """Returns how many requests had been made when the message at an offset was read."""
-        at = bisect_right(self._batches, (offset, _MOST)) - 1
-        return self._batches[at][1] if at >= 0 else 0
+        """Returns the last request that doesn't cover the message at an offset; 0 if it has begun once."""
+        at = bisect_right(self._marks, (offset, _MOST)) - 1
+        return self._marks[at][1] if at >= 0 else 0
 
     def covered_by(self, request: int) -> int:
-        """Returns the offset below which all was read before this request was made."""
-        at = bisect_left(self._batches, request, key=itemgetter(1))
-        return self._batches[at][0] if at < len(self._batches) else _MOST
+        """Returns the offset below which this request covers all."""
+        at = bisect_left(self._marks, request, key=itemgetter(1))
+        return self._marks[at][0] if at < len(self._marks) else _MOST
 
     def count_below(self, offset: int) -> int:
         """Returns how many messages it holds from its head on, below an offset."""
         head = self.offsets[0] if self.head is None else self.head
         return bisect_left(self.offsets, offset) - bisect_left(self.offsets, head)
-
-    def _forget_batches(self) -> None:
-        first = self.offsets[0] if self.offsets else self.position
-        while len(self._batches) > 1 and self._batches[1][0] <= first:
-            del self._batches[0]
 
     def check(self) -> None:
         """Raises `InvariantViolated` if it contradicts itself."""
@@ -202,10 +206,9 @@ class ReadAhead(Generic[T]):
             raise InvariantViolated(f"{self.lane}: {self.offsets} are held, read up to {self.position}")
         if self.times != sorted(self.times):
             raise InvariantViolated(f"{self.lane}: times go back: {self.times}")
-        if self._batches != sorted(self._batches) or len({each for _, each in self._batches}) != len(
-            self._batches
-        ):
-            raise InvariantViolated(f"{self.lane}: batches are out of order: {self._batches}")
+        offsets, requests = zip(*self._marks, strict=True)
+        if list(offsets) != sorted(set(offsets)) or list(requests) != sorted(set(requests)):
+            raise InvariantViolated(f"{self.lane}: marks are out of order: {self._marks}")
         if self.paused and self.head is not None:
             raise InvariantViolated(f"{self.lane}: it is paused and has a head")
         if self._offer == FIRST and not self.paused and self.head != next(iter(self.offsets), None):
