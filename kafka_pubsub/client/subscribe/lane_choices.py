@@ -128,14 +128,14 @@ class LaneChoices:
         handle: Handle,
         now: float,
         *,
-        inline: int = 0,
+        inline: bool = False,
     ) -> bool:
         """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any.
 
-        `inline`: the caller takes leases of about so many records in all, one of each partition.
+        `inline`: the caller takes them itself, so there is one of each partition, until one is long.
         """
         self._look(partitions, handle)
-        handed = self._hand_out_all(wanted, run, handle, now, inline)
+        handed = self._hand_out_all(wanted, run, handle, now, inline=inline)
         self._look(partitions, handle)
         self.stuck = [
             group.sides[lane].number
@@ -157,7 +157,7 @@ class LaneChoices:
                 number, priority = group.sides[choice.lane].number, choice.lane.priority
                 self.windows.go(number, group.merge.read_ahead_to(priority), now)
 
-    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float, inline: int) -> bool:
+    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float, *, inline: bool) -> bool:
         line = [each for each in (group.standing(now) for group in self._groups.values()) if each]
         heapify(line)
         handed = False
@@ -170,11 +170,8 @@ class LaneChoices:
                 heapify(line)
             choice = group.merge.next(now)
             assert choice is not None
-            if inline:
-                leases = self._hand_out(group, choice, 1, inline, handle, now, inline=True)
-                wanted = wanted if choice.most < inline else 1  # one long run is enough
-            else:
-                leases = self._hand_out(group, choice, wanted, run, handle, now)
+            wanted = 1 if inline and choice.most >= run else wanted  # one long run is enough
+            leases = self._hand_out(group, choice, 1 if inline else wanted, run, handle, now, inline=inline)
             if leases:
                 self._count += 1
                 group.served = self._count

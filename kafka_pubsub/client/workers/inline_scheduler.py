@@ -30,8 +30,6 @@ LOOK = 0.05
 SOON = 0.02
 #: Seconds for which the fetcher takes leases that were handed out, before it reads again.
 HELP = 0.02
-#: Seconds between looks at lanes of which something goes soon.
-NAP = 0.0005
 #: Seconds for which the fetcher waits for the worker pool's threads to end their leases.
 PATIENCE = 0.02
 
@@ -56,14 +54,24 @@ class InlineScheduler:
         return waits and now - self._ended_at < SOON and self.pace.limit(now) > 0
 
     def let_lanes_go(self) -> bool:
-        """Takes what waits in lanes before more is read; False: another thread is the fetcher now."""
+        """Takes what waits in lanes before more is read; False: another thread is the fetcher now.
+
+        While the pool's threads are busy it gives them nothing more, and waits until they are idle (rule 3).
+        """
         runner = self._runner
-        until = runner.clock() + SOON
-        while (now := runner.clock()) < until and runner.coordinator.lanes.choosing and self.limit(now):
-            if not (mine := self.try_inline({}, 0, more=True)):
-                return mine is None
+        until = runner.clock() + PATIENCE
+        while runner.coordinator.lanes.choosing and self.limit(now := runner.clock()):
+            mine = self.try_inline({}, 0, more=True)
+            if mine is False:
+                return False
+            if now >= until:
+                if mine is None:
+                    self.pace.hindered(now)
+                break
+            if mine is None:
+                self._more, self._ended_at = True, now
             if runner.coordinator.lanes.choosing:
-                runner.nap(NAP)
+                runner.nap(PATIENCE / 20)
         return True
 
     def limit(self, now: float) -> int:
@@ -84,17 +92,17 @@ class InlineScheduler:
             inline_worker = runner.coordinator.inline_worker
             if inline_worker is None:
                 return None
-            inline = runner.coordinator.inline(len(batches))
+            laned = runner.coordinator.lanes.active
+            # To relieve a pool that is busy would hold up urgent messages, which its threads take in their turn.
+            inline = runner.coordinator.inline(len(batches)) and not (laned and inline_worker.busy())
             self._more = more and inline
-            if not inline and runner.coordinator.lanes.active:
-                return None  # to relieve the pool would hold up urgent messages
+            if laned and not inline:
+                return None
             run = self.run = self._begin(batches) if inline else InlineRun(())
             inline_worker.lend(True)
         if inline:
             # Of lanes, what waits for a choice counts when it goes (`_help`).
-            return self._go(
-                run, inline_worker, run.records if runner.coordinator.lanes.active else count, more=more
-            )
+            return self._go(run, inline_worker, run.records if laned else count, more=more)
         runner.hand_in(batches, count)
         return self._relieve(run, inline_worker)
 
@@ -205,7 +213,8 @@ class InlineScheduler:
         runner = self._runner
         started = runner.clock()
         # What the pool has of lanes stays there: if callbacks take long, urgent messages would wait for all of it.
-        aside = None if runner.coordinator.lanes.active else run.aside
+        laned = runner.coordinator.lanes.active
+        aside = None if laned else run.aside
         records, left = self._take_aside(run, inline_worker), 0
         seconds = runner.clock() - started  # the time of decisions in between isn't the callbacks'
         while True:
@@ -224,7 +233,7 @@ class InlineScheduler:
             left += self._pass_all(run, inline_worker)
             records += self._take_aside(run, inline_worker)
             seconds += runner.clock() - now
-            if more:
+            if more or laned:  # a lane may have more for ever
                 with runner.core:
                     if not run.over:
                         runner.inbox.take_reports(runner.clock())
