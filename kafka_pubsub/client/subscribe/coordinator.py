@@ -365,10 +365,8 @@ class Coordinator:
             return False
         partitions, worker_pool = self.partitions, self._worker_pool
         if self.lanes.active:
-            free, inline = (
-                max(0, self._free() - partitions.suspect_wants_room()),
-                0 if self.lanes.ordered else inline,
-            )
+            free = max(0, self._free() - partitions.suspect_wants_room())
+            inline = 0 if self.lanes.ordered else inline
             wanted, run = (free, inline) if inline else worker_pool.soon(free)
             handle: Handle = lambda number, event: self._handle(number, event, now)  # noqa: E731
             return self.lanes.deliver(partitions, wanted, run, handle, now, inline=inline > 0)

@@ -303,7 +303,7 @@ class LaneChoices:
         """Asks for the ends of lanes if a choice wants them, or messages wait for one that may be lost."""
         if self._asked_at is not None and now < self._asked_at + PATIENCE:
             return
-        wanting = [group for group in self._groups.values() if group.merge.wants_ends(now)]
+        wanting = any(group.merge.wants_ends(now) for group in self._groups.values())
         if now >= self._looked_at + PATIENCE:
             self._looked_at = now
             self._ask_log_ends({partition_of(number) for number, each in owned.items() if each.followers})
@@ -312,7 +312,7 @@ class LaneChoices:
         self._asked_at = now
         layout, asked = self._layout(), dict[_Group, int]()
         places: list[TopicPartition] = []
-        for group in wanting:
+        for group in self._groups.values():
             asked[group] = group.merge.ask(now)
             places += [layout.main(side.number) for side in group.sides.values()]
 
