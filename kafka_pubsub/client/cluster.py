@@ -158,8 +158,9 @@ class Cluster:
 
         Returns True if Kafka keeps the topic, because it was adopted. A causal topic's deletion is ordered first.
         """
+        ordered = True
         if self.topics.is_causal(name):
-            self.multicast.delete(name, notify)
+            ordered = self.multicast.delete(name, notify)
         elif list(notify):
             raise InvalidArgument(
                 f"notify: topic {name!r} isn't causal, so its deletion has no place in an order"
@@ -168,7 +169,10 @@ class Cluster:
             publisher = self.publishers.pop(name, None)
         if publisher is not None:
             publisher.close()
-        return self.topics.delete(name)
+        kept = self.topics.delete(name)
+        if not ordered:
+            self.topics.delete(name)  # no inbox is left that could refuse messages
+        return kept
 
     def delete_subscription(self, name: str) -> None:
         """Deletes a subscription; its streams in this process end first."""

@@ -24,8 +24,8 @@ from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, participan
 from kafka_pubsub.core.multicast.progress import SequencerProgress, parse_progress
 from kafka_pubsub.core.multicast.sequencer import START, Sequencer
 from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release
-from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Committed, NewRecord, StoredRecord
+from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.batch import decode_batch
 from kafka_pubsub.schema.multicast import (
@@ -93,7 +93,7 @@ class SequencerRole:
     ) -> SequencerTask:
         """The task of a partition; refuses to guess where commits are missing."""
         (inbox,), (beginning,) = topics, beginnings
-        if beginning.committed.offset is None and beginning.start > 0:
+        if beginning.committed.offset is None and (beginning.start > 0 or self._has_delivered(inbox, number)):
             raise FailedPrecondition(
                 f"sequencer: group {GROUP!r} has no offset for partition {number} of {inbox!r}, although messages have "
                 "passed it: the broker has forgotten it, as it does a week after the last sequencer has ended "
@@ -109,6 +109,25 @@ class SequencerRole:
         progress = progress._replace(topic_id=topic_id)
         name = participant(topic, number, self._partitions[inbox])
         return SequencerTask(self, name, number, progress, writer)
+
+    def has_inbox(self, topic: str) -> bool:
+        """Whether the topic has an inbox; one that wasn't there at the last look is looked for."""
+        inbox = inbox_topic(topic)
+        if inbox in self._inboxes:
+            return True
+        try:
+            self._backend.admin.topic(inbox)
+        except NotFound:
+            return False
+        return True
+
+    def _has_delivered(self, inbox: str, number: int) -> bool:
+        """Whether a sequencer has written to the home partition: only sequencers may."""
+        place = TopicPartition(self._inboxes[inbox][0], number)
+        try:
+            return self._backend.admin.log_range(place)[1] > 0
+        except NotFound:  # it was deleted by hand; then nothing can come home twice
+            return False
 
     def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
         """Everything below the oldest message that isn't released."""
@@ -267,6 +286,8 @@ class SequencerTask:
             header = [encode_proposal(output.proposal)]
             for name in output.topics:
                 topic, number = place_of(name)
+                if not self._role.has_inbox(topic):
+                    continue  # another client has deleted it: nothing reads there any more
                 records.append(NewRecord(inbox_topic(topic), number, None, None, header))
             self._counts["proposals"] += 1
             return

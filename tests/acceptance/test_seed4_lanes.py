@@ -123,6 +123,28 @@ def test_a_burst_of_one_class_comes_before_a_later_burst_of_the_other(
     assert taken.numbers == list(range(2 * MANY))
 
 
+def test_what_is_finished_out_of_turn_leaves_its_own_lane(room: Room, topic: Topic, prefetch: int) -> None:
+    """The seed's `remove` and `reset`: what is taken away doesn't come back, and the rest comes again in its order."""
+    sub = room.subscription(topic)
+    all_stored(publish(topic, [PERSISTENT if number % 2 else TRANSIENT for number in range(10)]))
+    gone, seen, open_leases = {1, 4, 7}, set[int](), threading.Event()
+
+    def take_some_away(message: Message) -> None:
+        number = int(message.data)
+        seen.add(number)
+        if number in gone:
+            message.ack()
+        else:
+            open_leases.wait(PATIENCE)
+
+    with sub.pull(take_some_away, max_workers=10) as stream:
+        until(lambda: len(seen) == 10 and stream.stats.acked == len(gone))
+        stream.cancel()
+        open_leases.set()
+    taken = drain(sub, 10 - len(gone), prefetch)
+    assert taken.numbers == [number for number in range(10) if number not in gone]
+
+
 def test_priority_counts_across_both_classes(room: Room, topic: Topic, prefetch: int) -> None:
     """In the seed a non-persistent message of priority 9 waited for all persistent ones of priority 4."""
     sub = room.subscription(topic, strict=True)

@@ -1,13 +1,14 @@
 """Worlds whose topic has lanes (I9, and I1 across lanes): crashes, rebalances and everything else befalls them too.
 
 Theory. Numbers of partitions are dense here: `index * partitions + partition`, so that the ledger's pages are a list.
-The topic has three lanes beside its own Kafka topic, which has the highest priority but one. A modelled publisher names
-a key's last message when the key changes its lane. Processes, which begin before some lanes are used, aren't told:
-that is for `tests/unit/client/lanes`.
+The topic has three lanes beside its own Kafka topic, which has the highest priority but one; two of them are the
+classes of one priority. A modelled publisher names a key's last message when the key changes its lane. Processes, which
+begin before some lanes are used, aren't told: that is for `tests/unit/client/lanes`.
 
 What is promised, beside what holds in every lane as in a topic
   follows   a key goes on in another lane only when its last message there is finished, for the log or its owner
   priority  with strict priorities nothing begins while a message of a higher one can be delivered
+  classes   of one priority nothing begins while a message of the other class can be delivered that came in earlier
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import cast
 
 from kafka_pubsub.client.assignment.layout import Layout
+from kafka_pubsub.client.subscribe import lane_cuts
 from kafka_pubsub.client.subscribe.lane_choices import LaneChoices, LaneSource
 from kafka_pubsub.client.subscribe.lane_ends import LaneEnds, Receiver
 from kafka_pubsub.client.subscribe.runner import StreamRunner
@@ -28,11 +31,13 @@ from kafka_pubsub.config import (
     TopicOptions,
     TopicRecord,
 )
-from kafka_pubsub.core.lanes import numbers
+from kafka_pubsub.core.lanes import numbers, windows
 from kafka_pubsub.core.lanes.headers import after_header
 from kafka_pubsub.core.lanes.merge import Choice
+from kafka_pubsub.core.lanes.names import Lane
+from kafka_pubsub.core.lanes.numbers import partition_of
 from kafka_pubsub.core.records import Record
-from kafka_pubsub.model import Header, Position, TopicPartition
+from kafka_pubsub.model import Header, Position, StoredRecord, TopicPartition
 from tests.simulation.ledger import Log, Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry_ledger import RETRY, RetryLedger
@@ -44,6 +49,12 @@ __all__ = ["LANES", "CheckedChoices", "LanedWorld"]
 
 #: Lanes beside the topic's own Kafka topic, whose priority is this.
 LANES = 3
+#: What follows the topic's name in theirs.
+NAMES = ("p0", "p1", "t1")
+#: After every message.
+_LAST = 2**63
+#: Records that a narrow lane holds, instead of 64.
+NARROW = 3
 #: Brokers date the records.
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
@@ -51,7 +62,7 @@ STAMPED = {"message.timestamp.type": "LogAppendTime"}
 def home(number: int, partitions: int) -> TopicPartition:
     """The home partition with this number."""
     index, partition = divmod(number, partitions)
-    return TopicPartition(TOPIC if index == 0 else f"{TOPIC}.lane.p{index - 1}", partition)
+    return TopicPartition(TOPIC if index == 0 else f"{TOPIC}.lane.{NAMES[index - 1]}", partition)
 
 
 def beside(number: int, partitions: int) -> TopicPartition:
@@ -80,14 +91,44 @@ class InstantEnds(LaneEnds):
 class CheckedChoices(LaneChoices):
     """The choices, each of which is checked."""
 
+    #: How many reads passed through.
+    passed_through = 0
+
     def _hand_out(self, group, choice: Choice, *rest, **more):  # type: ignore[no-untyped-def]
-        if self._source.bound is None:
-            for lane, side in group.sides.items():
-                queues = side.partition.queues
-                waits = side.begins and queues.oldest() is not None and lane.priority > choice.lane.priority
-                careful = waits and side.partition.retry_partition.careful(queues.oldest())
-                promise(not waits or careful, f"priority: {choice} goes, and {lane} holds {queues.oldest()}")
+        self._judge(group, choice.lane, _time(group.sides[choice.lane]))
         return super()._hand_out(group, choice, *rest, **more)
+
+    def passes(self, number: int, last: int, now: float) -> bool:
+        found = super().passes(number, last, now)
+        if found and self.active:
+            side = self._sides[number]
+            self._judge(self._groups[partition_of(number)], side.lane, _LAST)
+            promise(_time(side) is None, f"passes: {side.lane} holds what came before {last}")
+            self.passed_through += 1
+        return found
+
+    def _judge(self, group, chosen: Lane, time: int | None) -> None:  # type: ignore[no-untyped-def]
+        """Judges what goes of a lane; its first message came in at `time`, None: that isn't known."""
+        for lane, side in group.sides.items():
+            if (other := _time(side)) is None:
+                continue
+            higher = self._source.bound is None and lane.priority > chosen.priority
+            promise(not higher, f"priority: {chosen} goes, and {lane} holds a message")
+            due = group.sides[chosen].partition.retry_partition.lending.ready
+            if (
+                lane != chosen and lane.priority == chosen.priority and not due
+            ):  # what is due again goes first
+                promise(time is None or time <= other, f"classes: {chosen} goes, and {lane} came in earlier")
+
+
+def _time(side) -> int | None:  # type: ignore[no-untyped-def]
+    """Returns when the first message came in that a lane can deliver now; None: it can't, or that isn't known."""
+    queues = side.partition.queues
+    oldest = queues.oldest() if side.begins else None
+    if oldest is None or side.partition.retry_partition.careful(oldest):
+        return None
+    record = next(each for each in queues.waiting() if each.offset() == oldest)
+    return cast("StoredRecord", record).timestamp()[1]
 
 
 class LanedLedger(RetryLedger):
@@ -148,12 +189,22 @@ class LanedWorld(SimulatedWorld):
 
     @contextmanager
     def numbering(self) -> Iterator[None]:
-        before = vars(numbers)["_STRIDE"]
-        vars(numbers)["_STRIDE"] = self.plan.partitions
+        shrunk = (
+            (numbers, "_STRIDE", self.plan.partitions),
+            (numbers, "MOST_PRIORITIES", 1),  # the transient lane comes right behind the durable ones
+            (windows, "NARROW", NARROW),
+            (lane_cuts, "NARROW", NARROW),
+            (windows, "WINDOW", self.plan.window),
+            (windows, "LEAST", max(1, self.plan.window // 4)),
+        )
+        before = [(module, name, vars(module)[name]) for module, name, _ in shrunk]
+        for module, name, value in shrunk:
+            vars(module)[name] = value
         try:
             yield
         finally:
-            vars(numbers)["_STRIDE"] = before
+            for module, name, value in before:
+                vars(module)[name] = value
 
     @property
     def numbers(self) -> int:
@@ -179,7 +230,9 @@ class LanedWorld(SimulatedWorld):
         for index in range(1, 1 + LANES):
             name, retry = self.home(index * count).topic, beside(index * count, count).topic
             info = admin.create_topic(name, count, None, STAMPED)
-            lanes.append(LaneTopic(name=name, priority=index - 1, durable=True, topic_id=info.topic_id))
+            kind = NAMES[index - 1]
+            lane = LaneTopic(name=name, priority=int(kind[1]), durable=kind[0] == "p", topic_id=info.topic_id)
+            lanes.append(lane)
             positions = dict.fromkeys(range(count), 0)
             made = RetryTopic(
                 name=retry, topic_id=admin.create_topic(retry, count, None, {}).topic_id, positions=positions
@@ -188,7 +241,7 @@ class LanedWorld(SimulatedWorld):
             self.backend.admin.set_positions(
                 GROUP, {TopicPartition(each, number): 0 for each in (name, retry) for number in positions}
             )
-        options = TopicOptions(partitions=count, priorities=LANES + 2, default_priority=LANES)
+        options = TopicOptions(partitions=count, priorities=LANES + 2, default_priority=LANES, transient=True)
         before = self.backend.catalog.topics()[TOPIC]
         topic = TopicRecord(name=TOPIC, topic_id=before.topic_id, options=options, lanes=tuple(lanes))
         self.backend.catalog.put_topic(topic, before)

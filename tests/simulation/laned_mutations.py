@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from kafka_pubsub.client.subscribe import lane_followers
 from kafka_pubsub.client.subscribe.lane_choices import _Side
+from kafka_pubsub.client.subscribe.lane_cuts import LaneCuts
 from kafka_pubsub.client.subscribe.lane_followers import LaneFollowers
 from kafka_pubsub.core.lanes.merge import LaneMerge
+from kafka_pubsub.core.lanes.priority import Missing, Pick, Priority
 from kafka_pubsub.core.partition import Partition
 from tests.simulation.laned import InstantEnds
 
@@ -54,10 +57,35 @@ def put_back_unseen(patch: Patch) -> None:
     patch.setattr(LaneMerge, "put_back", lambda *arguments: None)
 
 
+def classes_by_turns(patch: Patch) -> None:
+    """Of one priority the durable class goes first, whenever its messages came in."""
+
+    def pick(self: Priority[Any], missing: Missing) -> Pick[Any] | None:
+        for lane in self.lanes:
+            if lane.head is not None:
+                return Pick(lane, lane.head + 1, 2**62)
+        return None
+
+    patch.setattr(Priority, "pick", pick)
+
+
+def all_passes(patch: Patch) -> None:
+    """What was read passes through, whatever waits."""
+    patch.setattr(LaneMerge, "passes", lambda *arguments: True)
+
+
+def cut_unsought(patch: Patch) -> None:
+    """What a narrow lane has no room for is dropped, and never read again."""
+    patch.setattr(LaneCuts, "_pause_at", lambda *arguments: None)
+
+
 LANED_MUTATIONS: Sequence[Callable[[Patch], None]] = (
     followers_not_held,
     followed_in_retry,
     lost_behind_a_transaction,
     blocked_lane_read_on,
     put_back_unseen,
+    classes_by_turns,
+    all_passes,
+    cut_unsought,
 )

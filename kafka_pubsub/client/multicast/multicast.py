@@ -3,6 +3,7 @@
 Rules
 1. What is known of a topic counts for `_KNOWN_S` seconds. A topic that is deleted meanwhile refuses by its inbox.
 2. A causal topic's deletion gets its place in the order before the topic is deleted from Kafka.
+3. A topic whose inbox is gone is deleted without a place; what waits for it elsewhere is refused (`lost_inbox.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from concurrent.futures import Future
 
 from kafka_pubsub.client.multicast.arguments import check_names, check_publish, check_route, target_of
 from kafka_pubsub.client.multicast.future import Sent
+from kafka_pubsub.client.multicast.lost_inbox import has_inbox, refuse_in_place_of
 from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
 from kafka_pubsub.client.multicast.routes import Route, Target
 from kafka_pubsub.client.multicast.status import CausalStatus, look_at_causal_topic
 from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.core.multicast.layout import GROUP
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Backend
 
@@ -73,13 +76,28 @@ class Multicast:
         self.publish([topic], data, ordering_key, attributes).add_done_callback(settle)
         return future
 
-    def delete(self, topic: str, notify: Iterable[str] = ()) -> None:
-        """Gives a topic's deletion its place in the order, and tells these topics."""
+    def delete(self, topic: str, notify: Iterable[str] = ()) -> bool:
+        """Gives a topic's deletion its place in the order, and tells these topics.
+
+        Returns False if it has no place, because another client has deleted the topic's inbox (rule 3).
+        """
         targets = [self._target("topic", topic)]
         targets += [self._target("notify", each) for each in check_names("notify", notify) if each != topic]
-        self._publisher.delete(targets[0], targets[1:])
+        ordered = has_inbox(self._backend, topic)
+        if ordered:
+            self._publisher.delete(targets[0], targets[1:])
+        elif targets[1:]:
+            raise FailedPrecondition(
+                f"notify: the inbox of topic {topic!r} was deleted by another client, so the deletion has no place in "
+                "the order of which topics could be told: delete the topic without notify"
+            )
+        else:
+            catalog = self._backend.catalog.topics().values()
+            others = [each.name for each in catalog if each.options.causal and each.name != topic]
+            refuse_in_place_of(self._backend, topic, others)
         self._known.pop(topic, None)
         self._routes.clear()
+        return ordered
 
     def status(
         self, topic: str | None, on_read: Callable[[int], object] = lambda count: None

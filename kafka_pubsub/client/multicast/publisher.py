@@ -29,7 +29,7 @@ from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.core.multicast.layout import RECEIPTS, message_id, place_of
 from kafka_pubsub.core.multicast.values import MessageTimestamp
-from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, PubSubError
+from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Ending, NewRecord, Outcome, TopicPartition
 from kafka_pubsub.ports import Backend, LogTail, Transactions
 from kafka_pubsub.schema.batch import BatchMessage, encode_batch
@@ -49,6 +49,10 @@ _RECEIPTS, _WAIT = 1000, 0.5
 _PAUSE = 0.1
 #: Bytes and seconds for reading one record back.
 _READ_BACK_BYTES, _READ_BACK_S = 64 * 1024 * 1024, 10.0
+#: What to do about an inbox that is gone.
+_LOST = (
+    "; another client has deleted it: delete the topic and make it again, then what waits for it is refused"
+)
 
 
 class MulticastPublisher:
@@ -202,7 +206,8 @@ class MulticastPublisher:
                 continue
             reason = outcome.refused[number]
             topic = records[number].topic
-            self._give_up([batch], type(reason)(f"{topic!r} refused the message: {reason.message}"))
+            hint = _LOST if isinstance(reason, NotFound) else ""
+            self._give_up([batch], type(reason)(f"{topic!r} refused the message: {reason.message}{hint}"))
         return left
 
     def _without_late(self, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:

@@ -419,7 +419,7 @@ class StreamRunner:
         if self.rebalances.pairs.rebuilding:
             return READ
         stuck = self.coordinator.lanes.stuck or len(partitions.gate.paused) >= len(partitions.owned)
-        return LEAST_READ if stuck else 1
+        return min(LEAST_READ, self._most) if stuck else 1
 
     def post_batch(self, take: Callable[[], None]) -> None:
         """Posts a batch that needs no room, only its place in the order."""

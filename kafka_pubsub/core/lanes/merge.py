@@ -132,13 +132,11 @@ class LaneMerge(HeldLanes[T]):
         return list(self._missing.lanes)
 
     def read_ahead_to(self, number: int) -> int:
-        """Returns the lowest priority that goes soon: all between `number` and it were read nearly to their ends."""
+        """Returns the lowest priority that goes soon: all between `number` and it were read to their ends."""
         for lower, priority in self._priorities.items():
             if lower <= number:
                 number = lower
-                if not all(
-                    lane.end is not None and lane.end - lane.position <= RUN for lane in priority.lanes
-                ):
+                if not all(lane.reached for lane in priority.lanes):
                     break
         return number
 

@@ -7,7 +7,8 @@ the log.
 
 Rules
 1. A lane is wide if its priority goes in its partition or is above that, for `WIDE_FOR` seconds after it went, and
-   while a choice waits for more of it. A lane that a choice waits for is never paused.
+   while a choice waits for more of it. Before anything went, all are narrow. A lane that a choice waits for is never
+   paused.
 2. Wide lanes share the bytes that narrow ones leave, and half of all at the least; narrow lanes share half of all.
 3. When the wide lanes of all partitions are full, fetching waits for a moment; if that doesn't help, the full ones are
    paused. Those far ahead, and full narrow ones, are paused at once.
@@ -28,6 +29,8 @@ __all__ = ["LEAST", "NARROW", "WIDE_FOR", "LaneWindows"]
 NARROW = 64
 #: Seconds for which a lane stays wide after it went: lanes that take turns aren't paused each time.
 WIDE_FOR = 1.0
+#: Above every priority.
+_NONE_GOES = 2**63
 #: Fewer records than this aren't worth a read.
 LEAST = 500
 
@@ -50,9 +53,6 @@ class LaneWindows:
     def come(self, number: int, priority: int) -> None:
         """Messages of a lane were read; the thread that reads calls this."""
         self._priorities[number] = priority
-        partition = partition_of(number)
-        if priority > self._going.get(partition, -1):
-            self._going[partition] = priority
 
     def go(self, number: int, down_to: int, now: float) -> None:
         """A lane's messages go in turn; those of lower priorities, `down_to` this one, go soon."""
@@ -73,7 +73,7 @@ class LaneWindows:
 
     def is_wide(self, number: int) -> bool:
         """Whether a lane may be read far ahead (rule 1)."""
-        if self._priorities.get(number, 0) >= self._going.get(partition_of(number), -1):
+        if self._priorities.get(number, 0) >= self._going.get(partition_of(number), _NONE_GOES):
             return True
         return number in self.wanted or self._went.get(number, -WIDE_FOR) > self._now - WIDE_FOR
 

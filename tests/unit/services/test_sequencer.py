@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from kafka_pubsub import PubSub
+from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.model import Committed, NewRecord, TopicPartition
 from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.services.trimming import Trimming
 from tests.support import until
 
 PATIENCE = 20.0
@@ -134,6 +136,35 @@ class PlainCommits(FaultPlan):
     ) -> RequestOutcome:
         self.count += 1
         return RequestOutcome.DONE
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_sequencer_whose_offsets_are_forgotten_delivers_nothing_again(
+    backend: MemoryBackend, topics: PubSub, trimmed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not trimmed:
+        monkeypatch.setattr(Trimming, "_trim", lambda self: None)
+    with Sequencer(topics):
+        for number in range(3):
+            topics.publish_multi(["a", "b"], b"%d" % number).result(PATIENCE)
+        until(lambda: len(home(backend, "a")) == len(home(backend, "b")) == 3)
+    assert (backend.admin.log_range(TopicPartition("a.inbox", 0))[0] > 0) == trimmed
+    backend.admin.delete_group(GROUP)
+    with (
+        Sequencer(topics) as again,
+        pytest.raises(FailedPrecondition, match=r"forgotten it.*make the topic again"),
+    ):
+        again.wait_until_running(1.0)
+    assert home(backend, "a") == home(backend, "b") == [b"0", b"1", b"2"]
+
+
+def test_what_was_staged_before_the_first_sequencer_began_is_delivered(
+    backend: MemoryBackend, topics: PubSub
+) -> None:
+    waiting = topics.publish_multi(["a", "b"], b"first")
+    until(lambda: backend.admin.log_range(TopicPartition("b.inbox", 0))[1] > 0)
+    with Sequencer(topics):
+        waiting.result(PATIENCE)
 
 
 def test_positions_are_committed_in_transactions_only(backend: MemoryBackend, topics: PubSub) -> None:

@@ -97,3 +97,29 @@ def test_one_lane_that_flows_is_paused_rarely(monkeypatch: pytest.MonkeyPatch) -
         with sub.pull(Message.ack) as stream:
             until(lambda: stream.stats.acked >= 20_000, patience=60)
     assert len(paused) < 20
+
+
+@pytest.mark.parametrize("blocked", [0, 9])
+def test_lanes_of_large_messages_are_read_ahead_within_limits(blocked: int) -> None:
+    """Nothing of one lane is ever finished: of 40 MB that wait, six times `max_bytes` are held at most."""
+    most = 2_000_000
+    with PubSub.in_memory() as ps:
+        ps.create_topic("jobs", partitions=4, priorities=10)
+        sub = ps.create_subscription("billing", "jobs")
+        fill(ps, 200, body=bytes(20_000))
+        ending, held = threading.Event(), list[int]()
+
+        def handle(message: Message) -> None:
+            if message.priority == blocked:
+                ending.wait(60)
+            message.ack()
+
+        with sub.pull(handle, flow=FlowControl(max_bytes=most)) as stream:
+            until(lambda: stream.stats.in_flight > 0)
+            looking_until = time.monotonic() + 2
+            while time.monotonic() < looking_until:
+                held.append(stream.stats.buffered_bytes)
+                ending.wait(0.01)
+            ending.set()
+    assert max(held) > most / 10, "it holds something"
+    assert max(held) <= 6 * most, f"{max(held):,} bytes at most"

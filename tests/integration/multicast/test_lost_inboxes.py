@@ -1,0 +1,83 @@
+"""Another client deletes the inbox of a causal topic: what to do is said, and the other topics go on after it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from kafka_pubsub import FailedPrecondition, NotFound, PubSub
+from kafka_pubsub.local.broker import LocalKafka
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.integration.multicast.test_dead_letters import log
+from tests.support import until
+
+#: Seconds for one answer on a busy machine.
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalKafka]:
+    with LocalKafka() as running:
+        yield running
+
+
+@pytest.fixture
+def ps(broker: LocalKafka) -> Iterator[PubSub]:
+    with PubSub(broker.bootstrap) as opened:
+        yield opened
+
+
+@pytest.fixture
+def names(ps: PubSub) -> list[str]:
+    prefix = uuid.uuid4().hex[:8]
+    found = [f"{letter}-{prefix}" for letter in "abc"]
+    for name in found:
+        ps.create_topic(name, causal=True)
+    return found
+
+
+def bodies(broker: LocalKafka, name: str) -> list[bytes]:
+    return [each.value() or b"" for each in log(broker, name)]
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("proposed", [False, True])
+def test_what_waits_for_it_is_refused_when_the_topic_is_deleted(
+    broker: LocalKafka, ps: PubSub, names: list[str], lost: int, proposed: bool
+) -> None:
+    """The first topic by name would write the receipt; a message is lost before, or after the others have proposed."""
+    gone = names[lost]
+    left = [name for name in names if name != gone]
+    admin = ps._cluster.backend.admin
+    if not proposed:
+        waiting = ps.publish_multi(names, b"waits")
+        until(lambda: log(broker, f"{left[0]}.inbox"))
+        admin.delete_topic(f"{gone}.inbox")
+    with Sequencer(ps) as sequencer, PubSub(broker.bootstrap) as other:
+        if proposed:
+            sequencer.wait_until_running(PATIENCE)
+            ps.publish_multi(names, b"before").result(PATIENCE)
+            admin.delete_topic(f"{gone}.inbox")
+        behind = other.publish_multi(left, b"behind")
+        until(lambda: any(each.problem for each in other.multicast_status(gone)))
+        with (
+            PubSub(broker.bootstrap) as third,
+            pytest.raises(NotFound, match="delete the topic and make it again"),
+        ):
+            third.publish_multi([gone], b"never").result(PATIENCE)
+        with pytest.raises(FailedPrecondition, match="notify"):
+            other.delete_topic(gone, notify=[left[0]])
+        other.delete_topic(gone)
+        if not proposed:
+            with pytest.raises(NotFound, match=gone):
+                waiting.result(PATIENCE)
+        behind.result(PATIENCE)
+        other.create_topic(gone, causal=True)
+        other.publish_multi(names, b"again").result(PATIENCE)
+        wanted = [b"before", b"behind", b"again"] if proposed else [b"behind", b"again"]
+        for name in left:
+            until(lambda name=name: bodies(broker, name) == wanted)  # type: ignore[misc]
+        until(lambda: bodies(broker, gone) == [b"again"])
+        until(lambda: not any(each.problem or each.pending for each in other.multicast_status(left[0])))
