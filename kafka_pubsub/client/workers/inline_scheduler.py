@@ -30,6 +30,8 @@ LOOK = 0.05
 SOON = 0.02
 #: Seconds for which the fetcher takes leases that were handed out, before it reads again.
 HELP = 0.02
+#: Seconds for which it takes messages of lanes, before it looks at what came.
+BEGIN = 0.005
 #: Seconds for which the fetcher waits for the worker pool's threads to end their leases.
 PATIENCE = 0.02
 
@@ -44,23 +46,30 @@ class InlineScheduler:
         self._runner = runner
         self._ordered = ordered
         self._ended_at = float("-inf")
-        #: Whether the log had more to read.
-        self._more = False
+        #: Whether the log had more to read, and whether the last run took anything.
+        self._more = self._took = False
 
     def soon(self, now: float) -> bool:
         """Returns whether the fetcher will take new leases in a moment, which costs less than waking threads."""
         # A choice of lanes waits for an answer, and a fetcher that has nothing to read comes back too late.
-        waits = self._more or not self._runner.coordinator.lanes.active
+        lanes = self._runner.coordinator.lanes
+        waits = not lanes.active or (self._more and not lanes.ordered)
         return waits and now - self._ended_at < SOON and self.pace.limit(now) > 0
 
     def let_lanes_go(self) -> bool:
         """Takes what waits in lanes before more is read; False: another thread is the fetcher now.
 
-        While the pool's threads are busy it gives them nothing more, and waits until they are idle (rule 3).
+        While the pool's threads are busy it gives them nothing more, and waits until they are idle (rule 3). Where keys
+        set an order, the pool's threads take what waits, and this waits for them.
         """
         runner = self._runner
-        until = runner.clock() + PATIENCE
-        while runner.coordinator.lanes.choosing and self.limit(now := runner.clock()):
+        until, lanes = runner.clock() + PATIENCE, runner.coordinator.lanes
+        while lanes.choosing and self.limit(now := runner.clock()):
+            if lanes.ordered:
+                if now >= until:
+                    break
+                runner.nap(PATIENCE / 20)
+                continue
             mine = self.try_inline({}, 0, more=True)
             if mine is False:
                 return False
@@ -70,7 +79,7 @@ class InlineScheduler:
                 break
             if mine is None:
                 self._more, self._ended_at = True, now
-            if runner.coordinator.lanes.choosing:
+            if not self._took:
                 runner.nap(PATIENCE / 20)
         return True
 
@@ -233,11 +242,12 @@ class InlineScheduler:
             left += self._pass_all(run, inline_worker)
             records += self._take_aside(run, inline_worker)
             seconds += runner.clock() - now
-            if more or laned:  # a lane may have more for ever
+            if runner.clock() - started >= BEGIN if laned else more:  # a lane may have more for ever
                 with runner.core:
                     if not run.over:
                         runner.inbox.take_reports(runner.clock())
                 break
+        self._took = bool(records)
         if records:
             self.pace.record_inline(records, left, seconds, runner.clock())
         return not run.over

@@ -27,6 +27,6 @@ def test_a_sequencer_refuses_to_guess() -> None:
         until(lambda: ps.sequencers() == 0, "an empty group")
         ps._cluster.backend.admin.delete_group(GROUP)
         with Sequencer(ps) as again, pytest.raises(FailedPrecondition, match="make the topic again"):
-            again.wait_until_running(PATIENCE)
+            again.wait_until_running(10.0)
         for name in names:
             assert [each.value() for each in log(broker, name)] == [b"1"]
