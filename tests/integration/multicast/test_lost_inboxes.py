@@ -71,7 +71,7 @@ def test_what_waits_for_it_is_refused_when_the_topic_is_deleted(
             other.delete_topic(gone, notify=[left[0]])
         other.delete_topic(gone)
         if not proposed:
-            with pytest.raises(NotFound, match=gone):
+            with pytest.raises(FailedPrecondition, match=f"because {gone} was deleted"):
                 waiting.result(PATIENCE)
         behind.result(PATIENCE)
         other.create_topic(gone, causal=True)
