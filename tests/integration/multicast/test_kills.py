@@ -196,7 +196,7 @@ def test_another_sequencer_goes_on_within_ten_seconds_after_one_was_killed() -> 
                     until(lambda: len(traffic.told) > 100)
                     killed.kill()
                     killed_at = time.time()
-                    until(lambda: any(at > killed_at for _, at in traffic.sent.values()))  # noqa: B023
+                    until(lambda: any(at > killed_at for _, at in traffic.sent.copy().values()))  # noqa: B023
                     until(lambda: goes_on(traffic, killed_at) is not None)  # noqa: B023
                 traffic.settle()
             took.append(goes_on(traffic, killed_at) or 0.0)
@@ -208,7 +208,8 @@ def test_another_sequencer_goes_on_within_ten_seconds_after_one_was_killed() -> 
 
 def goes_on(traffic: Traffic, killed_at: float) -> float | None:
     """Returns after how many seconds each topic had got something that was published after the kill; None: not yet."""
-    names = {name for topics, _ in traffic.sent.values() for name in topics}
+    sent = traffic.sent.copy()  # which other threads write
+    names = {name for topics, _ in sent.values() for name in topics}
     first: dict[str, float] = {}
     for data, at in list(traffic.told.items()):
         topics, sent_at = traffic.sent[data]
