@@ -24,7 +24,7 @@ from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, participan
 from kafka_pubsub.core.multicast.progress import SequencerProgress, parse_progress
 from kafka_pubsub.core.multicast.sequencer import START, Sequencer
 from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release
-from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.errors import Call, FailedPrecondition, NotFound
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.batch import decode_batch
@@ -93,14 +93,16 @@ class SequencerRole:
     ) -> SequencerTask:
         """The task of a partition; refuses to guess where commits are missing."""
         (inbox,), (beginning,) = topics, beginnings
-        if beginning.committed.offset is None and (beginning.start > 0 or self._has_delivered(inbox, number)):
+        topic, topic_id = self._inboxes[inbox]
+        if beginning.committed.offset is None and (beginning.start > 0 or self._has_delivered(topic, number)):
+            delete, make = Call("delete_topic", topic), Call("create_topic", topic, (("causal", True),))
             raise FailedPrecondition(
                 f"sequencer: group {GROUP!r} has no offset for partition {number} of {inbox!r}, although messages have "
                 "passed it: the broker has forgotten it, as it does a week after the last sequencer has ended "
-                "(offsets.retention.minutes). Nothing is delivered, because the order would be lost: make the topic "
-                "again"
+                "(offsets.retention.minutes). Nothing is delivered, because it isn't known what was: read what "
+                f"topic {topic!r} holds, then {delete}, and {make}",
+                calls=(delete, make),
             )
-        topic, topic_id = self._inboxes[inbox]
         progress = parse_progress(beginning.committed.offset or 0, beginning.committed.metadata)
         if progress.topic_id not in ("", topic_id):
             again = progress.checkpoint.oldest > beginning.end  # the inbox was made again, too
@@ -121,9 +123,9 @@ class SequencerRole:
             return False
         return True
 
-    def _has_delivered(self, inbox: str, number: int) -> bool:
+    def _has_delivered(self, topic: str, number: int) -> bool:
         """Whether a sequencer has written to the home partition: only sequencers may."""
-        place = TopicPartition(self._inboxes[inbox][0], number)
+        place = TopicPartition(topic, number)
         try:
             return self._backend.admin.log_range(place)[1] > 0
         except NotFound:  # it was deleted by hand; then nothing can come home twice

@@ -5,6 +5,8 @@ Rules
 2. When a causal topic is deleted its inbox stays, and the sequencer answers there that the topic is gone. It goes when
    the topic is deleted a second time. A topic that is made again goes on with it: the sequencer sees the new topic's id
    and refuses no more, and its clock doesn't go back.
+3. An inbox is lost when its sequencer's position is gone, though messages have passed it: what is there may have been
+   delivered.
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ from kafka_pubsub.core.multicast.layout import (
 )
 from kafka_pubsub.core.multicast.progress import parse_progress
 from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFound
-from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.model import TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin
 
-__all__ = ["await_sequencers", "delete_inbox", "make_inbox"]
+__all__ = ["await_sequencers", "check_left_inbox", "delete_inbox", "lost_positions", "make_inbox"]
 
 #: Seconds that sequencers may take to see a topic that was made again, and between two looks.
 _PATIENCE, _LOOK = 10.0, 0.1
 
 
 def make_inbox(admin: Admin, home: TopicInfo) -> bool:
-    """Makes the inbox of a new causal topic; returns False if an earlier topic of this name has left one that fits.
+    """Makes the inbox of a new causal topic; returns False if an earlier topic of this name has left one.
 
     With the first one the topics of receipts and of dead letters are made.
     """
@@ -47,15 +49,48 @@ def make_inbox(admin: Admin, home: TopicInfo) -> bool:
     with contextlib.suppress(AlreadyExists):
         admin.create_topic(name, home.partitions, home.replication, companion_settings(home))
         return True
-    left = admin.topic(name)
-    if left.partitions != home.partitions:
-        again = Call("delete_topic", home.name)
-        raise FailedPrecondition(
-            f"partitions: an earlier topic {home.name!r} has left its inbox {name!r} with {left.partitions} "
-            f"partitions: {again} removes it, if nothing is published to it any more; or make the topic with as many",
-            calls=(again,),
-        )
     return False
+
+
+def check_left_inbox(admin: Admin, topic: str, partitions: int) -> None:
+    """Raises if an earlier topic has left an inbox with which the new topic can't go on."""
+    inbox, remove = inbox_topic(topic), Call("delete_topic", topic)
+    try:
+        left = admin.topic(inbox).partitions
+    except NotFound:
+        return
+    if left != partitions:
+        raise FailedPrecondition(
+            f"partitions: an earlier topic {topic!r} has left its inbox {inbox!r} with {left} partitions: {remove} "
+            "removes it, if nothing is published to it any more; or make the topic with as many",
+            calls=(remove,),
+        )
+    if lost_positions(admin, topic, left):
+        raise FailedPrecondition(
+            f"an earlier topic {topic!r} has left its inbox {inbox!r}, and it isn't known which messages in it were "
+            f"delivered, because the broker has forgotten the sequencer's position: {remove} removes it, then make the "
+            "topic",
+            calls=(remove,),
+        )
+
+
+def lost_positions(admin: Admin, topic: str, partitions: int) -> list[int]:
+    """Returns the partitions of a causal topic for which the sequencers have no position, though messages passed.
+
+    They did if the topic or its inbox was trimmed or holds something; without the topic, if its inbox does.
+    """
+    inbox = inbox_topic(topic)
+    try:
+        admin.topic(topic)
+        holder = topic
+    except NotFound:
+        holder = inbox
+    # Before the positions are read: a sequencer that comes now stores one first.
+    ends = admin.high_watermarks([TopicPartition(holder, number) for number in range(partitions)])
+    passed = {place.partition for place, end in ends.items() if end}
+    committed = admin.group_offsets(GROUP, inbox)
+    missing = [each for each in range(partitions) if each not in committed or committed[each].offset is None]
+    return [each for each in missing if each in passed or admin.log_range(TopicPartition(inbox, each))[0]]
 
 
 def await_sequencers(admin: Admin, home: TopicInfo, sleep: Callable[[float], None]) -> None:

@@ -35,7 +35,12 @@ from kafka_pubsub.client.admin.catalog_changes import (
     settle_making,
     unless_overtaken,
 )
-from kafka_pubsub.client.admin.inbox_topics import await_sequencers, delete_inbox, make_inbox
+from kafka_pubsub.client.admin.inbox_topics import (
+    await_sequencers,
+    check_left_inbox,
+    delete_inbox,
+    make_inbox,
+)
 from kafka_pubsub.client.admin.key_sample import sample_keys
 from kafka_pubsub.client.admin.lane_topics import BROKER_TIME, LaneTopics, check_kept_lanes
 from kafka_pubsub.client.admin.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
@@ -178,11 +183,12 @@ class TopicAdmin:
     # -- one attempt each ------------------------------------------------------------------------------------
 
     def _create(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
-        previous = self._find(name)
+        previous, info = self._find(name), self._info(name)
+        if wanted.causal and info is None:
+            check_left_inbox(self._backend.admin, name, wanted.partitions)
         if previous is not None and previous.state == "deleting":
             self._delete(name, keep_inbox=True)
-            previous = None
-        info = self._info(name)
+            previous, info = None, self._info(name)
         if previous is not None and previous.state == "ready" and info is not None:
             return self._existing(previous, info, wanted, exist_ok, Call("create_topic", name, (EXIST_OK,)))
         if not self._may_create:

@@ -1,6 +1,7 @@
-"""The messages that wait for a topic whose inbox is gone: refused in its place, because no sequencer can any more.
+"""The messages that wait for a topic whose inbox is lost: refused in its place, because no sequencer can any more.
 
-Theory. Another client has deleted the inbox of a causal topic, and with it what its sequencer knew. Other topics hold
+Theory. Another client has deleted the inbox of a causal topic, and with it what its sequencer knew; or the broker has
+forgotten the sequencer's position, and then the inbox is deleted here. Other topics hold
 messages that name the topic, and wait for its proposals. A proposal goes to all inboxes in one transaction, so one that
 is missing in any inbox is missing in all of them; and no sequencer makes another one without the inbox. So one client
 may say in the topic's place that it is deleted, in one transaction for all.
@@ -18,6 +19,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from kafka_pubsub.client.admin.inbox_topics import delete_inbox, lost_positions
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.dead_letters.reading import AT_ONCE, read_all
 from kafka_pubsub.core.multicast.layout import GROUP, RECEIPTS, participant, place_of
@@ -35,23 +37,29 @@ from kafka_pubsub.schema.multicast import (
     encode_receipt,
 )
 
-__all__ = ["has_inbox", "refuse_in_place_of"]
+__all__ = ["refuse_in_place_of", "why_unordered"]
 
 #: Seconds for open transactions to end: the broker ends one of a dead process after 20.
 _PATIENCE, _LOOK = 60.0, 0.1
 
 
-def has_inbox(backend: Backend, topic: str) -> bool:
-    """Whether the topic's inbox is there."""
+def why_unordered(backend: Backend, topic: str, partitions: int) -> str:
+    """Returns why no sequencer can give the topic's deletion a place in the order; empty: one can."""
     try:
         backend.admin.topic(inbox_topic(topic))
     except NotFound:
-        return False
-    return True
+        return "another client has deleted its inbox"
+    if lost_positions(backend.admin, topic, partitions):
+        return "the broker has forgotten which of its messages were delivered"
+    return ""
 
 
 def refuse_in_place_of(backend: Backend, topic: str, others: Iterable[str]) -> int:
-    """Refuses what waits in the inboxes of these topics for one without an inbox; returns how many batches."""
+    """Refuses what waits in the inboxes of these topics for one whose inbox is lost; returns how many batches.
+
+    What the inbox itself holds is lost with it, so it is deleted if it is there.
+    """
+    delete_inbox(backend.admin, topic)
     places = list(_places(backend, others))
     _await_open_transactions(backend, places)
     waiting = _Waiting(topic)

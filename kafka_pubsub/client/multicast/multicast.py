@@ -3,24 +3,26 @@
 Rules
 1. What is known of a topic counts for `_KNOWN_S` seconds. A topic that is deleted meanwhile refuses by its inbox.
 2. A causal topic's deletion gets its place in the order before the topic is deleted from Kafka.
-3. A topic whose inbox is gone is deleted without a place; what waits for it elsewhere is refused (`lost_inbox.py`).
+3. A topic whose inbox is lost is deleted without a place; what waits for it elsewhere is refused (`lost_inbox.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
+from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.multicast.arguments import check_names, check_publish, check_route, target_of
 from kafka_pubsub.client.multicast.future import Sent
-from kafka_pubsub.client.multicast.lost_inbox import has_inbox, refuse_in_place_of
+from kafka_pubsub.client.multicast.lost_inbox import refuse_in_place_of, why_unordered
 from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
 from kafka_pubsub.client.multicast.routes import Route, Target
 from kafka_pubsub.client.multicast.status import CausalStatus, look_at_causal_topic
 from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.core.multicast.layout import GROUP
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Backend
 
@@ -79,17 +81,17 @@ class Multicast:
     def delete(self, topic: str, notify: Iterable[str] = ()) -> bool:
         """Gives a topic's deletion its place in the order, and tells these topics.
 
-        Returns False if it has no place, because another client has deleted the topic's inbox (rule 3).
+        Returns False if it has no place, because the topic's inbox is lost (rule 3).
         """
-        targets = [self._target("topic", topic)]
+        targets = [self._target_to_delete(topic)]
         targets += [self._target("notify", each) for each in check_names("notify", notify) if each != topic]
-        ordered = has_inbox(self._backend, topic)
-        if ordered:
+        unordered = why_unordered(self._backend, topic, targets[0].partitions)
+        if not unordered:
             self._publisher.delete(targets[0], targets[1:])
         elif targets[1:]:
             raise FailedPrecondition(
-                f"notify: the inbox of topic {topic!r} was deleted by another client, so the deletion has no place in "
-                "the order of which topics could be told: delete the topic without notify"
+                f"notify: the deletion of topic {topic!r} has no place in the order of which topics could be told, "
+                f"because {unordered}: delete the topic without notify"
             )
         else:
             catalog = self._backend.catalog.topics().values()
@@ -97,7 +99,7 @@ class Multicast:
             refuse_in_place_of(self._backend, topic, others)
         self._known.pop(topic, None)
         self._routes.clear()
-        return ordered
+        return not unordered
 
     def status(
         self, topic: str | None, on_read: Callable[[int], object] = lambda count: None
@@ -152,6 +154,15 @@ class Multicast:
             self._routes.clear()
         self._routes[tuple(names), tuple(carried)] = until, route
         return route
+
+    def _target_to_delete(self, name: str) -> Target:
+        try:
+            return self._target("topic", name)
+        except NotFound:  # another client has deleted it from Kafka; its inbox has as many partitions
+            with contextlib.suppress(NotFound):
+                inbox = self._backend.admin.topic(inbox_topic(name))
+                return Target(name, inbox.partitions, inbox.max_message_bytes)
+            return Target(name, 1, 0)
 
     def _target(self, field: str, name: str) -> Target:
         until, target = self._known.get(name, (0.0, None))
