@@ -37,6 +37,30 @@ def _multicast(quick: bool) -> Scenario:
     )
 
 
+def _multicast_in_turn(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {**_LOG, "seconds": 2 if quick else 20, "sequencers": 2}
+    return Scenario(
+        "multicast_in_turn",
+        "Publishers that wait for each message's place in the order",
+        f"three causal topics each, two sequencers, {size['seconds']} s",
+        {"rate": "messages/s"},
+        [
+            Row(
+                "one", "kafka_pubsub: one group of topics", f"{_ROWS}in_turn", True, "", {**size, "groups": 1}
+            ),
+            Row(
+                "groups",
+                "four disjoint groups, a publisher each",
+                f"{_ROWS}in_turn",
+                True,
+                "one",
+                {**size, "groups": 4},
+            ),
+        ],
+        [Target("four groups: 1.5 times one", "groups", "rate", at_least=1.5, beside="one")],
+    )
+
+
 def _multicast_latency(quick: bool) -> Scenario:
     rate, seconds = (50, 2) if quick else (200, 30)
     return Scenario(
@@ -88,6 +112,7 @@ def _multicast_locality(quick: bool) -> Scenario:
 
 ALL: Final[Mapping[str, Callable[[bool], Scenario]]] = {
     "multicast": _multicast,
+    "multicast_in_turn": _multicast_in_turn,
     "multicast_latency": _multicast_latency,
     "multicast_locality": _multicast_locality,
 }

@@ -3,10 +3,11 @@
 bootstrap, topics    where to publish
 warmup               messages before those that count
 messages             how many at once; or
-rate, seconds        how many a second, and for how long: an open loop
+rate, seconds        how many a second, and for how long: an open loop; or
+seconds              for how long, each one when the future of the one before has resolved
 
-It warms up, says "ready", waits for a line, publishes, and says as JSON how long that took and, of an open loop, by how
-many seconds each future was resolved later than its message was meant to be published.
+It warms up, says "ready", waits for a line, publishes, and says as JSON how many those were, how long that took and, of
+an open loop, by how many seconds each future was resolved later than its message was meant to be published.
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ def _publish(client: PubSub, names: Sequence[str], count: int) -> None:
     futures = [client.publish_multi(names, BODY) for _ in range(count)]
     for future in futures:
         future.result(PATIENCE)
+
+
+def _publish_in_turn(client: PubSub, names: Sequence[str], seconds: float) -> int:
+    end, count = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end:
+        client.publish_multi(names, BODY).result(PATIENCE)
+        count += 1
+    return count
 
 
 def _flow(client: PubSub, names: Sequence[str], rate: float, seconds: float) -> list[float]:
@@ -66,9 +75,14 @@ def main() -> None:
         began, late = time.perf_counter(), list[float]()
         if "rate" in plan:
             late = _flow(client, plan["topics"], plan["rate"], plan["seconds"])
+            count = len(late)
+        elif "seconds" in plan:
+            count = _publish_in_turn(client, plan["topics"], plan["seconds"])
         else:
-            _publish(client, plan["topics"], plan["messages"])
-        print(json.dumps({"seconds": time.perf_counter() - began, "late": late}), flush=True)
+            count = plan["messages"]
+            _publish(client, plan["topics"], count)
+        seconds = time.perf_counter() - began
+        print(json.dumps({"count": count, "seconds": seconds, "late": late}), flush=True)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,8 @@ T = TypeVar("T")
 
 #: The most messages of one choice.
 RUN = 1000
+#: Messages of a lane that aren't read yet, from which on the next lane is read ahead, too: its first fetch takes time.
+NEAR = 2000
 #: Seconds after which ends are asked for again if a choice still waits: a leader may be gone.
 PATIENCE = 1.0
 #: Above every priority, and newer than every request.
@@ -132,11 +134,22 @@ class LaneMerge(HeldLanes[T]):
         return list(self._missing.lanes)
 
     def read_ahead_to(self, number: int) -> int:
-        """Returns the lowest priority that goes soon: all between `number` and it were read to their ends."""
+        """Returns the lowest priority that goes soon: the first one below `number` that wasn't read to its end.
+
+        Or the one below that, if it was read nearly to its end.
+        """
+        near = False
         for lower, priority in self._priorities.items():
-            if lower <= number:
-                number = lower
-                if not all(lane.reached for lane in priority.lanes):
+            if lower > number:
+                continue
+            number = lower
+            if near:
+                break
+            if not all(lane.reached for lane in priority.lanes):
+                near = all(
+                    lane.end is not None and lane.end <= lane.position + NEAR for lane in priority.lanes
+                )
+                if not near:
                     break
         return number
 

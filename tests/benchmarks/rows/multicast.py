@@ -24,7 +24,7 @@ from tests.benchmarks.figures import percentile
 from tests.benchmarks.multicaster import BODY, PATIENCE, WARMUP
 from tests.benchmarks.row import Measured, say
 
-__all__ = ["bare", "latency", "throughput"]
+__all__ = ["bare", "in_turn", "latency", "throughput"]
 
 #: Topics of a message, and messages of one bare transaction.
 TOPICS, AT_ONCE = 3, 500
@@ -39,6 +39,15 @@ def throughput(bootstrap: str, topic: str, messages: int, groups: int, sequencer
         started, _ = _publish(bootstrap, plans)
         seconds = time.perf_counter() - started
     return {"rate": share * groups / seconds}
+
+
+def in_turn(bootstrap: str, topic: str, seconds: int, groups: int, sequencers: int) -> Measured:
+    """Publishes to disjoint groups by a publisher each, which waits for each message's place before the next one."""
+    names = _names(f"{topic}-{groups}-in-turn", groups)
+    with _causal(bootstrap, names, sequencers):
+        plans = [{"topics": mine, "warmup": WARMUP // groups, "seconds": seconds} for mine in names]
+        _, answers = _publish(bootstrap, plans)
+    return {"rate": sum(each["count"] / each["seconds"] for each in answers)}
 
 
 def latency(bootstrap: str, topic: str, rate: int, seconds: int, sequencers: int, load: int) -> Measured:
