@@ -1,4 +1,4 @@
-"""The Python blocks of README and of the pages on publishing, ordering and redelivery run, from the top of each page.
+"""The Python blocks of README and of the pages on what clients do run, from the top of each page.
 
 docs/spark.md and docs/spark-job.md run in tests/spark/session/test_docs.py.
 """
@@ -6,13 +6,13 @@ docs/spark.md and docs/spark-job.md run in tests/spark/session/test_docs.py.
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_pubsub import PubSub
+from kafka_pubsub import DelayRouter, PubSub, Sequencer
 
 ROOT = Path(__file__).resolve().parents[3]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,13 +45,36 @@ def test_the_blocks_of_the_page_on_redelivery_run() -> None:
         assert ps.subscription("billing").state().lag == 3
 
 
+def test_the_blocks_of_the_page_on_delays_run() -> None:
+    with PubSub.in_memory() as ps, DelayRouter(ps):
+        assert run_blocks("docs/delays.md", ps) == 4
+        assert [each.topic for each in ps.delayed_messages()] == ["orders"] * 3
+
+
+def test_the_blocks_of_the_page_on_lanes_run() -> None:
+    with PubSub.in_memory() as ps:
+        assert run_blocks("docs/lanes.md", ps) == 4
+        assert set(ps.topic("jobs").lanes) == {"jobs", "jobs.lane.p1", "jobs.lane.p9", "jobs.lane.t9"}
+        assert ps.subscription("billing").state().lag == 0
+
+
+def test_the_blocks_of_the_page_on_multicast_run() -> None:
+    with PubSub.in_memory() as ps, Sequencer(ps):
+        assert run_blocks("docs/multicast.md", ps) == 2
+        assert {each.name for each in ps.list_topics()} == {"orders", "audit"}
+
+
 def run_blocks(page: str, ps: PubSub) -> int:
     """Runs the blocks, over `ps`; returns how many there are."""
     names: dict[str, Any] = {**the_readers_own(), "ps": ps, "nullcontext": nullcontext}
     blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+    blocks = [text for text in blocks if "kafka_pubsub_spark" not in text]
     for text in blocks:
-        here = text.replace("with PubSub() as ps", "with nullcontext(ps) as ps")
+        here = re.sub(r"with PubSub\([^)]*\) as ps", "with nullcontext(ps) as ps", text)
+        here = re.sub(r"^ps = PubSub\([^)]*\)$", "", here, flags=re.MULTILINE)
         # In memory an answer comes at once; these pages wait until none comes any more.
-        here = re.sub(r"timeout=\d+\)", "timeout=1)", here)
-        exec(compile(here, page, "exec"), names)
+        here = re.sub(r"(stream\.result\(|receive\(100, )timeout=\d+", r"\1timeout=1", here)
+        # A block that receives until there is an error says so, and ends in a test by its time-out.
+        with suppress(TimeoutError) if "# TimeoutError while" in here else nullcontext():
+            exec(compile(here, page, "exec"), names)
     return len(blocks)
