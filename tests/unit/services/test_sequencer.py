@@ -152,7 +152,7 @@ def test_a_sequencer_whose_offsets_are_forgotten_delivers_nothing_again(
     backend.admin.delete_group(GROUP)
     with (
         Sequencer(topics) as again,
-        pytest.raises(FailedPrecondition, match=r"forgotten it.*make the topic again"),
+        pytest.raises(FailedPrecondition, match=r"forgotten it.*delete_topic\(.a.\), and create_topic"),
     ):
         again.wait_until_running(1.0)
     assert home(backend, "a") == home(backend, "b") == [b"0", b"1", b"2"]
