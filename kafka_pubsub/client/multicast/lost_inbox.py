@@ -1,10 +1,10 @@
 """The messages that wait for a topic whose inbox is lost: refused in its place, because no sequencer can any more.
 
 Theory. Another client has deleted the inbox of a causal topic, and with it what its sequencer knew; or the broker has
-forgotten the sequencer's position, and then the inbox is deleted here. Other topics hold
-messages that name the topic, and wait for its proposals. A proposal goes to all inboxes in one transaction, so one that
-is missing in any inbox is missing in all of them; and no sequencer makes another one without the inbox. So one client
-may say in the topic's place that it is deleted, in one transaction for all.
+forgotten the sequencer's position, and then the inbox is deleted here. Other topics hold messages that name the topic,
+and wait for its proposals. A proposal goes to all inboxes in one transaction, so one that is missing in any inbox is
+missing in all of them; and no sequencer makes another one without the inbox. So one client may say in the topic's place
+that it is deleted, in one transaction for all.
 
 Rules
 1. First the transactions end that are open now: one of them may hold a proposal of the topic.

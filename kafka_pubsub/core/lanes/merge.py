@@ -45,7 +45,7 @@ from kafka_pubsub.core.lanes.priority import Choice, Missing, Pick, Sent
 from kafka_pubsub.core.lanes.read_ahead import DUE, FIRST
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["BOUND", "DUE", "FIRST", "RUN", "SHARE", "Choice", "LaneMerge"]
+__all__ = ["BOUND", "DUE", "FIRST", "NEAR", "RUN", "SHARE", "Choice", "LaneMerge"]
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kafka_pubsub.core.lanes.merge import DUE, Choice, LaneMerge
+from kafka_pubsub.core.lanes.merge import DUE, NEAR, Choice, LaneMerge
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import InvariantViolated
 
@@ -449,3 +449,19 @@ def test_a_caller_that_takes_what_was_not_chosen_is_stopped() -> None:
         scene.merge.took([1], 0.0)
     with pytest.raises(InvariantViolated, match="was added twice"):
         scene.merge.add(LOW, 0)
+
+
+def test_the_next_lane_alone_is_read_ahead_before_the_last_one_ends() -> None:
+    scene = Scene([HIGH, Lane(4, True), LOW])
+    for number in range(NEAR + 2):
+        scene.publish(HIGH, number, number)
+    for lane in (Lane(4, True), LOW):
+        scene.publish(lane, 0, 0)
+    assert scene.merge.read_ahead_to(9) == 9, "its end isn't known"
+    scene.learn_ends()
+    scene.fetch(HIGH, 1)
+    assert scene.merge.read_ahead_to(9) == 9
+    scene.fetch(HIGH, 1)
+    assert scene.merge.read_ahead_to(9) == 4
+    scene.fetch(HIGH, NEAR)
+    assert scene.merge.read_ahead_to(9) == 0, "the next one is nearly read, too"
