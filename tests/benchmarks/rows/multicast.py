@@ -73,7 +73,7 @@ def latency(bootstrap: str, topic: str, rate: int, seconds: int, sequencers: int
 
 def bare(bootstrap: str, topic: str, messages: int) -> Measured:
     """Transactions that write each message to three topics: atomic, without a common order."""
-    names = [f"{topic}-bare-{n}" for n in range(TOPICS)]
+    names = [f"{topic}-bare-{time.time_ns()}-{n}" for n in range(TOPICS)]
     for name in names:
         create_plainly(bootstrap, name)
     producer = Producer(
