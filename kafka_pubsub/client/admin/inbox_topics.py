@@ -30,7 +30,7 @@ from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFoun
 from kafka_pubsub.model import TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin
 
-__all__ = ["await_sequencers", "check_left_inbox", "delete_inbox", "lost_positions", "make_inbox"]
+__all__ = ["await_sequencers", "check_left_inbox", "delete_inbox", "has_lost_position", "make_inbox"]
 
 #: Seconds that sequencers may take to see a topic that was made again, and between two looks.
 _PATIENCE, _LOOK = 10.0, 0.1
@@ -65,7 +65,7 @@ def check_left_inbox(admin: Admin, topic: str, partitions: int) -> None:
             "removes it, if nothing is published to it any more; or make the topic with as many",
             calls=(remove,),
         )
-    if lost_positions(admin, topic, left):
+    if has_lost_position(admin, topic, left):
         raise FailedPrecondition(
             f"an earlier topic {topic!r} has left its inbox {inbox!r}, and it isn't known which messages in it were "
             f"delivered, because the broker has forgotten the sequencer's position: {remove} removes it, then make the "
@@ -74,8 +74,8 @@ def check_left_inbox(admin: Admin, topic: str, partitions: int) -> None:
         )
 
 
-def lost_positions(admin: Admin, topic: str, partitions: int) -> list[int]:
-    """Returns the partitions of a causal topic for which the sequencers have no position, though messages passed.
+def has_lost_position(admin: Admin, topic: str, partitions: int) -> bool:
+    """Whether the sequencers have no position for a partition of a causal topic, though messages passed.
 
     They did if the topic or its inbox was trimmed or holds something; without the topic, if its inbox does.
     """
@@ -90,7 +90,7 @@ def lost_positions(admin: Admin, topic: str, partitions: int) -> list[int]:
     passed = {place.partition for place, end in ends.items() if end}
     committed = admin.group_offsets(GROUP, inbox)
     missing = [each for each in range(partitions) if each not in committed or committed[each].offset is None]
-    return [each for each in missing if each in passed or admin.log_range(TopicPartition(inbox, each))[0]]
+    return any(each in passed or admin.log_range(TopicPartition(inbox, each))[0] for each in missing)
 
 
 def await_sequencers(admin: Admin, home: TopicInfo, sleep: Callable[[float], None]) -> None:

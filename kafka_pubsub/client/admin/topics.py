@@ -184,9 +184,10 @@ class TopicAdmin:
 
     def _create(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
         previous, info = self._find(name), self._info(name)
-        if wanted.causal and info is None:
+        deleting = previous is not None and previous.state == "deleting"
+        if wanted.causal and (deleting or info is None):
             check_left_inbox(self._backend.admin, name, wanted.partitions)
-        if previous is not None and previous.state == "deleting":
+        if deleting:
             self._delete(name, keep_inbox=True)
             previous, info = None, self._info(name)
         if previous is not None and previous.state == "ready" and info is not None:

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kafka_pubsub.client.admin.inbox_topics import delete_inbox, lost_positions
+from kafka_pubsub.client.admin.inbox_topics import delete_inbox, has_lost_position
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.dead_letters.reading import AT_ONCE, read_all
 from kafka_pubsub.core.multicast.layout import GROUP, RECEIPTS, participant, place_of
@@ -49,7 +49,7 @@ def why_unordered(backend: Backend, topic: str, partitions: int) -> str:
         backend.admin.topic(inbox_topic(topic))
     except NotFound:
         return "another client has deleted its inbox"
-    if lost_positions(backend.admin, topic, partitions):
+    if has_lost_position(backend.admin, topic, partitions):
         return "the broker has forgotten which of its messages were delivered"
     return ""
 

@@ -10,15 +10,11 @@ from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.services.sequencer import Sequencer
-from tests.integration.multicast.test_dead_letters import log
+from tests.integration.multicast.test_lost_inboxes import bodies
 from tests.support import until
 
 #: Seconds for one answer on a busy machine.
 PATIENCE = 60.0
-
-
-def bodies(broker: LocalKafka, name: str) -> list[bytes]:
-    return [each.value() or b"" for each in log(broker, name)]
 
 
 def forget(ps: PubSub) -> None:

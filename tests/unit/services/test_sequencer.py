@@ -290,3 +290,11 @@ def test_a_causal_topic_has_neither_lanes_nor_delays(topics: PubSub) -> None:
         topics.topic("a").publish(b"x", priority=1)
     with pytest.raises(FailedPrecondition, match="topic 'a' is causal"):
         topics.repartition_topic("a", 3)
+
+
+def test_what_a_half_deleted_topic_has_left_is_checked_too(backend: MemoryBackend, topics: PubSub) -> None:
+    with Sequencer(topics):
+        topics.delete_topic("a")
+    backend.admin.create_topic("a", 1, None, {})  # as if Kafka had kept it
+    with pytest.raises(FailedPrecondition, match=r"partitions: .* delete_topic\('a'\) removes it"):
+        topics.create_topic("a", causal=True, partitions=2)
