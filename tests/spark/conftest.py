@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from kafka_pubsub.local import LocalKafka
 from tests.spark.needs import SHORT_LIVED, need_spark
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         made = session("tests", master=master, conf={**SMALL, "spark.sql.warehouse.dir": str(warehouse)})
         yield made
         made.stop()
+
+
+@pytest.fixture
+def broker() -> Iterator[str]:
+    """A Kafka of this test's own, because its delay topics are those of all topics."""
+    with LocalKafka() as kafka:
+        yield kafka.bootstrap
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kafka_pubsub import DelayRouter, PubSub
-from kafka_pubsub.local import LocalKafka
 from tests.integration.delays.home import Home, publish
 from tests.support import until
 
@@ -21,13 +19,6 @@ if TYPE_CHECKING:
 
 #: Seconds for one answer on a busy machine.
 PATIENCE = 60.0
-
-
-@pytest.fixture
-def broker() -> Iterator[str]:
-    """A Kafka of this test's own, because its routers are those of all topics."""
-    with LocalKafka() as kafka:
-        yield kafka.bootstrap
 
 
 @pytest.mark.parametrize("phase", ["written", "committing", "committed"])

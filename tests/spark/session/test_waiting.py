@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 from kafka_pubsub import DeadlineExceeded, DelayRouter, FailedPrecondition, PubSub
 from kafka_pubsub.core.delays.layout import GROUP, INGEST, tier_topic
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress
-from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.model import Header
 from kafka_pubsub.schema import delays
 from tests.support import until
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
 
 #: Partitions of the random logs, each of which is a case of its own.
 CASES = 12
-
-
-@pytest.fixture
-def broker() -> Iterator[str]:
-    """A Kafka of this test's own, because its delay topics are those of all topics."""
-    with LocalKafka() as kafka:
-        yield kafka.bootstrap
 
 
 class Seen(NamedTuple):
