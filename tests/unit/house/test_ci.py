@@ -68,34 +68,58 @@ def test_a_test_that_did_not_run_fails_and_says_why(tmp_path: Path, source: str)
 
 def test_a_run_without_tests_fails(tmp_path: Path) -> None:
     assert judge(tmp_path, "").returncode == 1
-    assert verdict_on(tmp_path, "--count").stdout == "0 passed, 0 failed, 0 skipped\n"
+    assert verdict_on(tmp_path, "--summary").stdout == "0 passed, 0 failed, 0 skipped\n"
 
 
 def source_of(*do: str) -> str:
     return "".join(f"def test_{number}(): assert {what!r} == 'pass'\n" for number, what in enumerate(do))
 
 
-def test_one_test_may_pass_only_in_the_second_try_and_is_named(tmp_path: Path) -> None:
-    run_tests(tmp_path, source_of("fail", "pass"), "stage.xml")
+def second_tries(tmp_path: Path, tests: int) -> None:
+    """So many tests fail, and pass when they are run again."""
+    run_tests(tmp_path, source_of(*["fail"] * tests, "pass"), "stage.xml")
+    run_tests(tmp_path, source_of(*["pass"] * tests), "stage.again.xml")
+
+
+@pytest.mark.parametrize("tests", [1, 2, 5])
+def test_tests_that_pass_in_the_second_try_are_listed_with_their_first_failure(
+    tmp_path: Path, tests: int
+) -> None:
+    second_tries(tmp_path, tests)
+    assert (verdict_on(tmp_path).returncode, verdict_on(tmp_path).stdout) == (0, "")
+    lines = verdict_on(tmp_path, "--summary").stdout.splitlines()
+    assert lines[-1] == f"{tests + 1} passed, 0 failed, 0 skipped"
+    assert lines[-1 - 2 * tests : -1] == [
+        line
+        for number in range(tests)
+        for line in (
+            f"passed only in the second try: test_it::test_{number}",
+            f"  test_it.py:{number + 1}: AssertionError: assert 'fail' == 'pass'",
+        )
+    ]
+
+
+def test_more_than_five_tests_that_pass_only_in_the_second_try_fail_the_run(tmp_path: Path) -> None:
+    second_tries(tmp_path, 6)
+    result = verdict_on(tmp_path)
+    assert (result.returncode, result.stdout) == (1, "6 tests passed only in the second try, 5 may\n")
+
+
+def test_a_failure_of_a_fixture_says_where_too(tmp_path: Path) -> None:
+    source = "import pytest\n@pytest.fixture\ndef a(): raise OSError('no broker')\ndef test_0(a): pass\n"
+    run_tests(tmp_path, source, "stage.xml")
     run_tests(tmp_path, source_of("pass"), "stage.again.xml")
-    result = verdict_on(tmp_path)
-    assert (result.returncode, result.stdout) == (0, "passed only in the second try: test_it::test_0\n")
-    assert verdict_on(tmp_path, "--count").stdout == "2 passed, 0 failed, 0 skipped\n"
-
-
-def test_two_tests_that_pass_only_in_the_second_try_fail_the_run(tmp_path: Path) -> None:
-    run_tests(tmp_path, source_of("fail", "fail"), "stage.xml")
-    run_tests(tmp_path, source_of("pass", "pass"), "stage.again.xml")
-    result = verdict_on(tmp_path)
-    assert result.returncode == 1
-    assert "2 tests passed only in the second try" in result.stdout
+    told = verdict_on(tmp_path, "--summary").stdout
+    assert 'test_it.py:3: failed on setup with "OSError: no broker"' in told
 
 
 def test_what_fails_twice_fails_the_run(tmp_path: Path) -> None:
     run_tests(tmp_path, source_of("fail", "pass"), "stage.xml")
     run_tests(tmp_path, source_of("fail"), "stage.again.xml")
     result = verdict_on(tmp_path)
-    assert (result.returncode, result.stdout) == (1, "failed: test_it::test_0\n")
+    said = "failed: test_it::test_0: test_it.py:1: AssertionError: assert 'fail' == 'pass'\n"
+    assert (result.returncode, result.stdout) == (1, said)
+    assert verdict_on(tmp_path, "--summary").stdout.endswith("\n1 passed, 1 failed, 0 skipped\n")
 
 
 def test_a_test_that_took_its_process_down_and_passed_in_a_new_one_counts_as_a_second_try(
@@ -103,11 +127,31 @@ def test_a_test_that_took_its_process_down_and_passed_in_a_new_one_counts_as_a_s
 ) -> None:
     run_tests(tmp_path, source_of("pass"), "stage.xml")
     case = '<testcase classname="test_it" name="test_0" />'
-    crashed = '<testcase classname="test_it" name="test_0"><failure>worker crashed</failure></testcase>'
+    crashed = case.replace("/>", '><failure message="worker crashed">at once</failure></testcase>')
     report = tmp_path / "stage.xml"
     once = re.sub(r"<testcase[^>]*/>", crashed + case, report.read_text())
     report.write_text(once)
-    assert verdict_on(tmp_path).stdout == "passed only in the second try: test_it::test_0\n"
+    assert "passed only in the second try: test_it::test_0\n  worker crashed\n" in (
+        verdict_on(tmp_path, "--summary").stdout
+    )
+
+
+def test_the_slowest_tests_of_all_stages_are_shown_with_the_longer_of_their_tries(tmp_path: Path) -> None:
+    def report(stage: str, *cases: tuple[str, float]) -> None:
+        lines = "".join(f'<testcase classname="m" name="{name}" time="{time}"/>' for name, time in cases)
+        (tmp_path / f"{stage}.xml").write_text(f"<testsuite>{lines}</testsuite>")
+
+    report("fast", *((f"t{number}", number / 10) for number in range(40)))
+    report("slow", ("long", 61.25), ("short", 0.1))
+    report("slow.again", ("short", 9))
+    lines = verdict_on(tmp_path, "--summary").stdout.splitlines()
+    assert lines[:4] == [
+        "the 30 slowest tests, in seconds with their fixtures:",
+        "   61.2  m::long",
+        "    9.0  m::short",
+        "    3.9  m::t39",
+    ]
+    assert lines[30:] == ["    1.2  m::t12", "42 passed, 0 failed, 0 skipped"]
 
 
 def shell_lines_of_the_readme() -> list[str]:
