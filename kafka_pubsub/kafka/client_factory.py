@@ -161,8 +161,6 @@ class ClientFactory:
     ) -> _Handle:
         self.check()
         settings = self.configuration.merged({**COMMON_DEFAULTS, **defaults}, {**_COMMON_RULES, **rules})
-        if kind is Producer:
-            del settings["allow.auto.create.topics"]
         with self._lock:
             self._pid = os.getpid()
             try:

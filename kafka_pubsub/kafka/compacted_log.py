@@ -25,6 +25,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -214,7 +215,7 @@ class CatalogLog:
             )
             self._producer = producer
             ask(
-                producer.init_transactions,
+                partial(self._handles.init_transactions, producer),
                 f"open the catalog for writing (transactional id {self._topic!r})",
                 address=self._handles.address,
                 trouble=self._trouble,
@@ -330,6 +331,7 @@ class CatalogLog:
         # takes a second to begin.
         self._consumer, self._values, self._next = consumer, {}, -1
         self._topic_id, self._shrunk_at = info.topic_id, None
+        self._handles.known_topic = self._topic
 
     def _catch_up(self, left: float, at_least: int) -> None:
         consumer = self._consumer

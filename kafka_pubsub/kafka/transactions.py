@@ -100,7 +100,7 @@ _DEADLINE = 8.0
 #: Seconds for an abort; a transaction that it can't end is ended by the next producer's start.
 _ABORT_S = 5.0
 
-#: Seconds for a producer's start: 0.1 to 1.1 are normal, a broker that restarts is back in 5.
+#: Seconds for a producer's start: 0.1 are normal, a broker that restarts is back in 5.
 _START_S = 10.0
 
 #: Seconds for which closing waits for a transaction: it takes milliseconds, unless the broker doesn't answer.
@@ -255,10 +255,10 @@ class KafkaTransactions(Transactions):
         """Returns a producer that has fenced all others of the id; their transactions have ended."""
         rules = {**_RULES, "batch.size": self._batch, "transactional.id": transactional_id}
         producer = self._handles.producer(_DEFAULTS, rules, self._trouble.note)
-        calls = Bounded(_THREAD)
+        calls, init = Bounded(_THREAD), partial(self._handles.init_transactions, producer)
         try:
             ask(
-                lambda left: calls.run(lambda: producer.init_transactions(left), left + _STUCK_S),
+                lambda left: calls.run(partial(init, left), left + _STUCK_S),
                 f"take over the transactions of {transactional_id!r}",
                 address=self._handles.address,
                 trouble=self._trouble,

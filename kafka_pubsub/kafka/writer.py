@@ -50,6 +50,9 @@ _NO_KEYS: Final[frozenset[bytes]] = frozenset()
 _LONGEST_WAIT_S: Final = 0.1
 # Seconds to wait for the answers to a stopped producer's last requests; a healthy broker needs milliseconds.
 _DRAIN_S: Final = 5.0
+# How often a broker is asked for a new producer's id; away for longer than these times `_LONGEST_WAIT_S`, it has
+# cost more than the half second that is spared.
+_INTRODUCTIONS: Final = 10
 # Seconds; a call of produce takes microseconds.
 _RETIRE_S: Final = 10.0
 # Seconds; a broker that has just answered answers this in milliseconds.
@@ -103,6 +106,8 @@ class _Session:
         self._channel = channel
         # The channels that call this producer.
         self._open_channels: list[_Channel] = []
+        # How often it may still be introduced to a broker.
+        self.introductions = _INTRODUCTIONS
         self.stopped_because: str | None = None
         self.give_up_at = 0.0
 
@@ -202,6 +207,7 @@ class KafkaLogWriter(LogWriter):
     def poll(self, timeout: float) -> int:
         """Runs reports; waits up to `timeout` seconds (0.1 at most) for the first."""
         session = self._session
+        self._introduce(session)
         served = self._serve(session, lambda: session.producer.poll(min(timeout, _LONGEST_WAIT_S)))
         self._keep_house(session)
         if self._disturbed:
@@ -211,9 +217,16 @@ class KafkaLogWriter(LogWriter):
     def flush(self, timeout: float) -> int:
         """Sends without waiting for full batches, for `timeout` seconds (0.1 at most); returns how many are left."""
         session = self._session
+        self._introduce(session)
         self._serve(session, lambda: session.producer.flush(min(timeout, _LONGEST_WAIT_S)))
         self._keep_house(session)
         return len(session.producer) + session.primer.held
+
+    def _introduce(self, session: _Session) -> None:
+        """Spares a new producer's first message half a second, unless the brokers are away."""
+        if session.introductions:
+            met = self._handles.introduce(session.producer, _LONGEST_WAIT_S)
+            session.introductions = 0 if met else session.introductions - 1
 
     def _serve(self, session: _Session, call: Callable[[], int]) -> int:
         try:

@@ -61,6 +61,9 @@ class Producers:
         self.made.append(Scripted(on_error, not self.down and (bool(self.made) or self.first_finds)))
         return self.made[-1]
 
+    def introduce(self, producer: Scripted, seconds: float) -> bool:
+        return True
+
     def close_producer(self, producer: Scripted) -> None:
         self.closed.append(producer)
 

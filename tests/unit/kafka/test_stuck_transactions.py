@@ -66,6 +66,9 @@ class Producers:
         self.made.append(Scripted(self._stuck if not self.made else "", self.never))
         return self.made[-1]
 
+    def init_transactions(self, producer: Scripted, seconds: float) -> None:
+        producer.init_transactions(seconds)
+
     def discard(self, producer: Scripted) -> None:
         self.discarded.append(producer)
 
