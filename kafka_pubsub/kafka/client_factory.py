@@ -9,6 +9,8 @@ Rules
 3. The maker of a handle closes it; `close` closes what is left.
 4. Closing always ends: a call that hangs in librdkafka is left behind on a daemon thread, and the log says so.
 5. `Trouble` keeps what librdkafka last said about the connection, so that a call that ran out of time can say why.
+6. A new idempotent producer is introduced to a broker, because its first record waits for the producer's id, which
+   librdkafka asks for when metadata come over a connection to a broker that it knows, or else every 0.5 s.
 """
 
 from __future__ import annotations
@@ -63,6 +65,11 @@ _CLOSE_S = 5.0
 #: The same where no broker has ever answered: resolving a host name may hold a thread for many seconds.
 _UNREACHED_CLOSE_S = 0.5
 
+#: Seconds for introducing a producer that begins with `init_transactions`; it takes milliseconds.
+_INTRODUCTION_S = 1.0
+#: Seconds that are left to `init_transactions` in any case.
+_INIT_S = 0.1
+
 #: Seconds after which a caller that discards a producer has surely dropped its reference.
 _LET_GO_S = 1.0
 
@@ -106,6 +113,8 @@ class ClientFactory:
         self._closed = False
         #: False: no broker has ever answered, so closing has nothing to wait for.
         self.reached = True
+        #: A topic that a broker has told of, for `introduce`. Empty: there is none yet.
+        self.known_topic = ""
         # The handles that were made and not closed yet. Empty: this process may still fork.
         self._open: list[Consumer | Producer | AdminClient] = []
         _ALL.add(self)
@@ -147,6 +156,23 @@ class ClientFactory:
     ) -> Producer:
         """Makes a producer."""
         return self._make(Producer, defaults, rules, on_error)
+
+    def introduce(self, producer: Producer, seconds: float) -> bool:
+        """Has a new producer get its id soon (rule 6); returns whether brokers answered within `seconds`."""
+        end = time.monotonic() + seconds
+        try:
+            # The first answer comes from a bootstrap address. It names the brokers, and one of them gives the second.
+            for _ in range(2 if self.known_topic else 0):
+                producer.list_topics(self.known_topic, timeout=max(end - time.monotonic(), 0.001))
+        except KafkaException:
+            return False
+        return True
+
+    def init_transactions(self, producer: Producer, seconds: float) -> None:
+        """Introduces a new producer, and fences all others of its transactional id; raises librdkafka's errors."""
+        end = time.monotonic() + seconds
+        self.introduce(producer, min(seconds, _INTRODUCTION_S))
+        producer.init_transactions(max(end - time.monotonic(), _INIT_S))
 
     def admin(self, on_error: OnError | None = None) -> AdminClient:
         """Makes an admin client."""
