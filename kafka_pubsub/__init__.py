@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
     from kafka_pubsub.client.delays.waiting import WaitingMessage
+    from kafka_pubsub.client.looks.message import PeekedMessage
     from kafka_pubsub.client.multicast.status import CausalBlock, CausalStatus
     from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
     from kafka_pubsub.client.publish.topic import Topic
@@ -83,6 +84,7 @@ __all__ = [
     "Message",
     "NotFound",
     "OrderingKeyPaused",
+    "PeekedMessage",
     "PermissionDenied",
     "PubSub",
     "PubSubError",
@@ -126,6 +128,7 @@ _HOMES = {
     "KeyState": "client.dead_letters.key_states",
     "LostTail": "client.assignment.lost_tails",
     "Message": "model",
+    "PeekedMessage": "client.looks.message",
     "PubSub": "app",
     "PublishFlow": "config",
     "PublishFutures": "client.publish.many",

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from kafka_pubsub.aio.publish_queue import PublishLine
-from kafka_pubsub.aio.subscription import DEAD_LETTERS, Subscription
+from kafka_pubsub.aio.subscription import AT_ONCE, Subscription
 from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue, Seconds
 from kafka_pubsub.app import PubSub as SyncPubSub
@@ -199,7 +199,7 @@ class PubSub:
     ) -> AsyncIterator[DelayDeadLetter]:
         """Yields what no router could deliver; see `kafka_pubsub.PubSub.delay_dead_letters`."""
         found = self._sync.delay_dead_letters(ids=ids, topic=topic)
-        while some := await asyncio.to_thread(lambda: list(islice(found, DEAD_LETTERS))):
+        while some := await asyncio.to_thread(lambda: list(islice(found, AT_ONCE))):
             for dead_letter in some:
                 yield dead_letter
 

@@ -21,6 +21,7 @@ from typing import Final, Self
 from kafka_pubsub.aio.stream import Opening
 from kafka_pubsub.client.dead_letters.key_states import KeyState
 from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+from kafka_pubsub.client.looks.message import PeekedMessage
 from kafka_pubsub.client.subscribe.status import SubscriptionState
 from kafka_pubsub.client.subscribe.subscription import Subscription as SyncSubscription
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
@@ -32,8 +33,8 @@ __all__ = ["Subscription"]
 #: Seconds that a thread waits for messages in one call: a loop that ends may have to wait as long for the thread.
 SLICE: Final = 1.0
 
-#: Dead letters that one call in a thread reads.
-DEAD_LETTERS: Final = 200
+#: Dead letters, or messages, that one call in a thread reads.
+AT_ONCE: Final = 200
 
 
 class Subscription:
@@ -162,6 +163,13 @@ class Subscription:
         """Moves the deadlines to `seconds` from now; 0 is a nack."""
         self._sync.modify_ack_deadline(ack_ids, seconds)
 
+    async def peek(self, max_messages: int | None = None) -> AsyncIterator[PeekedMessage]:
+        """Yields the messages that aren't finished, without a group; see `kafka_pubsub.Subscription.peek`."""
+        found = await asyncio.to_thread(self._sync.peek, max_messages)
+        while some := await asyncio.to_thread(lambda: list(islice(found, AT_ONCE))):
+            for message in some:
+                yield message
+
     async def state(self) -> SubscriptionState:
         """Returns the lag, what is in flight, and the blocked keys with the reason for each."""
         return await asyncio.to_thread(self._sync.state)
@@ -180,7 +188,7 @@ class Subscription:
         dead_letters = self._sync.dead_letters(
             keys=keys, ids=ids, since=since, until=until, error=error, topic=topic
         )
-        while some := await asyncio.to_thread(lambda: list(islice(dead_letters, DEAD_LETTERS))):
+        while some := await asyncio.to_thread(lambda: list(islice(dead_letters, AT_ONCE))):
             for dead_letter in some:
                 yield dead_letter
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
 from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.client.delays.due import NOW
+from kafka_pubsub.client.looks.tail import PAUSE
 from kafka_pubsub.client.publish.many import PublishItem, read_items
 from kafka_pubsub.client.publish.topic import Topic as SyncTopic
 from kafka_pubsub.client.publish.topic import encode_json
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.core.key_places import KeyPlaces
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.model import Message
 
 __all__ = ["Topic"]
 
@@ -42,6 +44,21 @@ class Topic:
     async def options(self) -> TopicOptions:
         """Reads the stored configuration from the catalog, and returns it."""
         return await asyncio.to_thread(lambda: self._sync.options)
+
+    async def tail(self, max_messages: int = 10, *, follow: bool = False) -> AsyncIterator[Message]:
+        """Yields the newest messages, without a group; see `kafka_pubsub.Topic.tail`."""
+        tail = await asyncio.to_thread(lambda: self._sync._admin().tail(self.name))
+        try:
+            some = await asyncio.to_thread(tail.newest, max_messages)
+            while True:
+                for message in some:
+                    yield message
+                if not follow:
+                    return
+                some = await asyncio.to_thread(lambda: list(tail.more()))
+                await asyncio.sleep(0 if some else PAUSE)
+        finally:
+            await asyncio.to_thread(tail.close)
 
     async def lanes(self) -> list[str]:
         """Returns the Kafka topics of the lanes that were used, the topic's own first."""

@@ -93,6 +93,7 @@ COMMANDS = {
     "Messages": {
         "publish": "kafka_pubsub.cli.publish:publish",
         "pull": "kafka_pubsub.cli.pull:pull",
+        "peek": "kafka_pubsub.cli.peek:peek",
         "deadletter": "kafka_pubsub.cli.deadletters:deadletter",
         "delay": "kafka_pubsub.cli.delay:delay",
         "multicast": "kafka_pubsub.cli.multicast:multicast",
@@ -117,7 +118,7 @@ COMMANDS = {
         ("", "kafka-pubsub topic create orders --ordering"),
         ("", "kafka-pubsub subscription create billing --topic orders --ordering"),
         ("", "kafka-pubsub publish orders '{\"total\": 12}' --key user-123"),
-        ("", "kafka-pubsub pull billing --follow"),
+        ("", "kafka-pubsub pull billing --ack --follow"),
     ],
 )
 @click.option(

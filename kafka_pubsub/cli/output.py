@@ -21,7 +21,16 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["JsonValue", "Output", "printable", "shown_bytes", "stderr_console", "text_or_base64", "to_json"]
+__all__ = [
+    "JsonValue",
+    "Output",
+    "at_terminal",
+    "printable",
+    "shown_bytes",
+    "stderr_console",
+    "text_or_base64",
+    "to_json",
+]
 
 JsonValue = Mapping[str, "JsonValue"] | Sequence["JsonValue"] | str | int | float | bool | None
 
@@ -109,7 +118,7 @@ class Output:
         for name, text in shown.items():
             first, *others = text.split("\n")
             self.line(
-                f"{click.style(name.ljust(width), dim=True) if _colour() else name.ljust(width)}  {first}"
+                f"{click.style(name.ljust(width), dim=True) if at_terminal() else name.ljust(width)}  {first}"
             )
             for other in others:
                 self.line(" " * (width + 2) + other)
@@ -125,10 +134,11 @@ class Output:
             table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(_cell(row.get(name))) for name in columns))
-        Console(file=sys.stdout, width=None if _colour() else PIPE_WIDTH).print(table)
+        Console(file=sys.stdout, width=None if at_terminal() else PIPE_WIDTH).print(table)
 
 
-def _colour() -> bool:
+def at_terminal() -> bool:
+    """Returns whether answers go to a terminal, not to a pipe or file."""
     return sys.stdout.isatty()
 
 

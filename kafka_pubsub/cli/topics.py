@@ -1,4 +1,4 @@
-"""`topic`: create, list, describe, delete, adopt, update, repartition."""
+"""`topic`: create, list, describe, delete, adopt, update, repartition; `tail` is in `peek.py`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.multicast import pending_line, status_row
 from kafka_pubsub.cli.output import JsonValue, shown_bytes, stderr_console
+from kafka_pubsub.cli.peek import tail
 from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.errors import NotFound
 
@@ -308,6 +309,9 @@ def repartition(session: Session, name: str, partitions: int, timeout: float | N
     if begun is not None and begun.partitions != partitions:
         done += f": the change to {begun.partitions} is given up, messages with a key are accepted again"
     session.output.result(shown, done)
+
+
+topic.add_command(tail)
 
 
 def _command(name: str, partitions: int) -> str:

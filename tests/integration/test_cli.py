@@ -58,7 +58,11 @@ class Cli:
         return result.stdout
 
     def pulled(self, *arguments: str) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.ok("pull", self.name, "--json", *arguments).splitlines()]
+        """What is taken, and acked."""
+        return self.shown("pull", self.name, "--ack", *arguments)
+
+    def shown(self, *arguments: str) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.ok(*arguments, "--json").splitlines()]
 
 
 @pytest.fixture
@@ -107,25 +111,50 @@ def test_lines_of_stdin_come_out_in_the_order_of_their_keys(orders: Cli) -> None
 
 def test_what_was_pulled_is_acked_and_what_was_looked_at_is_not(orders: Cli) -> None:
     orders.ok("publish", orders.name, "--key", "k", stdin=b"0\n1\n2\n")
-    assert [each["data"] for each in orders.pulled("--no-ack", "--max", "1")] == ["0"]
+    for _ in range(2):
+        assert [each["data"] for each in orders.shown("pull", orders.name, "--max", "1")] == ["0"]
+        assert [each["data"] for each in orders.shown("peek", orders.name)] == ["0", "1", "2"]
+        assert [each["data"] for each in orders.shown("topic", "tail", orders.name, "-n", "2")] == ["1", "2"]
     taken = orders.pulled("--max", "2")
     assert [(each["data"], each["attempt"]) for each in taken] == [("0", 1), ("1", 1)]
+    assert [each["data"] for each in orders.shown("peek", orders.name)] == ["2"]
     assert [each["data"] for each in orders.pulled("--max", "1")] == ["2"]
-    assert orders.run("pull", orders.name, "--timeout", "3s").stdout == b""
+    assert orders.shown("peek", orders.name) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_signal_ends_following_with_success_and_everything_acked(
     orders: Cli, number: signal.Signals
 ) -> None:
-    following = orders.start("pull", orders.name, "--follow", "--data-only")
+    following = orders.start("pull", orders.name, "--ack", "--follow", "--data-only")
     orders.ok("publish", orders.name, "hello")
     assert following.stdout is not None
     assert following.stdout.readline() == b"hello\n"
     following.send_signal(number)
     out, err = following.communicate(timeout=LIMIT)
     assert (following.returncode, out, err) == (0, b"", b"")
-    assert orders.run("pull", orders.name, "--timeout", "3s").stdout == b""
+    assert orders.shown("peek", orders.name) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_ends_a_tail_that_follows_with_success(orders: Cli, number: signal.Signals) -> None:
+    following = orders.start("topic", "tail", orders.name, "--follow", "--data-only")
+    orders.ok("publish", orders.name, "hello")
+    assert following.stdout is not None
+    assert following.stdout.readline() == b"hello\n"
+    following.send_signal(number)
+    out, err = following.communicate(timeout=LIMIT)
+    assert (following.returncode, out, err) == (0, b"", b"")
+
+
+def test_ctrl_c_ends_a_look_without_a_word(orders: Cli) -> None:
+    orders.ok("publish", orders.name, "hello")
+    looking = orders.start("pull", orders.name, "--data-only", "--timeout", "1h")
+    assert looking.stdout is not None
+    assert looking.stdout.readline() == b"hello\n"
+    looking.send_signal(signal.SIGINT)
+    out, err = looking.communicate(timeout=LIMIT)
+    assert (looking.returncode, out, err) == (130, b"", b"")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -147,7 +176,7 @@ def test_a_signal_while_publishing_stores_what_was_taken(
 
 def test_a_reader_that_goes_away_is_no_error_and_loses_nothing(orders: Cli) -> None:
     orders.ok("publish", orders.name, "--key", "k", stdin=b"".join(b"%d\n" % number for number in range(50)))
-    pulling = orders.start("pull", orders.name, "--follow", "--data-only")
+    pulling = orders.start("pull", orders.name, "--ack", "--follow", "--data-only")
     assert pulling.stdout is not None
     assert pulling.stdout.readline() == b"0\n"
     pulling.stdout.close()

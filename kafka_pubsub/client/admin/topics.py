@@ -44,6 +44,7 @@ from kafka_pubsub.client.admin.inbox_topics import (
 from kafka_pubsub.client.admin.key_sample import sample_keys
 from kafka_pubsub.client.admin.lane_topics import BROKER_TIME, LaneTopics, check_kept_lanes
 from kafka_pubsub.client.admin.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
+from kafka_pubsub.client.looks.tail import Tail
 from kafka_pubsub.config import TopicOptions, TopicRecord
 from kafka_pubsub.core.key_places import KeyPlaces
 from kafka_pubsub.errors import (
@@ -164,6 +165,10 @@ class TopicAdmin:
         if found.advice is not None:
             _log.warning("topic %r: %s", name, found.advice)
         return found
+
+    def tail(self, name: str) -> Tail:
+        """Returns a reader of the newest messages of a topic."""
+        return Tail(self._backend, lambda: self.record(name))
 
     def update(self, name: str, changes: Mapping[str, object]) -> TopicRecord:
         """Changes the given options, and only these."""

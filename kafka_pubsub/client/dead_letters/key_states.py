@@ -34,7 +34,7 @@ from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition, decode_ordering_key
 from kafka_pubsub.ports import Backend, RecordFetch
 
-__all__ = ["KeyState", "WaitingRoom", "key_states"]
+__all__ = ["KeyState", "WaitingRoom", "key_states", "noted"]
 
 _NOWHERE = Committed(None, "")
 
@@ -154,7 +154,8 @@ def key_states(
         return states
 
 
-def _noted(stored: Committed | None) -> Sequence[int]:
+def noted(stored: Committed | None) -> Sequence[int]:
+    """Returns the offsets of the messages that were in flight at a commit."""
     found = map_of(stored)
     return () if found is None else notes.offsets(found.notes)
 
@@ -167,7 +168,7 @@ class _Waiting:
         self._ordered = record.options.message_ordering
         self._number = number
         self._alive = alive
-        self._noted = frozenset(_noted(room.positions.get(number)))
+        self._noted = frozenset(noted(room.positions.get(number)))
         self._heads: dict[bytes, RetryRecord] = {}
         self._origins: dict[bytes, set[int]] = {}
         self._loose: dict[int, RetryRecord] = {}
@@ -239,7 +240,7 @@ def _leased(
     known: set[bytes],
 ) -> Iterator[KeyState]:
     """Yields the states of the keys of which a message from the home topic is in flight."""
-    offsets = _noted(room.home.get(number))
+    offsets = noted(room.home.get(number))
     if not offsets:
         return
     try:

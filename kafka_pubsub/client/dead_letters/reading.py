@@ -100,10 +100,12 @@ class DeadLetterScan:
             at = chunk.stop
 
 
-def read_all(fetch: RecordFetch, place: TopicPartition, offsets: list[int]) -> Iterator[StoredRecord]:
-    """Yields the records that exist at these offsets, lowest first."""
+def read_all(
+    fetch: RecordFetch, place: TopicPartition, offsets: list[int], max_bytes: int = _BYTES
+) -> Iterator[StoredRecord]:
+    """Yields the records that exist at these offsets, lowest first; holds some `max_bytes` of bodies at once."""
     while offsets:
-        found = fetch.fetch(place, offsets, _BYTES, _SECONDS)
+        found = fetch.fetch(place, offsets, max_bytes, _SECONDS)
         yield from found.records
         seen = {record.offset() or 0 for record in found.records} | set(found.missing)
         if not seen:

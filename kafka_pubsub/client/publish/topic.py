@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.multicast.multicast import Multicast
     from kafka_pubsub.client.publish.home_publisher import HomePublisher
     from kafka_pubsub.core.key_places import KeyPlaces
+    from kafka_pubsub.model import Message
 
 __all__ = ["Topic", "encode_json"]
 
@@ -171,6 +172,16 @@ class Topic:
             priority=priority,
             durable=durable,
         )
+
+    def tail(self, max_messages: int = 10, *, follow: bool = False) -> Iterator[Message]:
+        """Yields the newest messages, of all lanes, the oldest of them first; no subscription notices.
+
+        `max_messages`: how many at most, 10 by default. With `follow` (default False) the iterator goes on with what is
+        published from now on, and never ends by itself. The messages have no lease: they can't be acked.
+
+        Messages of a key come in their order. Delayed messages come when they are delivered.
+        """
+        return self._admin().tail(self._name).read(max_messages, follow=follow)
 
     @property
     def lanes(self) -> list[str]:

@@ -15,7 +15,7 @@ import os
 import random
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
 
@@ -25,6 +25,8 @@ from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_reader import RecordedReader
 from kafka_pubsub.client.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
 from kafka_pubsub.client.history.recorder import Recorder
+from kafka_pubsub.client.looks.message import PeekedMessage
+from kafka_pubsub.client.looks.peek import peek
 from kafka_pubsub.client.retry.open_transactions import OpenTransactions
 from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
@@ -374,6 +376,10 @@ class Subscriber:
         with self._lock:
             engines = list(self._engines.values())
         return state_of(self._backend, self._look_up(), engines)
+
+    def peek(self, max_messages: int | None) -> Iterator[PeekedMessage]:
+        """Yields unfinished messages, outside of the group."""
+        return peek(self._backend, self._look_up(), max_messages)
 
     def noticed(self, record: SubscriptionRecord) -> None:
         """Takes the subscription's record as it is now in the catalog."""

@@ -27,6 +27,7 @@ from kafka_pubsub.model import Message
 if TYPE_CHECKING:
     from kafka_pubsub.client.dead_letters.key_states import KeyState
     from kafka_pubsub.client.dead_letters.operations import DeadLetterOperations
+    from kafka_pubsub.client.looks.message import PeekedMessage
     from kafka_pubsub.client.subscribe.receiver import Receiver
     from kafka_pubsub.client.subscribe.status import SubscriptionState
     from kafka_pubsub.client.subscribe.stream import Stream
@@ -181,6 +182,15 @@ class Subscription:
     def modify_ack_deadline(self, ack_ids: Sequence[str], seconds: float) -> None:
         """Moves the deadlines to `seconds` from now; 0 is a nack."""
         self._subscriber().modify_ack_deadline(ack_ids, seconds)
+
+    def peek(self, max_messages: int | None = None) -> Iterator[PeekedMessage]:
+        """Yields the messages that aren't finished, also those that wait for a redelivery, while you iterate.
+
+        `max_messages`: how many at most; None, the default, yields all. It joins no group and changes nothing: the
+        messages have no lease, and can't be acked. They come in publish order within a partition, so within a key,
+        and the older one first otherwise. `message.state` says whether one is ready, leased, waiting or parked.
+        """
+        return self._subscriber().peek(max_messages)
 
     def state(self) -> SubscriptionState:
         """Returns the lag, the messages in flight, and the blocked keys with the reason for each."""

@@ -481,3 +481,19 @@ def test_a_topic_is_given_partitions_and_progress_is_reported_on_the_loop() -> N
         assert await topic.publish(b"x", ordering_key="k")
 
     run(work)
+
+
+def test_looks_take_nothing_and_a_tail_follows() -> None:
+    async def work(ps: aio.PubSub) -> None:
+        topic, sub = await ordered(ps)
+        await asyncio.gather(*(topic.publish(b"%d" % number, ordering_key="k") for number in range(3)))
+        for _ in range(2):
+            assert [each.data async for each in sub.peek()] == [b"0", b"1", b"2"]
+        assert [each.data async for each in sub.peek(1)] == [b"0"]
+        assert [each.data async for each in topic.tail(2)] == [b"1", b"2"]
+        following = topic.tail(1, follow=True)
+        assert (await anext(following)).data == b"2"
+        await topic.publish(b"3", ordering_key="k")
+        assert (await anext(following)).data == b"3"
+
+    run(work)

@@ -21,7 +21,7 @@ def orders(run: CommandLine) -> CommandLine:
 
 
 def pulled(run: CommandLine, *arguments: str) -> list[Line]:
-    result = run("pull", "billing", "--json", "--timeout", "1s", *arguments)
+    result = run("pull", "billing", "--ack", "--json", "--timeout", "1s", *arguments)
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -55,7 +55,7 @@ def test_pull_shows_the_lane_of_a_message(run: CommandLine) -> None:
     described = run("subscription", "describe", "billing").stdout
     assert "orders.lane.p2: 1, the oldest for " in described
     assert "ageing             1m" in described
-    shown = run("pull", "billing", "--timeout", "1s")
+    shown = run("pull", "billing", "--ack", "--timeout", "1s")
     assert [line.split("  ", 1)[1] for line in shown.stdout.splitlines()] == [
         "(priority 9, transient)  lost?",
         "default",
@@ -155,9 +155,9 @@ def test_pull_takes_so_many_and_leaves_the_rest(orders: CommandLine) -> None:
 
 def test_data_only_is_the_bytes_and_a_person_sees_no_control_characters(orders: CommandLine) -> None:
     orders("publish", "orders", "--key", "k\x1b", stdin=b"\x1b[31m\xff\n\x1b[31m\xff\n")
-    raw = orders("pull", "billing", "--data-only", "--max", "1")
+    raw = orders("pull", "billing", "--ack", "--data-only", "--max", "1")
     assert raw.stdout_bytes == b"\x1b[31m\xff\n"
-    shown = orders("pull", "billing", "--max", "1").stdout
+    shown = orders("pull", "billing", "--ack", "--max", "1").stdout
     assert "[k\\x1b]" in shown
     assert "\\x1b[31m\\xff" in shown
     assert "\x1b" not in shown
