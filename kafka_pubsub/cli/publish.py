@@ -26,7 +26,7 @@ from kafka_pubsub.cli.keys import KeyRule
 from kafka_pubsub.cli.publishing import Choices, Progress, Publishing
 from kafka_pubsub.cli.routers import count_routers
 from kafka_pubsub.cli.signals import StopFlag, Stopped, stop_flag
-from kafka_pubsub.cli.types import DURATION, MOMENT, PAIR, pairs
+from kafka_pubsub.cli.types import DURATION, PAIR, MomentType, pairs
 from kafka_pubsub.errors import PubSubError
 
 __all__ = ["publish"]
@@ -73,7 +73,7 @@ __all__ = ["publish"]
 @click.option("--delay", type=DURATION, help="Deliver so much later, e.g. 500ms, 10m or 7d.")
 @click.option(
     "--deliver-at",
-    type=MOMENT,
+    type=MomentType(durations="--delay"),
     help="Deliver at that time, e.g. 2030-03-01T08:00 (local time) or 2030-03-01T08:00Z.",
 )
 @click.option("--priority", type=int, help="The highest goes first.  [default: the topic's middle one]")

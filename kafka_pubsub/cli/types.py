@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-__all__ = ["DURATION", "MOMENT", "PAIR", "ago", "duration_text", "pairs"]
+__all__ = ["DURATION", "MOMENT", "PAIR", "MomentType", "ago", "duration_text", "pairs"]
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
@@ -40,9 +40,15 @@ def duration_text(seconds: float) -> str:
 
 
 class MomentType(click.ParamType[datetime]):
-    """A time (2026-03-01T08:00, in this machine's zone unless it names one), or how long ago it was (2h)."""
+    """A time (2026-03-01T08:00, in this machine's zone unless it names one), or how long ago it was (2h).
+
+    `durations`: the option that a duration belongs to, where a time that has passed makes no sense; then it is refused.
+    """
 
     name = "moment"
+
+    def __init__(self, durations: str | None = None) -> None:
+        self._durations = durations
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """Converts text to a time with a zone."""
@@ -50,14 +56,18 @@ class MomentType(click.ParamType[datetime]):
             return value
         text = str(value).strip()
         match = _DURATION.fullmatch(text)
+        if match is not None and match[2] and self._durations is not None:
+            self.fail(f"{value!r} is a duration, not a time: give it to {self._durations}", param, ctx)
         try:
             if match is not None and match[2]:
                 return datetime.now(UTC) - timedelta(seconds=float(match[1]) * _UNITS[match[2]])
             return datetime.fromisoformat(text).astimezone()
         except (ValueError, OverflowError):
+            others = ", or how long ago: 30m, 2h, 7d"
+            if self._durations is not None:
+                others = f"; {self._durations} takes how long to wait"
             self.fail(
-                f"{value!r} is not a time; write 2026-03-01, 2026-03-01T08:00, 2026-03-01T08:00Z, or how long ago: "
-                "30m, 2h, 7d",
+                f"{value!r} is not a time; write 2026-03-01, 2026-03-01T08:00 or 2026-03-01T08:00Z{others}",
                 param,
                 ctx,
             )

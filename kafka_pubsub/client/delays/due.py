@@ -84,7 +84,8 @@ def _parse_delay(delay: object) -> int:
 
 def _parse_time(deliver_at: object) -> int:
     if not isinstance(deliver_at, datetime):
-        raise InvalidArgument(f"deliver_at: must be a datetime, not {type(deliver_at).__name__}")
+        kind = type(deliver_at).__name__
+        raise InvalidArgument(f"deliver_at: must be a datetime, not {kind}; how long to wait goes into delay")
     if deliver_at.utcoffset() is None:
         raise InvalidArgument(
             f"deliver_at: {deliver_at.isoformat()} has no time zone: use datetime.now(UTC) + ..., or "

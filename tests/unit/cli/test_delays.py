@@ -31,6 +31,8 @@ def test_a_delayed_message_waits_and_says_so_when_no_router_runs(run: CommandLin
     [
         (["--delay", "soon"], "is not a duration"),
         (["--deliver-at", "soon"], "is not a time"),
+        (["--deliver-at", "10m"], "'10m' is a duration, not a time: give it to --delay"),
+        (["--deliver-at", "600"], "--delay takes how long to wait"),
         (["--delay", "5m", "--deliver-at", "2030-03-01"], "give --delay or --deliver-at, not both"),
         (["--delay", "9000d"], "longer than the 3106 days"),
     ],

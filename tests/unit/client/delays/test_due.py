@@ -60,6 +60,8 @@ def test_a_time_is_the_same_in_every_time_zone_and_rounded_up() -> None:
         (True, None, "delay: must be seconds or a timedelta, not bool"),
         (None, datetime(2030, 1, 1), "deliver_at: 2030-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
         (None, 1_700_000_000, "deliver_at: must be a datetime, not int"),
+        (None, "10m", "deliver_at: must be a datetime, not str; how long to wait goes into delay"),
+        (None, timedelta(minutes=10), "deliver_at: .* not timedelta; how long to wait goes into delay"),
         (1, THEN, "give one of them"),
     ],
 )
