@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
     from kafka_pubsub.client.delays.waiting import WaitingMessage
     from kafka_pubsub.client.looks.message import PeekedMessage
+    from kafka_pubsub.client.multicast.future import Sent
     from kafka_pubsub.client.multicast.status import CausalBlock, CausalStatus
     from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
     from kafka_pubsub.client.publish.topic import Topic

@@ -204,7 +204,8 @@ class Cluster:
             steps.callback(connection.backend.close)
             steps.callback(connection.writers.close)
             steps.callback(_close_all, publishers)
-            steps.callback(connection.multicast.close, _CLOSE_S)
+            steps.callback(connection.multicast.close)
+            steps.callback(connection.delayed.close)
             for subscriber in subscribers:
                 steps.callback(subscriber.close)
             steps.callback(connection.watch.stop)

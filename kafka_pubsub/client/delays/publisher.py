@@ -30,6 +30,7 @@ from kafka_pubsub.client.publish.many import Messages, PublishFutures, at_item
 from kafka_pubsub.client.publish.publisher import TURN_MASK, TopicPublisher
 from kafka_pubsub.client.publish.topic_settings import PublishTarget, fresh
 from kafka_pubsub.client.publish.writer_pool import WriterPool
+from kafka_pubsub.client.service_watch import ServiceWatch
 from kafka_pubsub.config import Batching
 from kafka_pubsub.core.delays.layout import INGEST, MOST_TIERS
 from kafka_pubsub.errors import (
@@ -66,6 +67,14 @@ class DelayedPublisher:
         self._topics, self._backend, self._wall = topics, backend, wall
         self._publisher = _IngestPublisher(INGEST, self._target, writers)
         self._publisher.configure(batching=_BATCHING)
+        self._watch = ServiceWatch(
+            topics.routers,
+            "delay router",
+            "kafka-pubsub service router",
+            "delayed messages are stored and not delivered",
+        )
+        # The topics of which delayed messages were published here.
+        self._published: set[str] = set()
         self._lock = threading.Lock()
         self._tiers, self._known_until = 0, float("-inf")
 
@@ -94,6 +103,7 @@ class DelayedPublisher:
         headers = [] if attributes is None else encode_attributes(attributes)
         self._publisher.vet(home, data, key, [_ID, *headers])
         check_longest(due, self._look())
+        self._used(topic.name)
         return self._publisher.relay(data, _key(home.name, key), [_header(home.name, due), *headers])
 
     def publish_many(self, home: HomePublisher, messages: Messages) -> PublishFutures:
@@ -104,7 +114,13 @@ class DelayedPublisher:
                 check_longest(due, tiers)
             except InvalidArgument as error:
                 raise at_item(index, error) from None
+        self._used(home.name)
         return self._publisher.relay_many(home, messages)
+
+    def _used(self, topic: str) -> None:
+        """Notes that delayed messages of a topic are about to be published."""
+        self._published.add(topic)
+        self._watch.used()
 
     def cancel(self, home: str | None, message_id: str, timeout: float) -> bool:
         """Cancels a delayed message; see `Topic.cancel`."""
@@ -145,9 +161,17 @@ class DelayedPublisher:
         """Whether a delayed message would have to wait now: to look topics up, or because too much is on its way."""
         return time.monotonic() >= self._known_until or self._publisher.would_block(size)
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was published is stored or has failed; `DeadlineExceeded` after `timeout`."""
-        self._publisher.flush(timeout)
+    def flush(self, topic: str, timeout: float | None = None) -> None:
+        """Waits until the delayed messages of a topic are stored or have failed; `DeadlineExceeded` after `timeout`.
+
+        If there are any, it waits for those of other topics as well, because one log holds them all.
+        """
+        if topic in self._published:
+            self._publisher.flush(timeout)
+
+    def close(self) -> None:
+        """Ends the watch for routers; the publisher is closed with the others."""
+        self._watch.close()
 
     @property
     def publisher(self) -> TopicPublisher:

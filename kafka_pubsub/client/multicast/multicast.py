@@ -15,7 +15,7 @@ from concurrent.futures import Future
 
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.multicast.arguments import check_names, check_publish, check_route, target_of
-from kafka_pubsub.client.multicast.future import Sent
+from kafka_pubsub.client.multicast.future import IdFuture, SentFuture
 from kafka_pubsub.client.multicast.lost_inbox import refuse_in_place_of, why_unordered
 from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
 from kafka_pubsub.client.multicast.routes import Route, Target
@@ -56,7 +56,7 @@ class Multicast:
         ordering_key: str | None,
         attributes: Mapping[str, str] | None,
         handles: Iterable[str] = (),
-    ) -> Future[Sent]:
+    ) -> SentFuture:
         """Publishes a message to several causal topics; see `PubSub.publish_multi`."""
         route = self._route(topics, handles)
         return self._publisher.publish(route, check_publish(route, data, ordering_key, attributes))
@@ -65,18 +65,7 @@ class Multicast:
         self, topic: str, data: bytes, ordering_key: str | None, attributes: Mapping[str, str] | None
     ) -> Future[str]:
         """Publishes to one causal topic; the future gives the message's id."""
-        future: Future[str] = Future()
-        future.set_running_or_notify_cancel()
-
-        def settle(sent: Future[Sent]) -> None:
-            error = sent.exception()
-            if error is None:
-                future.set_result(sent.result().message_id)
-            else:
-                future.set_exception(error)
-
-        self.publish([topic], data, ordering_key, attributes).add_done_callback(settle)
-        return future
+        return IdFuture(self.publish([topic], data, ordering_key, attributes))
 
     def delete(self, topic: str, notify: Iterable[str] = ()) -> bool:
         """Gives a topic's deletion its place in the order, and tells these topics.
@@ -124,13 +113,13 @@ class Multicast:
         """Counts the sequencers that run now."""
         return self._backend.admin.group_members(GROUP)
 
-    def flush(self, timeout: float | None) -> None:
-        """Waits until every message has its receipt or has failed."""
-        self._publisher.flush(timeout)
+    def flush(self, topic: str, timeout: float | None) -> None:
+        """Waits until every message to a topic has its place in the order or has failed."""
+        self._publisher.flush(topic, timeout)
 
-    def close(self, timeout: float) -> None:
-        """Waits for receipts, and ends."""
-        self._publisher.close(timeout)
+    def close(self) -> None:
+        """Waits for receipts for a few seconds, and ends."""
+        self._publisher.close()
 
     def _route(self, topics: Iterable[str], handles: Iterable[str]) -> Route:
         if isinstance(topics, list | tuple) and isinstance(handles, list | tuple):

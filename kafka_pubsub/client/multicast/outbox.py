@@ -15,19 +15,30 @@ Rules
 from __future__ import annotations
 
 from collections import deque
+from enum import Enum
 from itertools import count
 
 from kafka_pubsub.client.multicast.future import SentFuture
 from kafka_pubsub.client.multicast.routes import Way
+from kafka_pubsub.core.multicast.layout import place_of
 from kafka_pubsub.core.multicast.values import Stage
 from kafka_pubsub.schema.batch import BatchMessage, batch_size
 
-__all__ = ["Batch", "Outbox", "Outgoing"]
+__all__ = ["Batch", "Outbox", "Outgoing", "Standing"]
 
 #: Bytes of a batch unless one message is larger: the inbox of every topic takes more. And of what is staged at once.
 _BATCH_BYTES, _AT_ONCE_BYTES = 256 * 1024, 4 * 1024 * 1024
 
 _QUEUED, _STAGED, _OVER = range(3)
+
+
+class Standing(Enum):
+    """How far a message without an outcome is, in words for its publisher."""
+
+    STAGED = "staged"
+    #: It was taken to be staged, and no answer has come.
+    UNKNOWN = "perhaps staged"
+    QUEUED = "not staged"
 
 
 class Outgoing:
@@ -39,16 +50,22 @@ class Outgoing:
         self.way, self.message, self.future, self.deadline = way, message, future, deadline
         self.state = _QUEUED
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics to which it goes."""
+        return [place_of(name)[0] for name in self.way.destinations]
+
 
 class Batch:
-    """Messages that are staged together, under one name, and have one fate."""
+    """Messages that are staged together, under one name, and have one fate. `stored`: whether they are staged."""
 
-    __slots__ = ("_size", "messages", "stage", "way")
+    __slots__ = ("_size", "messages", "stage", "stored", "way")
 
     def __init__(self, name: str, way: Way, estimate: int) -> None:
         self.way = way
         self.stage = Stage(name, way.destinations, way.handles, way.deletes, estimate)
         self.messages: list[Outgoing] = []
+        self.stored = False
         self._size = 0
 
     def add(self, message: Outgoing, size: int) -> bool:
@@ -146,6 +163,18 @@ class Outbox:
             if message.state != _OVER:
                 found.append((message, message.state == _STAGED))
         return found
+
+    def waiting(self, topic: str | None = None) -> list[tuple[Outgoing, Standing]]:
+        """Returns the messages without an outcome, in the order of publishing; `topic`: only those to it."""
+        found = [
+            (message, Standing.STAGED if batch.stored else Standing.UNKNOWN)
+            for batch in self._staged.values()
+            for message in batch.messages
+        ]
+        found += [(message, Standing.QUEUED) for message in self._queue]
+        return [
+            each for each in found if not each[0].future.done() and (topic is None or topic in each[0].topics)
+        ]
 
     def next_deadline(self) -> float | None:
         """Returns when the next message's time may run out."""

@@ -9,6 +9,7 @@ Rules
 2. After an ending that isn't known our own id is fenced, then the stage is looked for where it would lie. It is staged
    again only if it isn't there.
 3. While no broker answers, messages wait, until their time has run out.
+4. A close waits for receipts for `CLOSING` seconds, and only for stages if no sequencer runs. It says what is left.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from concurrent.futures import Future, InvalidStateError
 from itertools import count
 
 from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.client.multicast.future import Sent, SentFuture, resolve
-from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing
+from kafka_pubsub.client.multicast.future import Sent, SentFuture, Waits, resolve
+from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
-from kafka_pubsub.core.multicast.layout import RECEIPTS, message_id, place_of
+from kafka_pubsub.client.service_watch import ServiceWatch
+from kafka_pubsub.core.multicast.layout import GROUP, RECEIPTS, message_id, place_of
 from kafka_pubsub.core.multicast.values import MessageTimestamp
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import Ending, NewRecord, Outcome, TopicPartition
@@ -35,12 +37,16 @@ from kafka_pubsub.ports import Backend, LogTail, Transactions
 from kafka_pubsub.schema.batch import BatchMessage, encode_batch
 from kafka_pubsub.schema.multicast import Receipt, StageRecord, decode_receipt, decode_stage, encode_stage
 
-__all__ = ["TIMEOUT", "MulticastPublisher"]
+__all__ = ["CLOSING", "TIMEOUT", "MulticastPublisher"]
 
 _log = logging.getLogger("kafka_pubsub.publish")
 
 #: Seconds after which a future fails.
 TIMEOUT = 30.0
+#: Seconds that a close waits for receipts, which come within milliseconds while a sequencer runs.
+CLOSING = 5.0
+#: Seconds of it that each thread gets to end, in any case.
+_LEAST = 1.0
 #: Messages in one transaction.
 _AT_ONCE = 2000
 #: Receipts read at once, and seconds that a read waits.
@@ -49,6 +55,12 @@ _RECEIPTS, _WAIT = 1000, 0.5
 _PAUSE = 0.1
 #: Bytes and seconds for reading one record back.
 _READ_BACK_BYTES, _READ_BACK_S = 64 * 1024 * 1024, 10.0
+#: What becomes of messages that a close leaves.
+_AT_CLOSE = {
+    Standing.STAGED: "delivered by the next sequencer (`kafka-pubsub service sequencer` starts one)",
+    Standing.UNKNOWN: "no answer came, so perhaps delivered later",
+    Standing.QUEUED: "never delivered; publish again",
+}
 #: What to do about an inbox that is gone.
 _LOST = (
     "; another client has deleted it: delete the topic and make it again, then what waits for it is refused"
@@ -60,6 +72,12 @@ class MulticastPublisher:
 
     def __init__(self, backend: Backend, timeout: float = TIMEOUT) -> None:
         self._backend, self._timeout = backend, timeout
+        self._watch = ServiceWatch(
+            lambda: backend.admin.group_members(GROUP),
+            "sequencer",
+            "kafka-pubsub service sequencer",
+            f"messages to causal topics are staged and not delivered, and their futures fail after {timeout:g} s",
+        )
         self._id = uuid.uuid4().hex[:16]
         self._numbers = count(1)
         self._outbox = Outbox(self._id)
@@ -67,6 +85,7 @@ class MulticastPublisher:
         self._changed = threading.Condition()
         # Of all futures (`future.py`).
         self._futures = threading.Lock()
+        self._waits: Waits = self._explain_wait  # bound once, not for each future
         # Whether the thread that stages waits for something to do.
         self._idle = False
         self._clock = 0
@@ -76,7 +95,7 @@ class MulticastPublisher:
         self._receipts = 0
         self._closed = False
 
-    def publish(self, route: Route, message: BatchMessage) -> Future[Sent]:
+    def publish(self, route: Route, message: BatchMessage) -> SentFuture:
         """Queues a message to the topics of the route, in the order of the calls."""
         with self._changed:
             # Where a topic has several partitions, a message without a key goes to that of its name.
@@ -92,39 +111,77 @@ class MulticastPublisher:
 
     def _queue(self, way: Way, message: BatchMessage) -> SentFuture:
         self._start()
-        future = SentFuture(self._futures)
+        self._watch.used()
+        future = SentFuture(self._futures, self._waits)
         self._outbox.add(Outgoing(way, message, future, time.monotonic() + self._timeout))
         if self._idle:
             self._changed.notify_all()
         return future
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Waits until every message has its receipt or has failed; `DeadlineExceeded` after `timeout`."""
+    def flush(self, topic: str, timeout: float | None = None) -> None:
+        """Waits until the messages to a topic have outcomes; `DeadlineExceeded` after `timeout`."""
+        until = None if timeout is None else time.monotonic() + timeout
         with self._changed:
-            if not self._changed.wait_for(lambda: not len(self._outbox), timeout):
-                raise DeadlineExceeded(f"{len(self._outbox)} messages to causal topics have no receipt yet")
+            left = [message.future for message, _ in self._outbox.waiting(topic)]
+        # The last one first: when it has its place, nearly all have.
+        for future in reversed(left):
+            try:
+                future.exception(None if until is None else max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                count = sum(not each.done() for each in left)
+                raise DeadlineExceeded(
+                    f"flush: after {timeout:g} s, {count} of the messages to causal topic {topic!r} have no place in "
+                    f"the order: {self._watch.advice}"
+                ) from None
 
-    def close(self, timeout: float) -> None:
-        """Waits up to `timeout` seconds for receipts, and ends; what is staged is delivered nevertheless."""
-        if not self._threads:
-            self._closed = True
-            return
-        with contextlib.suppress(DeadlineExceeded):
-            self.flush(timeout)
+    def _explain_wait(self, future: Future[Sent], seconds: float | None) -> str:
+        """Returns a text that says why the message of a future isn't delivered after so many seconds."""
         with self._changed:
+            found = [each for each in self._outbox.waiting() if each[0].future is future]
+        if not found:
+            return f"no outcome after {seconds or 0:g} s; ask again"
+        message, standing = found[0]
+        return (
+            f"the message to {', '.join(message.topics)} has no place in the order after {seconds or 0:g} s. It is "
+            f"{standing.value}; {self._watch.advice}"
+        )
+
+    def close(self, timeout: float = CLOSING) -> None:
+        """Waits up to `timeout` seconds for receipts, and ends; what is staged is delivered nevertheless."""
+        self._watch.close(look=len(self._outbox) > 0)
+        until = time.monotonic() + timeout
+        with self._changed:
+            if self._threads:
+                self._changed.wait_for(self._may_end, timeout)
             self._closed = True
-            left = self._outbox.drain()
             self._changed.notify_all()
-        for message in left:
-            _fail(
-                message, FailedPrecondition("closed before the message's receipt came; it may be delivered")
-            )
         for thread in self._threads:
-            thread.join()
+            thread.join(max(_LEAST, until - time.monotonic()))
+        with self._changed:
+            left = self._outbox.waiting()
+            self._outbox.drain()
+        self._give_up_at_close(left)
+        if any(thread.is_alive() for thread in self._threads):
+            return  # a call to a broker that doesn't answer: its thread is left behind, with what it uses
         if self._transactions is not None:
             self._transactions.close()
         if self._tail is not None:
             self._tail.close()
+
+    def _may_end(self) -> bool:
+        """Whether nothing is left that a close should wait for (rule 4)."""
+        return not len(self._outbox) or (self._idle and self._watch.missing)
+
+    def _give_up_at_close(self, left: Sequence[tuple[Outgoing, Standing]]) -> None:
+        """Fails the messages that a close leaves without an outcome, and logs which these are."""
+        for standing, then in _AT_CLOSE.items():
+            some = [message for message, each in left if each is standing]
+            if some:
+                names = ", ".join(sorted({name for message in some for name in message.topics}))
+                messages = "1 message" if len(some) == 1 else f"{len(some)} messages"
+                _log.warning("closed with %s to %s %s: %s", messages, names, standing.value, then)
+            for message in some:
+                _fail(message, FailedPrecondition(f"closed with the message {standing.value}: {then}"))
 
     def _start(self) -> None:
         if self._closed:
@@ -164,6 +221,7 @@ class MulticastPublisher:
                 if not expired and not batches:
                     due = self._outbox.next_deadline()
                     self._idle = True
+                    self._changed.notify_all()  # a close may wait for this
                     self._changed.wait(None if due is None else max(0.0, due - now))
                     self._idle = False
             self._say_expired(expired)
@@ -179,6 +237,8 @@ class MulticastPublisher:
             if outcome.ending is Ending.UNKNOWN:
                 outcome = self._find_out(records, outcome)
             if outcome.ending is Ending.STORED:
+                for batch in batches:
+                    batch.stored = True
                 return
             batches = self._without_late(self._without_refused(batches, records, outcome), outcome)
             if batches and not outcome.refused:
@@ -266,8 +326,7 @@ class MulticastPublisher:
                 DeadlineExceeded(
                     f"a message to {names} has no place in the order after {self._timeout:g} s. "
                     + (
-                        "It is staged and will be delivered: is a sequencer running? `kafka-pubsub service sequencer` "
-                        "starts one"
+                        f"It is staged and will be delivered: {self._watch.advice}"
                         if staged
                         else "It waits for an earlier one and won't be delivered: publish it again"
                     )

@@ -219,14 +219,19 @@ class Topic:
             self._delayed().resume(home, ordering_key)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until every message published so far is stored or has failed.
+        """Waits until every message published to this topic so far is stored or has failed; delayed ones, too.
 
-        Raises `DeadlineExceeded` after `timeout` seconds; None, the default, waits without a limit.
+        A message to a causal topic is waited for until it has its place in the order, or has failed. Raises
+        `DeadlineExceeded` after `timeout` seconds; None, the default, waits without a limit.
         """
         until = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if until is None else max(0.0, until - time.monotonic())
+
         self._publisher().flush(timeout)
-        self._delayed().flush(None if until is None else max(0.0, until - time.monotonic()))
-        self._multicast().flush(None if until is None else max(0.0, until - time.monotonic()))
+        self._delayed().flush(self._name, left())
+        self._multicast().flush(self._name, left())
 
     def configure(
         self,

@@ -176,7 +176,7 @@ def test_without_a_sequencer_the_future_says_so_and_the_message_is_delivered_lat
         impatient.publish(names[:2], b"flow 2", None, None).result(PATIENCE)
         sent = {b"flow 0": names, b"flow 2": names[:2]}
         check(broker, names, sent, set(sent))
-    impatient.close(PATIENCE)
+    impatient.close()
 
 
 def test_another_sequencer_goes_on_within_ten_seconds_after_one_was_killed() -> None:

@@ -47,7 +47,7 @@ def test_without_a_sequencer_futures_say_so_and_what_is_staged_is_delivered_late
     with Sequencer(topics):
         topics.publish_multi(["a", "b", "c"], b"later").result(PATIENCE)
         until(lambda: all(home(backend, name)[-1:] == [b"later"] for name in NAMES))
-    impatient.close(PATIENCE)
+    impatient.close()
     assert [home(backend, name) for name in NAMES] == [
         [b"staged", b"later"],
         [b"staged", b"later"],

@@ -25,7 +25,9 @@ def way(*topics: str, handles: tuple[str, ...] = (), partitions: int = 1, key: b
 
 
 def add(outbox: Outbox, way: Way, data: bytes = b"", deadline: float = NEVER) -> Outgoing:
-    message = Outgoing(way, BatchMessage(0, None, data, ()), SentFuture(LOCK), deadline)
+    message = Outgoing(
+        way, BatchMessage(0, None, data, ()), SentFuture(LOCK, lambda future, seconds: ""), deadline
+    )
     outbox.add(message)
     return message
 

@@ -18,7 +18,11 @@ SENT = [Sent(f"p-1.{number}", MessageTimestamp(7, "a", number)) for number in ra
 
 def make(count: int) -> tuple[list[SentFuture], threading.Lock]:
     lock = threading.Lock()
-    return [SentFuture(lock) for _ in range(count)], lock
+    return [SentFuture(lock, explain) for _ in range(count)], lock
+
+
+def explain(future: Future[Sent], seconds: float | None) -> str:
+    return f"not after {seconds} s"
 
 
 def test_a_future_gives_its_result() -> None:
@@ -26,7 +30,7 @@ def test_a_future_gives_its_result() -> None:
     assert not one.done()
     assert one.running()
     assert not one.cancel()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="not after 0 s"):
         one.result(0)
     resolve([one, two], SENT[:2], lock)
     assert [one.result(0), two.result()] == SENT[:2]
