@@ -24,7 +24,8 @@ __all__ = ["down", "progress", "status", "up"]
 _SERVICES = {
     None: None,
     True: "delay router and sequencer: running",
-    False: "delay router and sequencer: ended (see services.log beside the data)",
+    False: "delay router and sequencer: ended (services.log beside the data says why); "
+    "`kafka-pubsub up --exist-ok` starts them again",
 }
 
 
@@ -33,12 +34,15 @@ _SERVICES = {
     examples=[
         ("on Kafka's usual port, data kept between runs", "kafka-pubsub up"),
         ("for a test: another port, nothing kept", "kafka-pubsub up --port 19092 --ephemeral"),
+        ("in a script: it may run already", "kafka-pubsub up --exist-ok"),
     ],
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [default: 9092]")
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where to keep the data.")
 @click.option("--ephemeral", is_flag=True, help="Temporary data, deleted by `down`.")
-@click.option("--exist-ok", is_flag=True, help="Succeed when it is running already.")
+@click.option(
+    "--exist-ok", is_flag=True, help="Succeed when it is running already, and start services that ended."
+)
 @click.option("--no-services", is_flag=True, help="Start no delay router and no sequencer beside it.")
 @click.pass_obj
 def up(

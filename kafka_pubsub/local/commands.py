@@ -79,7 +79,8 @@ def up(
 
     It listens on `port` (default 9092). Its data is kept in `data_dir` (default: below the user's state directory),
     or, with `ephemeral`, in a temporary directory that `down` deletes. If the broker already runs, that is an error
-    (code 6), unless `exist_ok`. With `services`, the default, the delay router runs beside it, until `down`.
+    (code 6), unless `exist_ok`. With `services`, the default, the delay router and the sequencer run beside it, until
+    `down`; with `exist_ok` they are started beside a broker that runs without them.
     """
     if ephemeral and data_dir is not None:
         raise InvalidArgument(
@@ -91,7 +92,7 @@ def up(
         running = _clear_the_way(on_progress)
         if running is not None:
             if exist_ok and running.state == "running":
-                return running
+                return _with_living_services(running, on_progress) if services else running
             raise _already_up(running)
         installation = locate(java=java, kafka_home=kafka_home, on_progress=on_progress)
         if not is_free(wanted_port):
@@ -210,9 +211,18 @@ def _await(record: state.BrokerRecord, settings: NodeSettings, timeout_s: float)
     return _described(record, "running")
 
 
-def _with_services(record: state.BrokerRecord) -> Status:
+def _with_living_services(running: Status, on_progress: Callable[[str], None]) -> Status:
+    """Starts the services of a running broker if they don't run."""
+    record = state.load(paths.state_file())
+    if record is None or record.services_alive:
+        return running
+    on_progress(f"Starting the delay router and the sequencer beside Kafka on {record.bootstrap}")
+    return _with_services(record, again=True)
+
+
+def _with_services(record: state.BrokerRecord, *, again: bool = False) -> Status:
     with contextlib.suppress(OSError):  # without them the broker works, and `status` says that they don't run
-        pid, known = start_services(record.bootstrap, Path(record.data_dir))
+        pid, known = start_services(record.bootstrap, Path(record.data_dir), keep_log=again)
         record = replace(record, services_pid=pid, services_identity=known)
         state.save(paths.state_file(), record)
     return _described(record, "running")

@@ -29,12 +29,15 @@ def services_log(root: Path) -> Path:
     return root / "services.log"
 
 
-def start_services(bootstrap: str, root: Path) -> tuple[int, str]:
-    """Starts the services of a broker; returns the process's id and identity."""
+def start_services(bootstrap: str, root: Path, *, keep_log: bool = False) -> tuple[int, str]:
+    """Starts the services of a broker; returns the process's id and identity.
+
+    `keep_log`: write behind the log of the services before, which says why they ended.
+    """
     command = [sys.executable, "-m", "kafka_pubsub", "--bootstrap", bootstrap]
     command += ["service", "all"]
     environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
-    with services_log(root).open("wb") as log:
+    with services_log(root).open("ab" if keep_log else "wb") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

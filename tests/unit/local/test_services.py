@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kafka_pubsub.local import down, paths, processes, service_process, state, status
+from kafka_pubsub.local import commands, down, paths, processes, service_process, state, status, up
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,44 @@ def test_down_ends_the_services_of_a_broker_that_has_crashed(started: tuple[int,
 def test_services_that_have_ended_are_reported(started: tuple[int, str]) -> None:
     service_process.end_services(*started)
     assert status().services is False
+
+
+@pytest.fixture
+def beside_a_broker(
+    started: tuple[int, str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[int, str]]:
+    """The services, and a broker that seems to run: this very process, whose port answers."""
+    known = processes.identity(os.getpid())
+    assert known is not None
+    state.save(paths.state_file(), state.BrokerRecord(os.getpid(), known, 1, str(home), False, 0.0, *started))
+    monkeypatch.setattr(commands, "broker_answers", lambda port, cluster_id: True)
+    yield started
+    record = state.load(paths.state_file())
+    assert record is not None
+    service_process.end_services(record.services_pid, record.services_identity)
+
+
+def test_up_starts_services_that_have_ended_and_keeps_what_they_said(
+    beside_a_broker: tuple[int, str], home: Path
+) -> None:
+    service_process.end_services(*beside_a_broker)
+    service_process.services_log(home).write_text("why they ended\n")
+    said: list[str] = []
+    assert up(exist_ok=True, on_progress=said.append).services is True
+    assert said == ["Starting the delay router and the sequencer beside Kafka on 127.0.0.1:1"]
+    assert status().services is True
+    assert service_process.services_log(home).read_text().startswith("why they ended\n")
+
+
+def test_up_leaves_services_alone_that_run(beside_a_broker: tuple[int, str]) -> None:
+    before = state.load(paths.state_file())
+    assert up(exist_ok=True).services is True
+    assert state.load(paths.state_file()) == before
+
+
+def test_up_without_services_starts_none(beside_a_broker: tuple[int, str]) -> None:
+    service_process.end_services(*beside_a_broker)
+    assert up(exist_ok=True, services=False).services is False
 
 
 def test_a_record_without_services_has_none(home: Path) -> None:
