@@ -133,8 +133,8 @@ class KafkaAdmin(Admin):
         self._ask(doing, lambda client, left: client.delete_topics([name], request_timeout=left)[name])
         self._ask_here(doing, lambda client, left: self._forgotten(client, name, left))
 
-    def topic(self, name: str) -> TopicInfo:
-        """Returns the topic as it is now; raises `NotFound` if there is none."""
+    def topic(self, name: str, *, deadline: float | None = None) -> TopicInfo:
+        """Returns the topic as it is now; raises `NotFound` if there is none. `deadline`: seconds for the answer."""
         now = time.monotonic()
         until = now + _DOUBT if now < self._made.get(name, -_NEW) + _NEW else now
 
@@ -152,7 +152,7 @@ class KafkaAdmin(Admin):
                     client.list_topics(timeout=LOOK)
                 raise _not_yet("the new topic isn't known to every broker yet") from None
 
-        return self._ask_here(f"topic {name!r}", describe)
+        return self._ask_here(f"topic {name!r}", describe, deadline=deadline)
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         """Changes the given settings only; None restores the broker's default. Waits until the change shows."""

@@ -17,6 +17,8 @@ Rules
 5. A topic that has vanished or shrunk is read again before its values are dropped: for a stream an empty catalog
    means that its subscription was deleted.
 6. A removal is kept in the topic for a day at least; a reader that hasn't read for longer reads from the start.
+7. The time limit of a call begins before it waits for the calls of other threads: without a broker each of those takes
+   as long as it may.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -39,7 +41,7 @@ from tenacity import (
 
 from kafka_pubsub.errors import AlreadyExists, BrokerUnavailable, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.bounded_calls import ask, explain
+from kafka_pubsub.kafka.bounded_calls import DEADLINE, ask, explain
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import FENCED, STALE_LEADER, TRANSIENT, error_of
@@ -123,9 +125,16 @@ class CatalogLog:
     """The keys and values of the catalog's topic."""
 
     def __init__(
-        self, handles: ClientFactory, admin: KafkaAdmin, *, create: bool, topic: str = CATALOG_TOPIC
+        self,
+        handles: ClientFactory,
+        admin: KafkaAdmin,
+        *,
+        create: bool,
+        topic: str = CATALOG_TOPIC,
+        deadline: float = DEADLINE,
     ) -> None:
         self._handles = handles
+        self._deadline = deadline
         self._topic = topic
         self._admin = admin
         self._create = create
@@ -150,9 +159,9 @@ class CatalogLog:
     def values(self) -> Mapping[str, bytes]:
         """Returns the latest value of each key; empty while there is no catalog."""
         self._handles.check()
-        with self._lock:
+        with self._held("read the catalog", self._deadline) as end:
             self._let_go_of_idle_producer()
-            self._refresh()
+            self._refresh(end)
             return dict(self._values)
 
     def change(self, key: str, what: str, decide: Decide) -> None:
@@ -166,9 +175,21 @@ class CatalogLog:
             wait=wait_random_exponential(multiplier=0.05, max=2),
             retry_error_callback=_give_up,
         )
-        with self._lock:
+        with self._held(doing, self._deadline):
             self._make_topic()
             retries(lambda: self._try(key, doing, decide))
+
+    @contextlib.contextmanager
+    def _held(self, doing: str, seconds: float) -> Iterator[float]:
+        """Holds the lock; yields the time at which a call of so many seconds ends (rule 7)."""
+        end = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=seconds):
+            busy = KafkaException(KafkaError(KafkaError._TIMED_OUT, "another thread waits for an answer"))
+            raise explain(busy, doing, self._handles.address, self._trouble)
+        try:
+            yield end
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Closes both clients. If a thread still waits for the broker with them, it goes on with its own."""
@@ -196,7 +217,7 @@ class CatalogLog:
     def _try(self, key: str, doing: str, decide: Decide) -> None:
         try:
             producer = self._begin_writing()
-            self._refresh()
+            self._refresh(time.monotonic() + self._deadline)
             value = decide(self._values)
             self._write(producer, key.encode(), value)
         except KafkaException as failure:
@@ -243,7 +264,7 @@ class CatalogLog:
             if refused and refused[0].code() not in FENCED:
                 raise KafkaException(refused[0]) from None
             raise
-        self._refresh(written)
+        self._refresh(time.monotonic() + self._deadline, written)
 
     def _make_topic(self) -> None:
         if self._consumer is not None:
@@ -273,14 +294,14 @@ class CatalogLog:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def _refresh(self, at_least: int = 0) -> None:
-        """Reads up to the end; `at_least` is an offset that is known to be committed."""
+    def _refresh(self, end: float, at_least: int = 0) -> None:
+        """Reads the log to its end, until the time `end`; `at_least` is an offset that is known to be committed."""
         now = time.monotonic()
         if self._consumer is not None and now - self._read_at > _STALE_AFTER:
             self._drop_consumer()
         if self._consumer is None:
             try:
-                self._open(self._admin.topic(self._topic))
+                self._open(self._admin.topic(self._topic, deadline=_left(end)))
             except NotFound:
                 return
         try:
@@ -289,9 +310,10 @@ class CatalogLog:
                 "read the catalog",
                 address=self._handles.address,
                 trouble=self._trouble,
+                deadline=_left(end),
             )
         except NotFound:
-            if not self._found_again():
+            if not self._found_again(end):
                 self._drop_consumer()
                 return
         except BrokerUnavailable:
@@ -300,19 +322,19 @@ class CatalogLog:
             raise
         self._read_at = now
 
-    def _found_again(self) -> bool:
+    def _found_again(self, end: float) -> bool:
         """Returns whether the topic was missing for a moment only and can be read again; if not, it was deleted."""
         until = time.monotonic() + _GONE_AFTER
         while time.monotonic() < until:
             time.sleep(_LOOK_AGAIN)
             try:
-                info = self._admin.topic(self._topic)
+                info = self._admin.topic(self._topic, deadline=_left(end))
             except NotFound:
                 continue
             known = self._next if info.topic_id == self._topic_id else 0
             self._drop_consumer()
             self._open(info)
-            self._refresh(known)
+            self._refresh(end, known)
             return True
         return False
 
@@ -340,7 +362,7 @@ class CatalogLog:
         partition = KafkaPartition(self._topic, 0)
         end = self._end_of(consumer, partition, left)
         if end < self._next:
-            if not self._made_anew():
+            if not self._made_anew(left):
                 return
             self._values, self._next = {}, 0
         self._shrunk_at = None
@@ -370,9 +392,9 @@ class CatalogLog:
                     consumer.list_topics(self._topic, timeout=min(left, 1.0))
             raise
 
-    def _made_anew(self) -> bool:
+    def _made_anew(self, left: float) -> bool:
         """Returns whether a topic that ends before `_next` is another one: a broker that just started shows less."""
-        if self._admin.topic(self._topic).topic_id != self._topic_id:
+        if self._admin.topic(self._topic, deadline=left).topic_id != self._topic_id:
             return True
         now = time.monotonic()
         if self._shrunk_at is None:
@@ -403,6 +425,10 @@ class CatalogLog:
         self._values, self._next = {}, 0
         if consumer is not None:
             self._handles.close_consumer(consumer)
+
+
+def _left(end: float) -> float:
+    return max(end - time.monotonic(), 0.001)
 
 
 def _give_up(state: RetryCallState) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from kafka_pubsub import (
     BrokerUnavailable,
+    DeadlineExceeded,
     InvalidArgument,
     Message,
     PublishError,
@@ -247,6 +248,38 @@ def test_closing_without_a_broker_ends_in_bounded_time(broker: LocalKafka, log: 
     # 7 s where nobody else computes: no request that gets no answer is waited for until its own limit of 15 s.
     assert time.monotonic() - started < PATIENCE / 2
     assert stream.done()
+    broker.start()
+
+
+def test_calls_without_a_broker_give_up_in_time_whatever_the_process_waits_for_beside_them(
+    broker: LocalKafka, log: Deliveries
+) -> None:
+    """Streams and publishers ask about their topics too, and each call has 15 seconds, not each after the other."""
+    ps = PubSub(broker.bootstrap)
+    topic, subscription = Room(ps).pair()
+    other = Room(ps).pair()[1]
+    subscription.pull(log.ack)
+    topic.publish(b"x", ordering_key="key").result(PATIENCE)
+    log.wait_for(1)
+    broker.kill()
+
+    def seconds_of(call: Callable[[], object]) -> float:
+        begun = time.monotonic()
+        with pytest.raises((BrokerUnavailable, DeadlineExceeded)):
+            call()
+        return time.monotonic() - begun
+
+    calls = [
+        lambda: ps.create_topic("another"),
+        lambda: ps.create_topic(topic.name, exist_ok=True),
+        lambda: subscription.pull(log.ack),
+        lambda: other.pull(log.ack),
+        lambda: other.receive(1, timeout=1),
+    ]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        took = list(pool.map(seconds_of, calls))
+    assert max(took) < DEADLINE + REPORTED / 2
+    ps.close()
     broker.start()
 
 

@@ -67,7 +67,7 @@ class Admin(KafkaAdmin):
         handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address=address)
         super().__init__(cast("ClientFactory", handles))
 
-    def topic(self, name: str) -> TopicInfo:
+    def topic(self, name: str, *, deadline: float | None = None) -> TopicInfo:
         return TopicInfo(name, "id", 1, 3, 1000, {})
 
 
