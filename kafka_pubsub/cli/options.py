@@ -93,16 +93,16 @@ def check_changes(*given: object) -> None:
         raise click.UsageError("nothing to change: give at least one setting")
 
 
-def asks(session: Session, what: str, *, yes: bool) -> bool:
+def asks(session: Session, what: str, *, yes: bool, why_ask: str = "can't be undone") -> bool:
     """Returns whether a person has to be asked; `UsageError` where none can be: without a terminal, and under `--json`.
 
-    Call it before anything is done. `what` begins the sentence: "deleting topic orders".
+    Call it before anything is done. `what` begins the sentence, "deleting topic orders", and `why_ask` goes on with it.
     """
     if yes:
         return False
     if session.as_json or not _at_a_terminal():
         why = "--json never asks" if session.as_json else "there is no terminal to ask at"
-        raise click.UsageError(f"{what} can't be undone, and {why}: give --yes")
+        raise click.UsageError(f"{what} {why_ask}, and {why}: give --yes")
     return True
 
 

@@ -274,27 +274,30 @@ def update(
     examples=[
         ("", "kafka-pubsub topic repartition orders --partitions 24"),
         (
-            "give up after a while, go on later",
-            "kafka-pubsub topic repartition orders --partitions 24 --timeout 10m",
+            "in a script; give up after a while, go on later",
+            "kafka-pubsub topic repartition orders --partitions 24 --yes --timeout 10m",
         ),
     ]
 )
 @shared.NAME
 @click.option("--partitions", type=int, required=True, help="How many it shall have.")
 @shared.duration_option("--timeout", "Stop after so long.  [default: never]")
+@shared.YES
 @click.pass_obj
-def repartition(session: Session, name: str, partitions: int, timeout: float | None) -> None:
+def repartition(session: Session, name: str, partitions: int, timeout: float | None, yes: bool) -> None:
     """Give a topic more partitions without reordering a key.
 
     Until it ends, messages with a key are refused. First it waits 75 seconds, until every publisher has noticed;
     then until ordered subscriptions have finished the messages that are there. So keep their consumers running, and
-    release parked messages.
+    release parked messages. Before it begins, it says how many messages there are, and asks.
 
-    You can stop it, and call it again to go on. With the number that the topic has, it gives the change up.
+    You can stop it, and call it again to go on. With the number that the topic has, it gives the change up. Neither
+    asks.
     """
     with session.pubsub() as pubsub:
         before = pubsub.topic(name).options.partitions
         begun = pubsub.repartition_progress(name)
+        _ask_before(session, pubsub._cluster.repartitioner.foresee(name, partitions), before, yes=yes)
         try:
             with _progress(session) as tell:
                 changed = pubsub.repartition_topic(name, partitions, timeout=timeout, on_progress=tell)
@@ -312,6 +315,27 @@ def repartition(session: Session, name: str, partitions: int, timeout: float | N
 
 
 topic.add_command(tail)
+
+
+def _ask_before(session: Session, change: RepartitionProgress | None, before: int, *, yes: bool) -> None:
+    """Says what a change will refuse, and for how long, and asks; does nothing if no change would begin."""
+    if change is None:
+        return
+    refuses = f"refuses messages with a key for {change.seconds:.0f} s and longer"
+    asks = shared.asks(session, f"repartitioning topic {change.topic}", yes=yes, why_ask=refuses)
+    session.output.note(_refusals(change))
+    if asks:
+        shared.confirm(f"Give topic {change.topic} {change.partitions} partitions instead of {before}?")
+
+
+def _refusals(change: RepartitionProgress) -> str:
+    """Returns what is refused during a change, and for how long."""
+    waits = f", then until ordered subscriptions have finished what is there ({_left(change)})"
+    return (
+        f"Until it ends, publishing to {change.topic} with an ordering key is refused: for {change.seconds:.0f} s, "
+        f"until every publisher has noticed{waits if change.waiting else ''}. Delayed messages with a key wait. "
+        "Messages without a key are accepted. Kafka takes no partition away again."
+    )
 
 
 def _command(name: str, partitions: int) -> str:

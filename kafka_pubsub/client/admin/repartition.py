@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafka_pubsub.client.admin.catalog_changes import conflicts, repartition_call, settle
@@ -122,6 +122,23 @@ class Repartitioner:
             record = step(record, change, until, on_progress)
         return record
 
+    def foresee(self, name: str, partitions: int) -> RepartitionProgress | None:
+        """Returns the first state of the change that `run` would begin; None: it would begin none. Changes nothing.
+
+        `seconds` is the length of `fencing`, `waiting` what isn't finished now. Raises why the topic can't be changed.
+        """
+        _check_count(partitions)
+        record, info = self._topics.found(name)
+        if record.repartition is not None or not self._changes(record, partitions, info.partitions):
+            return None
+        change = Repartition(partitions=partitions, started=0.0, barrier=self._ends(record))
+        drain = Drain(self._backend)
+        try:
+            found = self._waiting(drain, record, change)
+        finally:
+            drain.close()
+        return replace(found, phase="fencing", seconds=self._fence_seconds)
+
     def look(self, name: str) -> RepartitionProgress | None:
         """Returns the progress of the topic's change; None: it isn't being changed. Changes nothing."""
         record = self._topics.record(name)
@@ -156,13 +173,27 @@ class Repartitioner:
         record, info = self._topics.found(name)
         if record.repartition is not None:
             return self._go_on(record, record.repartition, partitions, info.partitions)
-        if partitions < info.partitions:
+        if not self._changes(record, partitions, info.partitions):
+            return record
+        # If another tool added partitions, the retry topics get them too: one member must own a home partition and its
+        # retry partition to drain them.
+        self._add(record, info.partitions, home=False)
+        after = record.model_copy(
+            update={"repartition": Repartition(partitions=partitions, started=time.time())}
+        )
+        self._topics.replace(after, record)
+        return after
+
+    def _changes(self, record: TopicRecord, partitions: int, there: int) -> bool:
+        """Returns whether the topic gets another number of partitions; raises why it can't."""
+        name = record.name
+        if partitions < there:
             raise InvalidArgument(
-                f"topic {name!r} has {info.partitions} partitions, and Kafka takes none away: ask for more, or publish "
+                f"topic {name!r} has {there} partitions, and Kafka takes none away: ask for more, or publish "
                 "to a new topic"
             )
-        if partitions == info.partitions == record.options.partitions:
-            return record
+        if partitions == there == record.options.partitions:
+            return False
         if record.options.causal:
             raise FailedPrecondition(
                 f"partitions: topic {name!r} is causal, and the order of its messages is that of its partitions: "
@@ -174,14 +205,7 @@ class Repartitioner:
                 "topic can't be repartitioned: publish to a new topic with more partitions instead"
             )
         self._check_rights(record, partitions)
-        # If another tool added partitions, the retry topics get them too: one member must own a home partition and its
-        # retry partition to drain them.
-        self._add(record, info.partitions, home=False)
-        after = record.model_copy(
-            update={"repartition": Repartition(partitions=partitions, started=time.time())}
-        )
-        self._topics.replace(after, record)
-        return after
+        return True
 
     def _go_on(self, record: TopicRecord, change: Repartition, wanted: int, there: int) -> TopicRecord:
         if wanted == change.partitions:
@@ -227,12 +251,13 @@ class Repartitioner:
             if record.repartition is None or record.repartition.phase != "fencing":
                 return record
             self._wait(record, until, min(left, POLL))
+        drains = change.model_copy(update={"phase": "draining", "barrier": self._ends(record)})
+        return self._advance(record.name, change, drains)
+
+    def _ends(self, record: TopicRecord) -> dict[int, int]:
         places = [TopicPartition(record.name, number) for number in range(record.options.partitions)]
         ends = self._backend.admin.high_watermarks(places)
-        barrier = {place.partition: offset for place, offset in ends.items()}
-        return self._advance(
-            record.name, change, change.model_copy(update={"phase": "draining", "barrier": barrier})
-        )
+        return {place.partition: offset for place, offset in ends.items()}
 
     # -- draining ----------------------------------------------------------------------------------------------
 

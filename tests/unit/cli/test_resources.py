@@ -276,7 +276,7 @@ def test_a_topic_is_given_partitions_and_reports_what_it_waits_for(
     run.json("topic", "create", "orders", "--partitions", "2")
     run.json("sub", "create", "billing", "--topic", "orders", "--ordering")
     run("publish", "orders", "--key", "k", stdin="one\n")
-    stopped = run("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s")
+    stopped = run("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s", "--yes")
     assert stopped.exit_code == 1
     assert "the old layout to be finished: billing: 1 message (no process receives)" in stopped.stderr
     assert "`kafka-pubsub subscription keys NAME` shows which" in stopped.stderr
@@ -289,7 +289,7 @@ def test_a_topic_is_given_partitions_and_reports_what_it_waits_for(
     assert "to 3 partitions is under way, keys are refused" in run("topic", "describe", "orders").stdout
     given_up = run("topic", "repartition", "orders", "--partitions", "2")
     assert "the change to 3 is given up, messages with a key are accepted again" in given_up.stdout
-    run("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s")
+    run("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s", "--yes")
     (message,) = run.pubsub.subscription("billing").receive(1, timeout=10)
     message.ack()
     done = run("topic", "repartition", "orders", "--partitions", "3")
@@ -298,6 +298,46 @@ def test_a_topic_is_given_partitions_and_reports_what_it_waits_for(
     assert isinstance(made, dict)
     assert made["partitions"] == 3
     assert run.error("topic", "repartition", "orders", "--partitions", "1")["type"] == "InvalidArgument"
+
+
+def test_a_repartitioning_says_what_it_refuses_and_asks(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.json("topic", "create", "orders", "--partitions", "2")
+    run.json("sub", "create", "billing", "--topic", "orders", "--ordering")
+    run.json("sub", "create", "audit", "--topic", "orders")
+    run("publish", "orders", "--key", "k", stdin="one\ntwo\n")
+    command = ("topic", "repartition", "orders", "--partitions", "3")
+    refused = "repartitioning topic orders refuses messages with a key for 75 s and longer, and"
+    error = run.error(*command)
+    assert error["exit_code"] == 2
+    assert str(error["message"]).startswith(f"{refused} --json never asks: give --yes")
+    told = run(*command)
+    assert told.exit_code == 2
+    assert f"{refused} there is no terminal to ask at: give --yes" in " ".join(told.stderr.split())
+    monkeypatch.setattr(options, "_at_a_terminal", lambda: True)
+    asked = run(*command, stdin="n\n")
+    assert asked.exit_code == 130
+    assert "publishing to orders with an ordering key is refused: for 75 s" in asked.stderr
+    assert "(billing: 2 messages (no process receives))" in asked.stderr
+    assert "audit" not in asked.stderr
+    assert "Give topic orders 3 partitions instead of 2? [y/N]: " in asked.stderr
+    assert "Nothing was done." in asked.stderr
+    assert run.pubsub.repartition_progress("orders") is None
+    assert run("topic", "repartition", "orders", "--partitions", "2").exit_code == 0  # as many as it has
+
+
+def test_a_repartitioning_that_is_under_way_goes_on_and_is_given_up_without_asking(
+    run: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.pubsub._cluster.repartitioner, "_fence_seconds", 0)
+    run.json("topic", "create", "orders", "--partitions", "2")
+    run.json("sub", "create", "billing", "--topic", "orders", "--ordering")
+    run("publish", "orders", "--key", "k", stdin="one\n")
+    begin = ("topic", "repartition", "orders", "--partitions", "3", "--timeout", "0s")
+    assert run.error(*begin, "--yes")["type"] == "DeadlineExceeded"
+    assert run.error(*begin)["type"] == "DeadlineExceeded"
+    assert run.json("topic", "repartition", "orders", "--partitions", "2")
 
 
 def test_a_lost_retry_topic_is_remade_when_somebody_says_so(run: CommandLine) -> None:
