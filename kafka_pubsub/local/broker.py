@@ -14,6 +14,7 @@ from kafka_pubsub.local.broker_process import READY_TIMEOUT_S
 from kafka_pubsub.local.broker_set import Fleet, FleetOptions, FleetOwner, require_root
 from kafka_pubsub.local.errors import LocalKafkaError
 from kafka_pubsub.local.node_config import SESSION_TIMEOUT_S
+from kafka_pubsub.local.service_process import TiedServices
 from kafka_pubsub.local.settings import DEFAULT_HEAP_MB, checked_heap, checked_port
 
 __all__ = ["LocalKafka"]
@@ -30,7 +31,8 @@ class LocalKafka(FleetOwner):
     Without `data_dir` its data is temporary. Without `port` it takes a free one. `java` and `kafka_home` name
     an installed Java 17+ and an unpacked Kafka 4.x to use instead of those of the extra `[local]`. `session_timeout` is
     the number of seconds after which a silent broker counts as gone: a higher one tolerates a busy machine, and makes
-    a start after a kill take as long.
+    a start after a kill take as long. `services` (default False): whether a delay router and a sequencer run beside the
+    broker, in a process of their own, from the first start until the end of the block; their log is `services.log`.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class LocalKafka(FleetOwner):
         session_timeout: float = SESSION_TIMEOUT_S,
         java: str | os.PathLike[str] | None = None,
         kafka_home: str | os.PathLike[str] | None = None,
+        services: bool = False,
         on_progress: Callable[[str], None] = lambda text: None,
     ) -> None:
         options = FleetOptions(
@@ -55,6 +58,8 @@ class LocalKafka(FleetOwner):
             on_progress=on_progress,
         )
         self._fleet = Fleet(data_dir, {NODE: ""}, options)
+        self._temporary, self._wants_services = data_dir is None, services
+        self._services: TiedServices | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -81,6 +86,15 @@ class LocalKafka(FleetOwner):
     def start(self) -> None:
         """Starts the broker and waits until it answers; does nothing if the broker already runs."""
         self._fleet.start([NODE])
+        if self._wants_services and self._services is None:
+            self._services = TiedServices(self.bootstrap, self.data_dir)
+
+    def close(self) -> None:
+        """Stops the broker for good, and deletes temporary data."""
+        if self._services is not None:
+            self._services.close(at_once=self._temporary)
+            self._services = None
+        super().close()
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Waits until the broker answers, as `start()` does; raises an error with the cause if the broker dies."""

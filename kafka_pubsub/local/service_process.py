@@ -1,7 +1,7 @@
-"""The process of the services that `up` starts beside the broker.
+"""The process of the services beside a broker, which runs `kafka-pubsub service all`.
 
-Theory. The services are one process in a session of its own, which runs `kafka-pubsub service all`. Its record is a
-part of the broker's, so `down` and `status` find it.
+Theory. The process has a session of its own. Its record is a part of that of the broker that `up` started, so `down`
+and `status` find it. Beside a broker of this process (`LocalKafka`) it ends with this process, even if that is killed.
 
 Rules
 1. The services never keep the broker from starting: what is wrong with them is in their log, and `status` says that
@@ -17,8 +17,9 @@ import sys
 from pathlib import Path
 
 from kafka_pubsub.local import processes
+from kafka_pubsub.local.orphan_guard import Guard
 
-__all__ = ["end_services", "services_log", "start_services"]
+__all__ = ["TiedServices", "end_services", "services_log", "start_services"]
 
 #: Seconds that the services may take to store what is under way.
 STOP_TIMEOUT_S = 15.0
@@ -52,10 +53,24 @@ def start_services(bootstrap: str, root: Path, *, keep_log: bool = False) -> tup
     return process.pid, processes.identity(process.pid) or ""
 
 
-def end_services(pid: int, known: str) -> None:
+def end_services(pid: int, known: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
     """Ends the services, if they run."""
     if pid:
-        processes.end(pid, known, STOP_TIMEOUT_S)
+        processes.end(pid, known, timeout_s)
+
+
+class TiedServices:
+    """The services of a broker that ends with this process; they end with this process as well."""
+
+    def __init__(self, bootstrap: str, root: Path) -> None:
+        self._guard = Guard()
+        self._pid, self._known = start_services(bootstrap, root)
+        self._guard.watch(self._pid)
+
+    def close(self, *, at_once: bool) -> None:
+        """Ends them; `at_once`: the work that they have begun needn't be stored."""
+        end_services(self._pid, self._known, 0.0 if at_once else STOP_TIMEOUT_S)
+        self._guard.release()
 
 
 def _is_ours(name: str) -> bool:

@@ -29,19 +29,22 @@ SESSION_TIMEOUT_S = 60.0
 
 
 @contextmanager
-def shared_kafka(folder: Path) -> Iterator[str]:
-    """Yields the address of the broker that all processes with the same `folder` share."""
+def shared_kafka(folder: Path, *, services: bool = False) -> Iterator[str]:
+    """Yields the address of the broker that all processes with the same `folder` share.
+
+    `services` (default False, and the same for all of them): whether a delay router and a sequencer run beside it.
+    """
     with shared(folder / "users.lock"):
         with exclusive(folder / "start.lock"):
-            address = _answering(folder) or _start(folder)
+            address = _answering(folder) or _start(folder, services=services)
         yield address
 
 
-def hold(folder: Path) -> None:
+def hold(folder: Path, *, services: bool) -> None:
     """Runs the broker until its last user is gone; the holder process does nothing else."""
     report = folder / "holder.json"
     try:
-        kafka = LocalKafka(session_timeout=SESSION_TIMEOUT_S)
+        kafka = LocalKafka(session_timeout=SESSION_TIMEOUT_S, services=services)
         kafka.start()
     except LocalKafkaError as error:
         _write(
@@ -57,7 +60,7 @@ def hold(folder: Path) -> None:
         kafka.close()
 
 
-def _start(folder: Path) -> str:
+def _start(folder: Path, *, services: bool) -> str:
     report = folder / "holder.json"
     report.unlink(missing_ok=True)
     command = [
@@ -67,7 +70,11 @@ def _start(folder: Path) -> str:
     ]
     with (folder / "holder.log").open("wb") as log:
         holder = subprocess.Popen(
-            [*command, str(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            [*command, str(folder), *["services"] * services],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     while not report.exists():
         if holder.poll() is not None and not report.exists():
@@ -102,5 +109,5 @@ def _write(path: Path, data: dict[str, object]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the holder process; its one argument is the folder."""
-    hold(Path(arguments[1]))
+    """Runs the holder process; its arguments are the folder, and the word "services" if these run beside it."""
+    hold(Path(arguments[1]), services="services" in arguments[2:])

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from kafka_pubsub.local.tcp_ports import free_ports, is_free
+from tests.support import until
 
 USER = """
 import sys
@@ -51,10 +53,36 @@ def test_it_lives_as_long_as_anybody_uses_it(tmp_path: Path) -> None:
     assert is_free(port)
 
 
-def run_a_users_suite(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_mine.py").write_text(
-        "def test_mine(local_kafka):\n    assert local_kafka.bootstrap.startswith('127.0.0.1:')\n"
-    )
+TEST = "def test_mine(local_kafka):\n    assert local_kafka.bootstrap.startswith('127.0.0.1:')\n"
+
+SERVED = """
+from pathlib import Path
+from kafka_pubsub import PubSub
+
+def test_what_needs_services(local_kafka):
+    Path("address").write_text(local_kafka.bootstrap)
+    with PubSub(local_kafka.bootstrap) as ps:
+        topic = ps.create_topic("orders")
+        ps.create_topic("stock", causal=True)
+        sub = ps.create_subscription("billing", topic)
+        topic.publish(b"later", delay=0.1).result(60)
+        (message,) = sub.receive(1, timeout=60)
+        message.ack()
+        ps.publish_multi(["stock"], b"in order").result(60)
+"""
+
+ALONE = """
+from kafka_pubsub import PubSub
+
+def test_nothing_runs_beside_it(local_kafka):
+    with PubSub(local_kafka.bootstrap) as ps:
+        assert "_kafka_pubsub.delay.in" not in ps._cluster.backend.admin.topic_names()
+        assert (ps.delay_routers(), ps.sequencers()) == (0, 0)
+"""
+
+
+def run_a_users_suite(folder: Path, test: str = TEST, **settings: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_mine.py").write_text(test)
     ours = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "KAFKA", "CI"))
     }
@@ -66,6 +94,29 @@ def run_a_users_suite(folder: Path, **settings: str) -> subprocess.CompletedProc
 def test_the_fixture_gives_a_broker(tmp_path: Path) -> None:
     done = run_a_users_suite(tmp_path)
     assert "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("options", ["-p no:xdist", "-n 2"])
+def test_services_run_beside_the_fixtures_broker_and_end_with_it(tmp_path: Path, options: str) -> None:
+    done = run_a_users_suite(tmp_path, SERVED, PYTEST_ADDOPTS=options)
+    assert "1 passed" in done.stdout, done.stdout
+    address = (tmp_path / "address").read_text().encode()
+    until(lambda: not [each for each in command_lines() if address in each and b"service" in each])
+
+
+def test_a_setting_keeps_the_services_away(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkafka_pubsub_services = false\n")
+    done = run_a_users_suite(tmp_path, ALONE)
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def command_lines() -> list[bytes]:
+    """What runs on this machine; Linux only."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            found.append(each.read_bytes())
+    return found
 
 
 def test_the_fixture_takes_a_broker_that_runs_already(tmp_path: Path) -> None:
