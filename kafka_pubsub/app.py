@@ -95,10 +95,12 @@ class PubSub:
         *,
         create: bool = True,
         history: str | PathLike[str] | None = None,
+        services: bool = True,
     ) -> Self:
-        """Returns a `PubSub` that works in memory, without a broker, for tests.
+        """Returns a `PubSub` that works in memory, without a broker, for tests (docs/testing.md).
 
-        Several of them with backends of one `kafka_pubsub.memory` cluster behave like processes on one Kafka.
+        Several of them with backends of one `kafka_pubsub.memory` cluster behave like processes on one Kafka. With
+        `services`, the default, it runs a delay router and a sequencer itself, from the first message that needs one.
         """
 
         def connect() -> Backend:
@@ -108,6 +110,10 @@ class PubSub:
 
         self = cls.__new__(cls)
         self._open(connect, may_create=create, where="memory", history=history)
+        if services:
+            from kafka_pubsub.services.own import run_own_services
+
+            run_own_services(self._cluster)
         return self
 
     def _open(

@@ -61,10 +61,11 @@ class PubSub:
         *,
         create: bool = True,
         history: str | PathLike[str] | None = None,
+        services: bool = True,
     ) -> Self:
         """Returns a `PubSub` that works in memory, for tests; see `kafka_pubsub.PubSub.in_memory`."""
         self = cls.__new__(cls)
-        self._wrap(SyncPubSub.in_memory(backend, create=create, history=history))
+        self._wrap(SyncPubSub.in_memory(backend, create=create, history=history, services=services))
         return self
 
     def _wrap(self, sync: SyncPubSub) -> None:

@@ -6,7 +6,7 @@ Rules
 2. Each topic has one publisher and each subscription one subscriber, made without I/O. A topic that is created again
    under the same name gets a new publisher; a subscriber looks up its subscription whenever it begins to receive.
 3. `publisher` is called for every message, so it costs one look-up in a dict and no lock.
-4. The parts close in this order: watch, subscribers, publishers (flushed), writers, backend.
+4. The parts close in this order: watch, subscribers, publishers (flushed), services of its own, writers, backend.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.client.dead_letters.operations import DeadLetterOperations, open_dead_letters
 from kafka_pubsub.client.delays.dead_letters import DelayDeadLetters
-from kafka_pubsub.client.delays.publisher import DelayedPublisher
+from kafka_pubsub.client.delays.publisher import DelayedPublisher, router_watch
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_publisher import new_publisher
 from kafka_pubsub.client.multicast.multicast import Multicast
+from kafka_pubsub.client.multicast.publisher import sequencer_watch
 from kafka_pubsub.client.publish.causal import CausalTopic
 from kafka_pubsub.client.publish.home_publisher import HomePublisher
 from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
@@ -83,6 +84,11 @@ class Cluster:
         # The subscribers by subscription: those from which this process has received.
         self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
+        #: Whether routers and sequencers run, for messages that need them.
+        self.router_watch = router_watch()
+        self.sequencer_watch = sequencer_watch()
+        #: Called once, when the cluster is connected.
+        self.on_connected: Callable[[], None] = lambda: None
 
     @property
     def topics(self) -> TopicAdmin:
@@ -203,9 +209,10 @@ class Cluster:
             # The stack runs these in reverse, and runs each even if another raises.
             steps.callback(connection.backend.close)
             steps.callback(connection.writers.close)
+            steps.callback(self.router_watch.close)
+            steps.callback(self.sequencer_watch.close)
             steps.callback(_close_all, publishers)
             steps.callback(connection.multicast.close)
-            steps.callback(connection.delayed.close)
             for subscriber in subscribers:
                 steps.callback(subscriber.close)
             steps.callback(connection.watch.stop)
@@ -234,8 +241,8 @@ class Cluster:
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
                 delay_topics = DelayTopics(backend.admin, may_create=self._may_create)
-                delayed = DelayedPublisher(delay_topics, writers, backend)
-                multicast = Multicast(backend, topics.found)
+                delayed = DelayedPublisher(delay_topics, writers, backend, self.router_watch)
+                multicast = Multicast(backend, topics.found, self.sequencer_watch)
                 self._connection = _Connection(
                     os.getpid(),
                     backend,
@@ -250,6 +257,7 @@ class Cluster:
                     delayed,
                     multicast,
                 )
+                self.on_connected()
             return self._connection
 
     def _topic_changed(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Warns a process that publishes what a service must bring on, while no such service runs.
+"""Warns a process that publishes messages that a service must bring on, while no such service runs.
 
 Theory. A delayed message waits for a router, and a message to causal topics for a sequencer. The log takes both without
 one, so the publisher alone would never learn that nothing is delivered. A group's number of members says whether a
@@ -8,6 +8,8 @@ Rules
 1. A look follows a message within `LOOK` seconds, or at the close. Without a message since the last look there is none.
 2. The first look that finds no service warns, later ones once in `SAY` seconds. A look that fails says nothing.
 3. The thread starts with the first message, and has ended when `close` returns, unless a cluster doesn't answer it.
+4. A client in memory may have a service of its own instead (`run_own`). It starts with the first message that needs it,
+   and ends with the client, or when your program starts one for the same client.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from kafka_pubsub.errors import PubSubError
 
-__all__ = ["LOOK", "SAY", "ServiceWatch"]
+__all__ = ["LOOK", "SAY", "OwnService", "ServiceWatch"]
 
 _log = logging.getLogger("kafka_pubsub.publish")
 
@@ -31,22 +34,26 @@ SAY = 60.0
 _CLOSING = 1.0
 
 
+class OwnService(Protocol):
+    """A service that runs in this process."""
+
+    def stop(self) -> object:
+        """Ends it, after the work that it has begun."""
+
+
 class ServiceWatch:
     """Watches one kind of service for the messages of one process.
 
-    `count` asks how many run. `service` and `command` are the name of the service and the command that starts one;
-    `waits` says what happens to messages without one.
+    `service` and `command` are the name of the service and the command that starts one; `waits` says what happens to
+    messages without one.
     """
 
     def __init__(
-        self,
-        count: Callable[[], int],
-        service: str,
-        command: str,
-        waits: str,
-        clock: Callable[[], float] = time.monotonic,
+        self, service: str, command: str, waits: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._count, self._clock = count, clock
+        #: Asks how many run; set it before the first message.
+        self.count: Callable[[], int] = lambda: 0
+        self._clock = clock
         self._service, self._command, self._waits = service, command, waits
         self._lock = threading.Lock()
         # Whether a message came since the last look began, and what wakes the thread for it.
@@ -57,6 +64,24 @@ class ServiceWatch:
         #: Whether the last look found that no service runs.
         self.missing = False
         self._said_at = float("-inf")
+        # What starts a service for this client, and the service (rule 4).
+        self._start_own: Callable[[], OwnService] | None = None
+        self._own: OwnService | None = None
+        # Whether the program runs a service for this client itself: it has probably ended before the client does.
+        self._run_by_program = False
+
+    def run_own(self, start: Callable[[], OwnService]) -> None:
+        """Has a service started with the first message that needs it; call this before any message."""
+        self._start_own = start
+
+    def run_by_program(self) -> None:
+        """Notes that the program starts a service for this client: it takes the place of the client's own."""
+        with self._lock:
+            self._run_by_program, self._start_own = True, None
+            own, self._own = self._own, None
+            self._used = self._used and own is None
+        if own is not None:
+            own.stop()
 
     def used(self) -> None:
         """Notes that a message was published; called for each."""
@@ -64,7 +89,7 @@ class ServiceWatch:
             self._used = True
             self._wake.set()
             if self._thread is None:
-                self._start()
+                self._begin()
 
     @property
     def advice(self) -> str:
@@ -74,18 +99,33 @@ class ServiceWatch:
         return f"is a {self._service} running? `{self._command}` starts one"
 
     def close(self, *, look: bool = True) -> None:
-        """Ends the thread; with `look` (default True) after a last look, if a message came since the one before."""
+        """Ends the thread, and the client's own service.
+
+        With `look` (default True) the thread looks a last time, if a message came since its last look.
+        """
+        self.end_looks(look=look)
         with self._lock:
-            self._used = self._used and look
+            own, self._own = self._own, None
+        if own is not None:
+            own.stop()
+
+    def end_looks(self, *, look: bool = True) -> None:
+        """Ends the thread; the client's own service goes on."""
+        with self._lock:
+            self._used = self._used and look and not self._run_by_program
             self._ending.set()
             self._wake.set()
             thread = self._thread
         if thread is not None:
             thread.join(_CLOSING)
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
         with self._lock:
-            if self._thread is None and not self._ending.is_set():
+            if self._ending.is_set() or self._own is not None:
+                return
+            if self._start_own is not None:
+                self._own = self._start_own()
+            elif self._thread is None:
                 name = f"kafka_pubsub-{self._service.replace(' ', '-')}-watch"
                 self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
@@ -109,7 +149,7 @@ class ServiceWatch:
     def look(self) -> None:
         """Looks once whether a service runs, and says what has changed."""
         try:
-            running = self._count() > 0
+            running = self.count() > 0
         except PubSubError as error:
             _log.debug("couldn't look whether a %s runs: %s", self._service, error)
             return

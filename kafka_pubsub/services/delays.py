@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from kafka_pubsub.app import PubSub
+from kafka_pubsub.core.delays.layout import DelayLayout
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.ports import Backend
 from kafka_pubsub.services.delay_router import MAX_RATE, DelayRole
 from kafka_pubsub.services.engine import Engine
-from kafka_pubsub.services.lifecycle import Service
+from kafka_pubsub.services.lifecycle import Client, Service
 from kafka_pubsub.services.metrics import ServiceMetrics
 
-__all__ = ["DelayRouter"]
+__all__ = ["NAME", "DelayRouter", "make_router"]
+
+NAME: Final = "delay router"
 
 
 class DelayRouter(Service):
@@ -32,7 +36,7 @@ class DelayRouter(Service):
 
     def __init__(
         self,
-        pubsub: PubSub,
+        pubsub: Client,
         *,
         tiers: int | None = None,
         partitions: int | None = None,
@@ -42,18 +46,31 @@ class DelayRouter(Service):
         if not max_rate > 0:
             raise InvalidArgument(f"max_rate: must be above 0 messages a second, not {max_rate!r}")
         cluster = pubsub._cluster
-
-        def make_engine(metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:
-            layout = cluster.delay_topics.make(tiers, partitions)
-            role = DelayRole(
+        cluster.router_watch.run_by_program()
+        super().__init__(
+            NAME,
+            lambda metrics, clock: make_router(
                 cluster.backend,
-                layout.tiers,
-                layout.partitions,
+                cluster.delay_topics.make(tiers, partitions),
                 metrics,
                 clock,
-                max_rate,
+                max_rate=max_rate,
                 begin_again=begin_again,
-            )
-            return Engine(cluster.backend, role, clock, metrics)
+            ),
+        )
 
-        super().__init__("delay router", make_engine)
+
+def make_router(
+    backend: Backend,
+    layout: DelayLayout,
+    metrics: ServiceMetrics,
+    clock: Callable[[], int],
+    *,
+    max_rate: float = MAX_RATE,
+    begin_again: bool = False,
+) -> Engine:
+    """Returns the engine of a router; `max_rate` and `begin_again` are those of `DelayRouter`."""
+    role = DelayRole(
+        backend, layout.tiers, layout.partitions, metrics, clock, max_rate, begin_again=begin_again
+    )
+    return Engine(backend, role, clock, metrics)

@@ -18,14 +18,15 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
+from kafka_pubsub.client.cluster import Cluster
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.services.clock import ServiceClock
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
 
-__all__ = ["Service", "ServiceHealth", "ServiceState"]
+__all__ = ["Client", "MakeEngine", "Service", "ServiceHealth", "ServiceState"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
@@ -33,6 +34,16 @@ _log = logging.getLogger("kafka_pubsub.service")
 _PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 #: Seconds between two looks whether the service has come so far.
 _LOOK = 0.01
+
+
+#: Makes the engine of a service, anew after each failure.
+MakeEngine = Callable[[ServiceMetrics, Callable[[], int]], Engine]
+
+
+class Client(Protocol):
+    """A `PubSub`: a service works on its cluster."""
+
+    _cluster: Cluster
 
 
 class ServiceState(Enum):
@@ -72,7 +83,7 @@ class Service:
     def __init__(
         self,
         name: str,
-        make_engine: Callable[[ServiceMetrics, Callable[[], int]], Engine],
+        make_engine: MakeEngine,
         clock: ServiceClock | None = None,
     ) -> None:
         self.name = name

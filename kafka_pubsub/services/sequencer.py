@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from kafka_pubsub.app import PubSub
+from kafka_pubsub.ports import Backend
 from kafka_pubsub.services.engine import Engine
-from kafka_pubsub.services.lifecycle import Service
+from kafka_pubsub.services.lifecycle import Client, Service
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.sequencer_role import SequencerRole
 
-__all__ = ["Sequencer"]
+__all__ = ["NAME", "Sequencer", "make_sequencer"]
+
+NAME: Final = "sequencer"
 
 
 class Sequencer(Service):
@@ -24,10 +27,12 @@ class Sequencer(Service):
             sequencer.health().ok
     """
 
-    def __init__(self, pubsub: PubSub) -> None:
+    def __init__(self, pubsub: Client) -> None:
         cluster = pubsub._cluster
+        cluster.sequencer_watch.run_by_program()
+        super().__init__(NAME, lambda metrics, clock: make_sequencer(cluster.backend, metrics, clock))
 
-        def make_engine(metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:
-            return Engine(cluster.backend, SequencerRole(cluster.backend, metrics), clock, metrics)
 
-        super().__init__("sequencer", make_engine)
+def make_sequencer(backend: Backend, metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:
+    """Returns the engine of a sequencer."""
+    return Engine(backend, SequencerRole(backend, metrics), clock, metrics)

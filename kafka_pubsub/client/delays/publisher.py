@@ -44,7 +44,7 @@ from kafka_pubsub.model import Header
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import DELAY_HEADER, ID_HEADER, DelayRequest, encode_request
 
-__all__ = ["DelayedPublisher"]
+__all__ = ["DelayedPublisher", "router_watch"]
 
 #: Messages that are to wait may wait for others first: fewer requests leave the broker time for what is due.
 _BATCHING = Batching(max_latency=0.01)
@@ -52,6 +52,12 @@ _BATCHING = Batching(max_latency=0.01)
 _KNOWN_S = 30.0
 #: As long as the header that names a message at home can be.
 _ID: Header = (ID_HEADER, bytes(60))
+
+
+def router_watch() -> ServiceWatch:
+    """Returns a watch for delay routers."""
+    waits = "delayed messages are stored and not delivered"
+    return ServiceWatch("delay router", "kafka-pubsub service router", waits)
 
 
 class DelayedPublisher:
@@ -62,17 +68,14 @@ class DelayedPublisher:
         topics: DelayTopics,
         writers: WriterPool,
         backend: Backend,
+        watch: ServiceWatch,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._topics, self._backend, self._wall = topics, backend, wall
         self._publisher = _IngestPublisher(INGEST, self._target, writers)
         self._publisher.configure(batching=_BATCHING)
-        self._watch = ServiceWatch(
-            topics.routers,
-            "delay router",
-            "kafka-pubsub service router",
-            "delayed messages are stored and not delivered",
-        )
+        self._watch = watch
+        watch.count = topics.routers
         # The topics of which delayed messages were published here.
         self._published: set[str] = set()
         self._lock = threading.Lock()
@@ -126,6 +129,7 @@ class DelayedPublisher:
         """Cancels a delayed message; see `Topic.cancel`."""
 
         def send(key: bytes, header: Header) -> int:
+            self._watch.used()
             try:
                 stored = self._publisher.relay(b"", key, [header]).result(timeout)
             except TimeoutError:
@@ -168,10 +172,6 @@ class DelayedPublisher:
         """
         if topic in self._published:
             self._publisher.flush(timeout)
-
-    def close(self) -> None:
-        """Ends the watch for routers; the publisher is closed with the others."""
-        self._watch.close()
 
     @property
     def publisher(self) -> TopicPublisher:

@@ -20,6 +20,7 @@ from kafka_pubsub.client.multicast.lost_inbox import refuse_in_place_of, why_uno
 from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
 from kafka_pubsub.client.multicast.routes import Route, Target
 from kafka_pubsub.client.multicast.status import CausalStatus, look_at_causal_topic
+from kafka_pubsub.client.service_watch import ServiceWatch
 from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.errors import FailedPrecondition, NotFound
@@ -41,10 +42,11 @@ class Multicast:
         self,
         backend: Backend,
         find: Callable[[str], tuple[TopicRecord, TopicInfo]],
+        watch: ServiceWatch,
         timeout: float = TIMEOUT,
     ) -> None:
         self._backend, self._find = backend, find
-        self._publisher = MulticastPublisher(backend, timeout)
+        self._publisher = MulticastPublisher(backend, watch, timeout)
         # Until when it counts, and the topic; the same of the topics and handles of a call.
         self._known: dict[str, tuple[float, Target]] = {}
         self._routes: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[float, Route]] = {}

@@ -37,7 +37,7 @@ from kafka_pubsub.ports import Backend, LogTail, Transactions
 from kafka_pubsub.schema.batch import BatchMessage, encode_batch
 from kafka_pubsub.schema.multicast import Receipt, StageRecord, decode_receipt, decode_stage, encode_stage
 
-__all__ = ["CLOSING", "TIMEOUT", "MulticastPublisher"]
+__all__ = ["CLOSING", "TIMEOUT", "MulticastPublisher", "sequencer_watch"]
 
 _log = logging.getLogger("kafka_pubsub.publish")
 
@@ -67,17 +67,20 @@ _LOST = (
 )
 
 
+def sequencer_watch() -> ServiceWatch:
+    """Returns a watch for sequencers."""
+    waits = (
+        f"messages to causal topics are staged and not delivered, and their futures fail after {TIMEOUT:g} s"
+    )
+    return ServiceWatch("sequencer", "kafka-pubsub service sequencer", waits)
+
+
 class MulticastPublisher:
     """Publishes to the causal topics of one cluster. It makes its threads with the first message."""
 
-    def __init__(self, backend: Backend, timeout: float = TIMEOUT) -> None:
-        self._backend, self._timeout = backend, timeout
-        self._watch = ServiceWatch(
-            lambda: backend.admin.group_members(GROUP),
-            "sequencer",
-            "kafka-pubsub service sequencer",
-            f"messages to causal topics are staged and not delivered, and their futures fail after {timeout:g} s",
-        )
+    def __init__(self, backend: Backend, watch: ServiceWatch, timeout: float = TIMEOUT) -> None:
+        self._backend, self._watch, self._timeout = backend, watch, timeout
+        watch.count = lambda: backend.admin.group_members(GROUP)
         self._id = uuid.uuid4().hex[:16]
         self._numbers = count(1)
         self._outbox = Outbox(self._id)
@@ -148,7 +151,7 @@ class MulticastPublisher:
 
     def close(self, timeout: float = CLOSING) -> None:
         """Waits up to `timeout` seconds for receipts, and ends; what is staged is delivered nevertheless."""
-        self._watch.close(look=len(self._outbox) > 0)
+        self._watch.end_looks(look=len(self._outbox) > 0)
         until = time.monotonic() + timeout
         with self._changed:
             if self._threads:

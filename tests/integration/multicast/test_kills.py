@@ -20,6 +20,7 @@ import pytest
 from kafka_pubsub import DeadlineExceeded, PubSub
 from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.multicast.multicast import Multicast
+from kafka_pubsub.client.multicast.publisher import sequencer_watch
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.acceptance.test_seed2_multicast import Logs
@@ -162,7 +163,7 @@ def test_without_a_sequencer_the_future_says_so_and_the_message_is_delivered_lat
     broker: LocalKafka, ps: PubSub, names: list[str]
 ) -> None:
     usual = ps._cluster.multicast
-    impatient = Multicast(ps._cluster.backend, usual._find, timeout=3.0)
+    impatient = Multicast(ps._cluster.backend, usual._find, sequencer_watch(), timeout=3.0)
     begun = time.monotonic()
     staged = impatient.publish(names, b"flow 0", None, None)
     behind = impatient.publish(names[:2], b"flow 1", None, None)

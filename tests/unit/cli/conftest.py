@@ -56,5 +56,5 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run() -> Iterator[CommandLine]:
-    with PubSub.in_memory() as pubsub:
+    with PubSub.in_memory(services=False) as pubsub:
         yield CommandLine(pubsub)

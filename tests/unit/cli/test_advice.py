@@ -94,7 +94,7 @@ def run() -> Iterator[CommandLine]:
     """A cluster with a topic of ours, one of Kafka's own, and subscriptions, one of them without its topic."""
     backend = MemoryBackend()
     backend.admin.create_topic("kafkas", 1, None, {})
-    with PubSub.in_memory(backend) as pubsub:
+    with PubSub.in_memory(backend, services=False) as pubsub:
         pubsub.create_topic("there")
         pubsub.create_topic("gone")
         pubsub.create_subscription("old", topic="there")

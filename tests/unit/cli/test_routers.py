@@ -79,7 +79,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def asked(cluster: Cluster) -> Iterator[CommandLine]:
-    with PubSub.in_memory(MemoryBackend(faults=cluster)) as pubsub:
+    with PubSub.in_memory(MemoryBackend(faults=cluster), services=False) as pubsub:
         pubsub.create_topic("orders").publish(b"x", delay=600).result(10)
         yield CommandLine(pubsub)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -33,7 +35,13 @@ def services() -> Services:
 
 @pytest.fixture
 def watch(services: Services) -> ServiceWatch:
-    return ServiceWatch(services, "delay router", "kafka-pubsub service router", "delayed messages wait")
+    return watch_of(services)
+
+
+def watch_of(services: Services, clock: Callable[[], float] = time.monotonic) -> ServiceWatch:
+    made = ServiceWatch("delay router", "kafka-pubsub service router", "delayed messages wait", clock)
+    made.count = services
+    return made
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -67,7 +75,7 @@ def test_an_outage_is_warned_of_once_a_minute_and_each_outage_anew(
 ) -> None:
     caplog.set_level(logging.INFO)
     now = 100.0
-    watch = ServiceWatch(services, "delay router", "the command", "delayed messages wait", lambda: now)
+    watch = watch_of(services, lambda: now)
     watch.look()
     now += 59
     watch.look()

@@ -17,5 +17,5 @@ def backend() -> MemoryBackend:
 
 @pytest.fixture
 def ps(backend: MemoryBackend) -> Iterator[PubSub]:
-    with PubSub.in_memory(backend) as pubsub:
+    with PubSub.in_memory(backend, services=False) as pubsub:
         yield pubsub

@@ -64,7 +64,7 @@ def test_what_was_decided_behind_a_failed_transaction_is_decided_anew(
     monkeypatch.setattr(engine, "_LARGE", 1)
     monkeypatch.setattr(engine, "_WORK", 5)
     faults = Watched()
-    with faults.watch(monkeypatch), PubSub.in_memory(MemoryBackend(faults=faults)) as ps:
+    with faults.watch(monkeypatch), PubSub.in_memory(MemoryBackend(faults=faults), services=False) as ps:
         topic = ps.create_topic("orders", partitions=1)
         sub = ps.create_subscription("billing", "orders", message_ordering=True)
         got: list[bytes] = []

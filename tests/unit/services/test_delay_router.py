@@ -246,7 +246,7 @@ def test_keys_are_refused_where_home_takes_none(ps: PubSub) -> None:
 
 
 def test_publishing_makes_the_topics_only_where_it_may(backend: MemoryBackend) -> None:
-    with PubSub.in_memory(backend, create=False) as ps:
+    with PubSub.in_memory(backend, create=False, services=False) as ps:
         backend.admin.create_topic("orders", 1, None, {})
         with pytest.raises(FailedPrecondition, match="create=False"):
             ps.adopt_topic("orders").publish(b"x", delay=1)
@@ -307,7 +307,7 @@ class RefusedOnce(FaultPlan):
 
 
 def test_after_a_failed_message_its_key_is_paused_until_it_is_resumed() -> None:
-    with PubSub.in_memory(MemoryBackend(faults=RefusedOnce())) as ps:
+    with PubSub.in_memory(MemoryBackend(faults=RefusedOnce()), services=False) as ps:
         topic = ps.create_topic("orders")
         with pytest.raises(PublishError):
             topic.publish(b"first", ordering_key="k", delay=1).result(10)
@@ -339,7 +339,7 @@ class FailingTransactions(FaultPlan):
 def test_only_what_is_stored_is_counted_however_often_it_was_tried() -> None:
     backend = MemoryBackend(faults=FailingTransactions())
     delays = [n / 5 for n in range(1, 15)]
-    with PubSub.in_memory(backend) as ps:
+    with PubSub.in_memory(backend, services=False) as ps:
         topic, gone = ps.create_topic("orders", partitions=1), ps.create_topic("gone", partitions=1)
         with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
             for delay in delays:
@@ -373,7 +373,7 @@ class RefusedTick(FaultPlan):
 
 def test_a_tick_that_the_log_refuses_is_not_counted() -> None:
     faults = RefusedTick()
-    with PubSub.in_memory(MemoryBackend(faults=faults)) as ps:
+    with PubSub.in_memory(MemoryBackend(faults=faults), services=False) as ps:
         topic = ps.create_topic("orders", partitions=1)
         with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
             topic.publish(b"x", delay=0.01)
@@ -396,7 +396,7 @@ def test_ticks_are_appended_in_rounds(ps: PubSub, monkeypatch: pytest.MonkeyPatc
 def test_transactions_that_fail_or_are_not_answered_lose_and_double_nothing() -> None:
     faults = FailingTransactions(unanswered=True)
     backend = MemoryBackend(faults=faults)
-    with PubSub.in_memory(backend) as ps:
+    with PubSub.in_memory(backend, services=False) as ps:
         topic = ps.create_topic("orders", partitions=1)
         with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
             for n in range(40):

@@ -180,7 +180,7 @@ def test_the_asyncio_version_answers_the_same(backend: MemoryBackend, topics: Pu
     stage(backend, "a", "b", message="m1")
 
     async def look() -> tuple[list[CausalStatus], int]:
-        async with aio.PubSub.in_memory(MemoryBackend(cluster=backend.cluster)) as ps:
+        async with aio.PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as ps:
             return await ps.multicast_status(ps.topic("a")), await ps.sequencers()
 
     assert asyncio.run(look()) == (topics.multicast_status("a"), 0)

@@ -15,6 +15,7 @@ from kafka_pubsub import (
     RetryPolicy,
 )
 from kafka_pubsub.client.multicast.multicast import Multicast
+from kafka_pubsub.client.multicast.publisher import sequencer_watch
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.schema.batch import decode_batch
@@ -37,7 +38,7 @@ def topics(ps: PubSub) -> PubSub:
 def test_without_a_sequencer_futures_say_so_and_what_is_staged_is_delivered_later(
     backend: MemoryBackend, topics: PubSub
 ) -> None:
-    impatient = Multicast(backend, topics._cluster.topics.found, timeout=0.2)
+    impatient = Multicast(backend, topics._cluster.topics.found, sequencer_watch(), timeout=0.2)
     staged = impatient.publish(["a", "b"], b"staged", None, None)
     behind = impatient.publish(["a", "c"], b"behind", None, None)
     with pytest.raises(DeadlineExceeded, match=r"is staged .* is a sequencer running\? .*service sequencer"):
@@ -91,7 +92,7 @@ def stages(backend: MemoryBackend, inbox: str) -> list[bytes]:
 def test_a_stage_whose_ending_isnt_known_is_staged_once(ending: RequestOutcome) -> None:
     faults = UnknownEndings([ending] * 3)
     backend = MemoryBackend(faults=faults)
-    with PubSub.in_memory(backend) as ps:
+    with PubSub.in_memory(backend, services=False) as ps:
         for name in "ab":
             ps.create_topic(name, causal=True)
         futures = []

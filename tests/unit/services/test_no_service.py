@@ -83,7 +83,7 @@ def test_a_time_out_says_what_the_message_waits_for(topics: PubSub) -> None:
 def test_a_close_without_a_sequencer_is_quick_and_names_what_is_left(
     backend: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ps = PubSub.in_memory(backend)
+    ps = PubSub.in_memory(backend, services=False)
     for name in "abc":
         ps.create_topic(name, causal=True)
     staged = [ps.publish_multi(["a", "b"], b"staged") for _ in range(2)]
@@ -103,7 +103,7 @@ def test_a_close_without_a_sequencer_is_quick_and_names_what_is_left(
         "(`kafka-pubsub service sequencer` starts one)",
         "closed with 1 message to b, c not staged: never delivered; publish again",
     ]
-    with PubSub.in_memory(backend) as other, Sequencer(other):
+    with PubSub.in_memory(backend, services=False) as other, Sequencer(other):
         other.topic("a").publish(b"later").result(PATIENCE)
         assert home(backend, "a") == [b"staged", b"staged", b"later"]
 
@@ -118,7 +118,7 @@ class NoStages(FaultPlan):
 
 def test_a_close_gives_up_what_can_not_be_staged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_pubsub.client.multicast.publisher.CLOSING", 0.2)
-    ps = PubSub.in_memory(MemoryBackend(faults=NoStages()))
+    ps = PubSub.in_memory(MemoryBackend(faults=NoStages()), services=False)
     ps.create_topic("a", causal=True)
     future = ps.topic("a").publish(b"")
     began = time.monotonic()
@@ -160,7 +160,7 @@ class NoReports(FaultPlan):
 
 
 def test_flush_waits_for_the_delayed_messages_of_its_topic() -> None:
-    with PubSub.in_memory(MemoryBackend(faults=NoReports())) as ps:
+    with PubSub.in_memory(MemoryBackend(faults=NoReports()), services=False) as ps:
         late, quick, many = (ps.create_topic(name, priorities=3) for name in ("late", "quick", "many"))
         late.publish(b"", delay=60, priority=2)
         many.publish_many([b"", {"data": b"", "delay": 60}])

@@ -63,7 +63,7 @@ def test_all_topics_have_the_messages_of_several_publishers_in_one_order(
     backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
     choices = [["a", "b"], ["b", "c"], ["a", "c"], ["a", "b", "c"], ["c"]]
-    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster)) as other:
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
         futures = [
             (f"{number}{who}".encode(), names, ps.publish_multi(names, f"{number}{who}".encode()))
             for number, names in zip(range(40), itertools.cycle(choices), strict=False)
@@ -171,7 +171,7 @@ def test_positions_are_committed_in_transactions_only(backend: MemoryBackend, to
     # A plain commit could arrive late, under a newer membership, and take the next owner's positions back.
     plain = PlainCommits()
     with (
-        PubSub.in_memory(MemoryBackend(cluster=backend.cluster, faults=plain)) as one,
+        PubSub.in_memory(MemoryBackend(cluster=backend.cluster, faults=plain), services=False) as one,
         Sequencer(one) as first,
     ):
         first.wait_until_running(PATIENCE)
@@ -217,7 +217,7 @@ def test_a_handle_is_valid_until_its_topic_is_deleted(topics: PubSub, running: S
 def test_what_comes_after_a_deletion_fails(
     backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
-    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster)) as other:
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
         other.publish_multi(["a", "b"], b"1").result(PATIENCE)
         topics.delete_topic("b")
         # The other process doesn't know that the topic is gone; its inbox does.

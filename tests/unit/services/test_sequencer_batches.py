@@ -50,7 +50,7 @@ def backend(faults: Picky) -> MemoryBackend:
 
 @pytest.fixture
 def topics(backend: MemoryBackend) -> Iterator[PubSub]:
-    with PubSub.in_memory(backend) as ps:
+    with PubSub.in_memory(backend, services=False) as ps:
         for name in "abc":
             ps.create_topic(name, causal=True)
         yield ps

@@ -26,7 +26,7 @@ PAST = datetime(2003, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def ps() -> Iterator[PubSub]:
-    with PubSub.in_memory() as pubsub:
+    with PubSub.in_memory(services=False) as pubsub:
         yield pubsub
 
 
@@ -140,7 +140,7 @@ def test_a_topic_that_is_missing_or_takes_no_keys_refuses_all(ps: PubSub) -> Non
 
 def test_without_the_right_to_make_the_tiers_nothing_is_sent() -> None:
     backend = MemoryBackend()
-    with PubSub.in_memory(backend, create=False) as ps:
+    with PubSub.in_memory(backend, create=False, services=False) as ps:
         backend.admin.create_topic("orders", 1, None, {})
         topic = ps.adopt_topic("orders")
         with pytest.raises(FailedPrecondition, match="create=False"):
@@ -149,7 +149,7 @@ def test_without_the_right_to_make_the_tiers_nothing_is_sent() -> None:
 
 
 def test_items_of_a_paused_key_fail_by_themselves_and_the_others_go_on() -> None:
-    with PubSub.in_memory(MemoryBackend(faults=RefusedOnce())) as ps:
+    with PubSub.in_memory(MemoryBackend(faults=RefusedOnce()), services=False) as ps:
         topic = ps.create_topic("orders", partitions=1)
         first = topic.publish_many([{"data": b"first", "ordering_key": "k", "delay": 600}])
         with pytest.raises(PublishError):
@@ -178,7 +178,7 @@ class SlowReports(FaultPlan):
 
 
 def test_from_the_first_item_that_finds_no_room_all_fail_delayed_or_not() -> None:
-    with PubSub.in_memory(MemoryBackend(faults=SlowReports())) as ps:
+    with PubSub.in_memory(MemoryBackend(faults=SlowReports()), services=False) as ps:
         topic = ps.create_topic("orders", partitions=1)
         topic.configure(flow=PublishFlow(max_messages=1, on_limit="error"))
         later: PublishItem = {"data": b"later", "delay": 600}
@@ -195,7 +195,7 @@ def test_from_the_first_item_that_finds_no_room_all_fail_delayed_or_not() -> Non
 
 def test_coroutines_publish_many_with_delays_too() -> None:
     async def work() -> None:
-        async with asyncio.timeout(PATIENCE), aio.PubSub.in_memory() as ps:
+        async with asyncio.timeout(PATIENCE), aio.PubSub.in_memory(services=False) as ps:
             topic = await ps.create_topic("orders", partitions=1)
             items: list[bytes | PublishItem] = [
                 b"now",
@@ -214,7 +214,7 @@ def test_coroutines_publish_many_with_delays_too() -> None:
 
 
 def test_a_history_records_only_what_goes_straight_home(tmp_path: Any) -> None:
-    with PubSub.in_memory(history=tmp_path) as ps:
+    with PubSub.in_memory(history=tmp_path, services=False) as ps:
         topic = ps.create_topic("orders", partitions=1)
         ids = topic.publish_many([b"a", {"data": b"b", "delay": 600}, b"c"]).result(PATIENCE)
     assert [ids[0], ids[2]] == ["orders:0:0", "orders:0:1"]
