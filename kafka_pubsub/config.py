@@ -191,13 +191,14 @@ class RetryPolicy(Value):
 class DeadLetterPolicy(Value):
     """What a subscription does with a message whose attempts are used up.
 
-    `topic` is the dead-letter topic, which must exist. `max_attempts` (5 to 100, default 5) is the number of attempts
-    that a message has. `on_exhausted="dead_letter"`, the default, writes the message to the dead-letter topic;
-    `"park"` keeps it, and the later messages of its key behind it, in the retry topic until you release it.
+    `topic` is the dead-letter topic, which must exist. `max_attempts` (1 to 100, default 5) is the number of attempts
+    that a message has; with 1 its first failure is its last. `on_exhausted="dead_letter"`, the default, writes the
+    message to the dead-letter topic; `"park"` keeps it, and the later messages of its key behind it, in the retry
+    topic until you release it.
     """
 
     topic: str
-    max_attempts: int = Field(default=5, ge=5, le=100)
+    max_attempts: int = Field(default=5, ge=1, le=100)
     on_exhausted: Literal["dead_letter", "park"] = "dead_letter"
 
 

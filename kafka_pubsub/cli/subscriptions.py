@@ -35,7 +35,7 @@ DEAD_LETTER_TOPIC = click.option(
     "--dead-letter-topic", metavar="TOPIC", help="Where a message goes that failed too often."
 )
 MAX_ATTEMPTS = click.option(
-    "--max-attempts", type=int, help="How often a message is tried, 5 to 100.  [default: 5]"
+    "--max-attempts", type=int, help="How often a message is tried, 1 to 100.  [default: 5]"
 )
 ON_EXHAUSTED = click.option(
     "--on-exhausted",

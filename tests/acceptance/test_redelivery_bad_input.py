@@ -59,7 +59,7 @@ def remove(cluster: AdminClient, topic: str) -> None:
     ("options", "error", "text"),
     [
         (lambda room: {"retry": RetryPolicy(min_backoff=5, max_backoff=1)}, InvalidArgument, "min_backoff 5 s"),
-        (lambda room: {"dead_letter": policy("dead", 4)}, InvalidArgument, "max_attempts must be at least 5"),
+        (lambda room: {"dead_letter": policy("dead", 0)}, InvalidArgument, "max_attempts must be at least 1"),
         (lambda room: {"dead_letter": policy("dead", 101)}, InvalidArgument, "max_attempts must be at most 100"),
         (lambda room: {"dead_letter": policy(f"{room.name}-t1")}, InvalidArgument, r"dead_letter\.topic"),
         (lambda room: {"dead_letter": policy("a.sub.b.retry")}, InvalidArgument, r"dead_letter\.topic"),

@@ -18,6 +18,7 @@ PLANS = {
     "no_dead_letters": Plan(max_attempts=0, broken=True),
     "park": Plan(on_exhausted=Exhausted.PARK, nacks=0.5),
     "unordered": Plan(ordered=False),
+    "one_attempt": Plan(max_attempts=1, nacks=0.3),
     "many_nacks": Plan(nacks=0.7, crashes=0.002),
     "stands_still": Plan(doubts=0.03, nacks=0.4),
     "clocks": Plan(clock_steps=0.03, nacks=0.5),

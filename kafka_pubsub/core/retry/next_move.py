@@ -4,7 +4,8 @@ Rules
 1. An attempt is a delivery that was nacked or whose deadline passed. A message that waited, or was moved within the
    retry partition, keeps its number. Crashes that it was blamed for are counted by themselves and added in the end.
 2. Messages whose attempts are used up become dead letters, or lie in the retry partition and are never due. While
-   the partition probes (`outage`), only one message in a while is used up: the others keep their last attempt.
+   the partition probes (`outage`), only one message in a while is used up: the others keep their last attempt, unless
+   it is their only one.
    A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is dead-lettered from
    there: however long the dead-letter topic is away, no owner runs its callback again.
 3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8). When a record is read its
@@ -105,7 +106,7 @@ class NextMoves:
         self._outage.failed(origin, first=attempt == 1)
         if not self._rules.policy.used_up(attempt + crashes):
             attempt += 1
-        elif self._outage.may_use_up(now):
+        elif self._rules.policy.max_attempts == 1 or self._outage.may_use_up(now):
             return self._used_up(record, key, self._said(record, now, error), now)
         wait = self._rules.backoff.wait(attempt, self._jitter()) if delay is None else delay
         due, since = self.wall(now + wait), since or self.wall(now)

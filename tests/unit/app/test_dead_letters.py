@@ -10,12 +10,14 @@ from kafka_pubsub import (
     DeadLetterPolicy,
     FailedPrecondition,
     InvalidArgument,
+    Message,
     NotFound,
     PubSub,
     RetryPolicy,
     SubscriptionOptions,
 )
 from kafka_pubsub.memory.backend import MemoryBackend
+from tests.unit.app.dying import PATIENCE, until
 
 
 def policy(topic: str = "dead", **fields: Any) -> DeadLetterPolicy:
@@ -25,7 +27,7 @@ def policy(topic: str = "dead", **fields: Any) -> DeadLetterPolicy:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: policy(max_attempts=4), "max_attempts must be at least 5 .got 4"),
+        (lambda: policy(max_attempts=0), "max_attempts must be at least 1 .got 0"),
         (lambda: policy(max_attempts=101), "max_attempts must be at most 100 .got 101"),
         (lambda: policy(on_exhausted="drop"), "on_exhausted must be 'dead_letter' or 'park'"),
         (DeadLetterPolicy, "topic is missing"),
@@ -42,7 +44,7 @@ def test_a_policy_that_cannot_be_right_names_its_field(make: Any, text: str) -> 
         make()
 
 
-@pytest.mark.parametrize("attempts", [5, 100])
+@pytest.mark.parametrize("attempts", [1, 100])
 def test_both_ends_of_the_attempts_are_in(attempts: int) -> None:
     assert policy(max_attempts=attempts).max_attempts == attempts
 
@@ -139,3 +141,20 @@ def test_exact_acks_are_an_option_that_can_be_changed(ps: PubSub) -> None:
     assert sub.options.exactly_once
     ps.update_subscription("billing", exactly_once=False)
     assert not sub.options.exactly_once
+
+
+def test_with_one_attempt_the_first_failure_is_the_last(ps: PubSub) -> None:
+    topic = ps.create_topic("orders")
+    ps.create_topic("dead")
+    sub = ps.create_subscription("billing", "orders", dead_letter=policy(max_attempts=1))
+    topic.publish(b"x", ordering_key="k").result(PATIENCE)
+    calls: list[int] = []
+
+    def fail(message: Message) -> None:
+        calls.append(message.delivery_attempt)
+        raise ValueError("no")
+
+    with sub.pull(fail):
+        until(lambda: list(sub.dead_letters()))
+    (dead,) = sub.dead_letters()
+    assert (dead.data, dead.attempts, calls) == (b"x", 1, [1])

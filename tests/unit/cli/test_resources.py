@@ -248,9 +248,9 @@ def test_dead_letters_are_asked_for_changed_and_taken_away(run: CommandLine) -> 
     [
         (["--max-attempts", "9"], 2, "need a --dead-letter-topic"),
         (
-            ["--dead-letter-topic", "dead", "--max-attempts", "4"],
+            ["--dead-letter-topic", "dead", "--max-attempts", "0"],
             1,
-            "max_attempts must be at least 5",
+            "max_attempts must be at least 1",
         ),
         (["--dead-letter-topic", "orders"], 1, "the subscription's own topic"),
         (["--dead-letter-topic", "nix"], 1, "`kafka-pubsub topic create nix` makes it"),
