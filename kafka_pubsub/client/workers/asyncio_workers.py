@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import cast
 
-from kafka_pubsub.client.workers.lease_runner import ACKED, HeldMessage, LeaseRunner, Reports, words_of
+from kafka_pubsub.client.workers.failure_log import words_of
+from kafka_pubsub.client.workers.lease_runner import ACKED, HeldMessage, LeaseRunner, Reports
 from kafka_pubsub.client.workers.thread_workers import RUN
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.events import LeaseOutcome, LeaseReport

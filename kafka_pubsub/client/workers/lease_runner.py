@@ -16,18 +16,17 @@ Rules
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Protocol, cast
 
 from kafka_pubsub.client.workers.ack_futures import refused
+from kafka_pubsub.client.workers.failure_log import log_raised, words_of
 from kafka_pubsub.client.workers.observer import UNOBSERVED, LeaseObserver
 from kafka_pubsub.core.delivery.leases import Lease, Settlement
 from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.core.retry.backoff import LONGEST_DELAY
-from kafka_pubsub.core.retry.record import ERROR_BYTES
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
 
@@ -41,10 +40,7 @@ __all__ = [
     "Reports",
     "check_delay",
     "check_extension",
-    "words_of",
 ]
-
-log = logging.getLogger("kafka_pubsub.subscriber")
 
 PENDING, ACKED, NACKED, STALE = 0, 1, 2, 3
 KEPT = LeaseOutcome.KEPT
@@ -76,17 +72,6 @@ def check_extension(seconds: float) -> None:
     """Raises `InvalidArgument` for seconds that no deadline can have."""
     if not 0 <= seconds <= 600:
         raise InvalidArgument(f"extend({seconds}): the new deadline must be from 0 to 600 seconds from now")
-
-
-def words_of(error: BaseException | None) -> str:
-    """Returns the error text of a failed callback, "Class: text", within a limit; empty: no error is known."""
-    if error is None:
-        return ""
-    try:
-        text = str(error)
-    except Exception:  # a user's exception whose `str` raises
-        text = ""
-    return f"{type(error).__name__}: {text}"[:ERROR_BYTES]
 
 
 class HeldMessage(Message):
@@ -202,7 +187,7 @@ class LeaseRunner:
 
     def raised(self, message: Message, error: BaseException) -> None:
         """Notes that the callback raised: a nack, unless it had acked before."""
-        log.error("the callback of %r raised, which is a nack", message, exc_info=error)
+        log_raised([message], error)
         if message._state == PENDING:
             cast("HeldMessage", message)._fail()
             self._error = words_of(error)

@@ -11,7 +11,6 @@ Rules
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -20,15 +19,14 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from queue import Empty
 from typing import Protocol
 
-from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner, Reports
+from kafka_pubsub.client.workers.failure_log import log_raised
+from kafka_pubsub.client.workers.lease_runner import ACKED, BatchLeaseRunner, LeaseRunner, Reports
 from kafka_pubsub.client.workers.worker_threads import Worker, Workers
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 
 __all__ = ["BatchWorkers", "Callback", "ExecutorWorkers", "ThreadWorkers", "WorkerPool"]
-
-log = logging.getLogger("kafka_pubsub.subscriber")
 
 Callback = Callable[[Message], object]
 
@@ -363,7 +361,7 @@ class BatchWorkers:
                 self._callback(messages)
         except BaseException as error:  # see `LeaseRunner.run`
             raised = error
-            log.exception("the batch callback raised; what it hadn't acked is redelivered")
+            log_raised([each for each in messages if each._state != ACKED] or messages, error)
         for lease_runner in batch:
             self._reports.released(lease_runner.end_run(raised))
 
