@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_pubsub.cli.advice import in_words_of
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, stderr_console
@@ -40,6 +41,7 @@ _SERVICES = {
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [default: 9092]")
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where to keep the data.")
 @click.option("--ephemeral", is_flag=True, help="Temporary data, deleted by `down`.")
+@click.option("--heap-mb", type=int, default=512, show_default=True, help="The broker's memory, in MB.")
 @click.option(
     "--exist-ok", is_flag=True, help="Succeed when it is running already, and start services that ended."
 )
@@ -50,6 +52,7 @@ def up(
     port: int | None,
     data_dir: Path | None,
     ephemeral: bool,
+    heap_mb: int,
     exist_ok: bool,
     no_services: bool,
 ) -> None:
@@ -65,6 +68,7 @@ def up(
             port=port,
             data_dir=data_dir,
             ephemeral=ephemeral,
+            heap_mb=heap_mb,
             exist_ok=exist_ok,
             services=not no_services,
             on_progress=tell,
@@ -153,7 +157,7 @@ def _as_json(status: Status) -> dict[str, JsonValue]:
         "ephemeral": status.ephemeral,
         "started": _started(status),
         "services": _SERVICES[status.services],
-        "problem": status.problem,
+        "problem": None if status.problem is None else in_words_of(status.problem, up),
         "log_tail": list(status.log_tail),
     }
 

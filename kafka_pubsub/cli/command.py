@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
+from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.context import Session
+from kafka_pubsub.errors import PubSubError
 
 __all__ = ["Command", "Example", "Group"]
 
@@ -29,9 +31,12 @@ def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.ensure_object(Session).as_json = True
 
 
-def _set_bootstrap(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.ensure_object(Session).bootstrap = value
+def _set_bootstrap(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    if not value.strip():
+        raise click.BadParameter("is empty; give HOST:PORT, or leave it out", ctx=ctx, param=parameter)
+    ctx.ensure_object(Session).bootstrap = value
 
 
 def _set_config(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> None:
@@ -111,6 +116,15 @@ class Command(_Shared):
             name, params=[*(params or ()), *_shared_options(root=False)], callback=callback, help=help
         )
         self.examples = examples
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command; the text of an error gets the words of this command."""
+        try:
+            return super().invoke(ctx)
+        except PubSubError as error:
+            error.message = advice(error, self)
+            error.calls = ()
+            raise
 
 
 class Group(_Shared, click.Group):

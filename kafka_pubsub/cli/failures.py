@@ -17,7 +17,6 @@ import traceback
 
 import click
 
-from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.output import to_json
 from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.errors import PubSubError
@@ -66,7 +65,7 @@ def report(error: BaseException, *, as_json: bool) -> int:
 
 def _describe(error: BaseException) -> tuple[int, str, str, int]:
     if isinstance(error, PubSubError):
-        return error.code, type(error).__name__, advice(error), FAILED
+        return error.code, type(error).__name__, error.message, FAILED
     if isinstance(error, click.UsageError):
         return (
             INVALID_ARGUMENT,

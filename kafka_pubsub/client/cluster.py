@@ -302,8 +302,8 @@ def _target(topics: TopicAdmin, name: str) -> PublishTarget:
     record, info = topics.found(name)
     if record.options.causal:
         raise CausalTopic(
-            f"topic {name!r} is causal: a sequencer orders its messages, so they have no delay, priority or class, and "
-            "publish_many can't be used: use publish or publish_multi, without these arguments"
+            f"topic {name!r} is causal: a sequencer orders its messages, so they have no delay, priority or class: "
+            "leave these out; publish_many can't be used"
         )
     no_keys = None
     try:

@@ -78,7 +78,7 @@ def _not_writable(files: NodeFiles, error: OSError) -> LocalKafkaError:
         return disk_full(files.root, str(error.strerror))
     return LocalKafkaError(
         f"Can't write to the data directory {files.root} ({error.strerror or error}). "
-        "Make it writable, or choose another with --data-dir (data_dir=)."
+        "Make it writable, or choose another (data_dir=)."
     )
 
 

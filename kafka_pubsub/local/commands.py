@@ -83,9 +83,7 @@ def up(
     `down`; with `exist_ok` they are started beside a broker that runs without them.
     """
     if ephemeral and data_dir is not None:
-        raise InvalidArgument(
-            "data_dir (--data-dir) and ephemeral (--ephemeral) exclude each other: give one."
-        )
+        raise InvalidArgument("data_dir= and ephemeral= exclude each other: give one.")
     checked_heap(heap_mb)
     wanted_port = DEFAULT_PORT if port is None else checked_port(port)
     with _alone():

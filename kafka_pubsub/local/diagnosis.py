@@ -40,8 +40,7 @@ def disk_full(folder: Path, found: str) -> LocalKafkaError:
     """Returns the error for a full disk under the data directory."""
     return LocalKafkaError(
         f"The disk of {folder} is full ({found}). Free some space there, or choose a data directory "
-        "on another "
-        "disk with --data-dir (data_dir=). What was acknowledged to publishers is kept.",
+        "on another disk (data_dir=). What was acknowledged to publishers is kept.",
         code=RESOURCE_EXHAUSTED,
     )
 
@@ -49,8 +48,7 @@ def disk_full(folder: Path, found: str) -> LocalKafkaError:
 def data_in_use(folder: Path) -> LocalKafkaError:
     """Returns the error for a data directory that another broker uses."""
     return LocalKafkaError(
-        f"Another broker is using the data directory {folder}. Stop it, or choose another directory with "
-        "--data-dir (data_dir=).",
+        f"Another broker is using the data directory {folder}. Stop it, or choose another directory (data_dir=).",
         code=ALREADY_EXISTS,
     )
 
@@ -68,8 +66,7 @@ def explain_death(files: NodeFiles, port: int) -> LocalKafkaError:
         return data_in_use(files.root)
     if "OutOfMemoryError" in text or "Could not reserve enough space" in text:
         return LocalKafkaError(
-            "The broker ran out of memory. Give it more with --heap-mb (heap_mb=), or free memory "
-            "on this machine.",
+            "The broker ran out of memory. Give it more (heap_mb=), or free memory on this machine.",
             code=RESOURCE_EXHAUSTED,
         )
     free = _free(files.root)

@@ -35,7 +35,7 @@ class PortInUse(LocalKafkaError):
 
     def __init__(self, port: int) -> None:
         super().__init__(
-            f"Port {port} is in use by another program. Choose another with --port (port=), or stop that "
+            f"Port {port} is in use by another program. Choose another (port=), or stop that "
             f"program; `ss -ltnp 'sport = :{port}'` or `lsof -i :{port}` shows which it is."
         )
         self.port = port

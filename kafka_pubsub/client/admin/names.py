@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from kafka_pubsub.core.lanes.names import LANE_INFIX, LANE_ROOM
 from kafka_pubsub.errors import InvalidArgument
@@ -27,6 +28,7 @@ __all__ = [
     "check_topic_name",
     "inbox_topic",
     "look_alike",
+    "not_found",
     "retry_topic",
 ]
 
@@ -36,6 +38,9 @@ MAX_KAFKA_NAME = 249
 #: The most characters in the name of a topic that this client makes: the name of a lane must fit, the longest derived
 #: name that contains no other name.
 MAX_TOPIC_NAME = MAX_KAFKA_NAME - LANE_ROOM
+
+#: How alike a name must be that was meant: two letters of six may have changed places.
+_NEAR = 0.75
 
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+")
 _DERIVED = re.compile(r".+\.sub\..+\.retry|.+\.inbox")
@@ -98,6 +103,12 @@ def look_alike(name: str, others: Iterable[str]) -> str | None:
     """Returns a different name among `others` that Kafka can't tell from `name` (`.` against `_`), or None."""
     plain = name.replace(".", "_")
     return next((other for other in others if other != name and other.replace(".", "_") == plain), None)
+
+
+def not_found(what: str, name: str, others: Iterable[str]) -> str:
+    """Returns how an error says that there is no `what` of this name, with a name among `others` that was meant."""
+    near = get_close_matches(name, [other for other in others if other != name], 1, _NEAR)
+    return f"{what} {name!r} not found" + (f"; did you mean {near[0]!r}?" if near else ":")
 
 
 def _check_kafka_name(name: object, what: str, longest: int, why: str) -> str:

@@ -37,7 +37,7 @@ from kafka_pubsub.client.admin.catalog_changes import (
 from kafka_pubsub.client.admin.dead_letter_topics import check_dead_letter_name, prepare_dead_letters
 from kafka_pubsub.client.admin.lane_topics import check_lane
 from kafka_pubsub.client.admin.lanes import SubscriptionLanes
-from kafka_pubsub.client.admin.names import check_subscription_name, look_alike, retry_topic
+from kafka_pubsub.client.admin.names import check_subscription_name, look_alike, not_found, retry_topic
 from kafka_pubsub.client.admin.retry_topics import RetryTopics
 from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
@@ -107,7 +107,8 @@ class SubscriptionAdmin:
         record = self._find(name)
         if record is None:
             make = Call("create_subscription", name, (("topic", ...),))
-            raise NotFound(f"subscription {name!r} not found: {make} makes it", calls=(make,))
+            missing = not_found("subscription", name, self._backend.catalog.subscriptions())
+            raise NotFound(f"{missing} {make} makes it", calls=(make,))
         if record.state == "creating":
             make = Call("create_subscription", name, (("topic", record.topic),))
             raise NotFound(f"subscription {name!r} is half made: {make} finishes it", calls=(make,))
@@ -343,7 +344,8 @@ class SubscriptionAdmin:
     def _delete(self, name: str, on_marked: Callable[[], None] = lambda: None) -> None:
         record = self._find(name)
         if record is None:
-            raise NotFound(f"subscription {name!r} not found: there is nothing to delete")
+            missing = not_found("subscription", name, self._backend.catalog.subscriptions())
+            raise NotFound(f"{missing} there is nothing to delete")
         going = record.model_copy(update={"state": "deleting"})
         if record.state != "deleting":
             self._put(going, record)

@@ -43,7 +43,13 @@ from kafka_pubsub.client.admin.inbox_topics import (
 )
 from kafka_pubsub.client.admin.key_sample import sample_keys
 from kafka_pubsub.client.admin.lane_topics import BROKER_TIME, LaneTopics, check_kept_lanes
-from kafka_pubsub.client.admin.names import check_new_topic_name, check_topic_name, look_alike, retry_topic
+from kafka_pubsub.client.admin.names import (
+    check_new_topic_name,
+    check_topic_name,
+    look_alike,
+    not_found,
+    retry_topic,
+)
 from kafka_pubsub.client.looks.tail import Tail
 from kafka_pubsub.config import TopicOptions, TopicRecord
 from kafka_pubsub.core.key_places import KeyPlaces
@@ -97,8 +103,9 @@ class TopicAdmin:
         record = self._find(name)
         if record is None or record.state == "creating":
             make, adopt = Call("create_topic", name), Call("adopt_topic", name)
+            missing = not_found("topic", name, (each.name for each in self.records()))
             raise NotFound(
-                f"topic {name!r} not found: {make} makes it, {adopt} takes over a topic that Kafka has already",
+                f"{missing} {make} makes it, {adopt} takes over a topic that Kafka has already",
                 calls=(make, adopt),
             )
         if record.state == "deleting":
@@ -297,7 +304,8 @@ class TopicAdmin:
     def _delete(self, name: str, *, keep_inbox: bool = False) -> bool:
         record = self._find(name)
         if record is None:
-            raise NotFound(f"topic {name!r} not found: there is nothing to delete")
+            missing = not_found("topic", name, (each.name for each in self.records()))
+            raise NotFound(f"{missing} there is nothing to delete")
         going = record.model_copy(update={"state": "deleting"})
         if record.state != "deleting":
             self._check_nobody_needs(name)
@@ -330,9 +338,11 @@ class TopicAdmin:
     def _check_nobody_needs(self, name: str) -> None:
         users = dead_letters_of(name, self._backend.catalog.subscriptions().values())
         if users:
+            calls = [Call("update_subscription", each, (("dead_letter", ...),)) for each in users]
             raise FailedPrecondition(
                 f"topic {name!r} can't be deleted: the dead letters of subscription {', '.join(map(repr, users))} go "
-                "there; change their dead_letter first, or delete them"
+                f"there. Send them elsewhere first ({', '.join(map(str, calls))}), or delete the subscriptions",
+                calls=calls,
             )
 
     def _find(self, name: str) -> TopicRecord | None:

@@ -136,7 +136,7 @@ class Selection:
     ) -> Selection:
         """Checks the conditions and builds the selection; ids of messages (`of_messages`) may name a topic."""
         if since is not None and until is not None and since >= until:
-            raise InvalidArgument(f"since {since} isn't before until {until}: nothing lies between")
+            raise InvalidArgument(f"since={since} isn't before until={until}: nothing lies between")
         if error is not None and not error:
             raise InvalidArgument("error is empty: leave it out to select any")
         return cls(

@@ -180,7 +180,7 @@ class DeadLetters:
             if record.options.dead_letter is None:
                 raise FailedPrecondition(
                     f"subscription {name!r} has no dead-letter policy, so it makes no dead letters: if it had a policy "
-                    "before, give the dead-letter topic of that policy (topic=, --topic)"
+                    "before, give the dead-letter topic of that policy (topic=)"
                 )
             topic = record.options.dead_letter.topic
         try:

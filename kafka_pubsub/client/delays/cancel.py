@@ -207,7 +207,7 @@ def parse_id(message_id: str) -> tuple[str, int, int]:
     found = re.fullmatch(r"(.+):(\d+):(\d+)", str(message_id))
     if found is None:
         raise InvalidArgument(
-            f"message_id: must be TOPIC:PARTITION:OFFSET, as publish's future gives it, not {message_id!r}"
+            f"message_id: must be TOPIC:PARTITION:OFFSET, as `publish` gives it, not {message_id!r}"
         )
     return found[1], int(found[2]), int(found[3])
 

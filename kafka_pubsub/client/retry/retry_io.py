@@ -31,7 +31,7 @@ from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
 from kafka_pubsub.core.effects import MovedRecord, StoreMoves, WriteDeadLetters
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.errors import Call, FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.model import (
     Committed,
     Ending,
@@ -85,13 +85,18 @@ def dead_letter_id(subscription: str, writer: int) -> str:
     return f"{transactional_id(subscription, writer)}-dead"
 
 
-def _dead_topic(backend: Backend, policy: DeadLetterPolicy) -> TopicInfo:
+def _dead_topic(backend: Backend, subscription: str, policy: DeadLetterPolicy) -> TopicInfo:
     try:
         return backend.admin.topic(policy.topic)
     except NotFound as error:
+        make, other = (
+            Call("create_topic", policy.topic),
+            Call("update_subscription", subscription, (("dead_letter", ...),)),
+        )
         raise FailedPrecondition(
             f"dead_letter.topic {policy.topic!r} is gone, so a message whose attempts are used up would have no place "
-            "to go: make it again, or name another topic with update_subscription(dead_letter=)"
+            f"to go: {make} makes it again, {other} names another topic",
+            calls=(make, other),
         ) from error
 
 
@@ -133,7 +138,7 @@ class RetryIO:
         policy = record.options.dead_letter
         self._dead = None if policy is None else policy.topic
         #: Asked for once: the only rule for a dead letter's partition is that all dead letters of a key share one.
-        self._dead_partitions = 1 if policy is None else _dead_topic(backend, policy).partitions
+        self._dead_partitions = 1 if policy is None else _dead_topic(backend, record.name, policy).partitions
         name = f"kafka_pubsub-{record.name}"
         own = transactional_id(record.name, writer)
         self.mover = TransactionThread(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import Call, InvalidArgument
 
 __all__ = [
     "LANE_INFIX",
@@ -96,25 +96,30 @@ class LaneRules(NamedTuple):
         if durable is not None and not isinstance(durable, bool):
             raise InvalidArgument(f"durable must be True or False, not {durable!r:.60}")
         if durable is False and not self.transient:
+            give = Call("update_topic", self.topic, (("transient", True),))
             raise InvalidArgument(
                 f"durable=False: topic {self.topic!r} has no transient class; leave it out, or give the topic one with "
-                f"update_topic({self.topic!r}, transient=True)"
+                f"{give}",
+                calls=(give,),
             )
         if priority is None:
             return Lane(self.default, durable is not False)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise InvalidArgument(f"priority must be a whole number, not {priority!r:.60}")
         if not 0 <= priority < self.priorities:
-            raise InvalidArgument(self._beyond(priority))
+            raise self._beyond(priority)
         return Lane(priority, durable is not False)
 
-    def _beyond(self, priority: int) -> str:
+    def _beyond(self, priority: int) -> InvalidArgument:
         if self.priorities == 1:
-            return (
+            more = min(max(priority + 1, 2), MOST_PRIORITIES)
+            give = Call("update_topic", self.topic, (("priorities", more),))
+            return InvalidArgument(
                 f"priority {priority}: topic {self.topic!r} has one priority, 0; leave it out, or give the topic more "
-                f"with update_topic({self.topic!r}, priorities={min(max(priority + 1, 2), MOST_PRIORITIES)})"
+                f"with {give}",
+                calls=(give,),
             )
-        return (
+        return InvalidArgument(
             f"priority {priority}: topic {self.topic!r} has the priorities 0 to {self.priorities - 1}, of which the "
             "highest goes first"
         )

@@ -55,7 +55,7 @@ def test_a_full_disk_is_named_and_costs_nothing_that_was_acknowledged(small_disk
     assert found.state == "crashed"
     assert found.problem is not None
     assert "The disk of" in found.problem
-    with pytest.raises(LocalKafkaError, match=r"disk of .* is full.*--data-dir") as caught:
+    with pytest.raises(LocalKafkaError, match=r"disk of .* is full.*data_dir=") as caught:
         up(port=free_ports(1)[0], data_dir=small_disk / "data")
     assert caught.value.code == 8
     ballast.unlink()

@@ -110,7 +110,7 @@ def test_an_ephemeral_broker_leaves_nothing(home: Path) -> None:
 def test_a_port_in_use_leaves_no_broker_behind(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
-        with pytest.raises(PortInUse, match=f"Port {port} is in use.*--port") as caught:
+        with pytest.raises(PortInUse, match=f"Port {port} is in use.*port=") as caught:
             up(port=port, ephemeral=True)
     assert caught.value.code == 14
     assert status().state == "stopped"

@@ -5,18 +5,22 @@ from __future__ import annotations
 import ast
 import inspect
 import pickle
+import re
 import shlex
 from collections.abc import Iterator
 
 import click
 import pytest
 
+from kafka_pubsub import errors
 from kafka_pubsub.app import PubSub
-from kafka_pubsub.cli.advice import COMMANDS, advice
+from kafka_pubsub.cli.advice import COMMANDS, advice, in_words_of
 from kafka_pubsub.cli.main import cli
 from kafka_pubsub.errors import Call, NotFound
+from kafka_pubsub.kafka.configuration import RULES
 from kafka_pubsub.memory.backend import MemoryBackend
 from tests.unit.cli.conftest import CommandLine
+from tests.unit.house.repository import PACKAGE, relative
 
 
 @pytest.mark.parametrize(
@@ -84,6 +88,110 @@ def test_what_is_advised_can_be_called_and_typed(method: str) -> None:
     command.make_context(name, rest)  # raises if it doesn't take them
 
 
+def commands(group: click.Group) -> Iterator[click.Command]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command)
+        else:
+            yield command
+
+
+#: What no command can meet, by the beginning of the text: it answers a call that only Python programs make.
+ONLY_IN_PYTHON = (
+    "group_protocol must be",  # KAFKA_PUBSUB_GROUP_PROTOCOL is checked before, under its own name
+    "X has no time zone",  # options have one
+    "deliver_at: X has no time zone",
+    "message X was only looked at",
+    "max_messages must",  # checked by click
+    "max_workers must",
+    "max_latency must",
+    "X: topic X isn't causal, so its messages have no place",  # publish_multi
+    "topic X was published to before fork()",
+    "this PubSub was used before fork()",
+    "ordering_key must be a string",
+    "pull_batch(executor=)",
+    "ack_ids must",
+    "not an ack id",
+    "the ack id is",
+    "nack(delay=X)",
+    "extend(X)",
+    "durable must be True or False",
+    "no Kafka address",  # the command line has its own error, and refuses an empty --bootstrap
+    "no Kafka to talk to",
+    "transactional_id",
+    "This Kafka",  # LocalKafka
+    "max_rate",
+)
+#: A call, an argument with its `=`, a name with an underscore, a constant.
+PYTHON = re.compile(
+    r"(?<![\w.`-])(?:[a-z_]+\.)*[a-z_]+\(|\b[A-Z][A-Za-z]+\(|(?<![\w.-])[a-z_]+=(?!=)|"
+    r"\b(?!kafka_pubsub)[a-z]+(?:_[a-z]+)+\b|\b(?:True|False|None)\b"
+)
+
+
+def template(node: ast.expr) -> str:
+    """The text that an expression builds, with X for what isn't known."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(template, node.values))
+    if isinstance(node, ast.BinOp):
+        return template(node.left) + template(node.right)
+    return "X"
+
+
+def texts() -> Iterator[str]:
+    """The texts of all errors that are built where a command may meet them."""
+    kinds = {*errors.__all__, "LocalKafkaError", "PartsMissing", "CausalTopic", "ValueError"} - {"Call"}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if relative(path).split("/")[1] in {"cli", "aio", "memory"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds:
+                yield from map(template, node.args[:1])
+    yield from RULES.values()
+
+
+def test_no_error_that_a_command_meets_has_words_of_python() -> None:
+    parameters = {each.name: each for command in commands(cli) for each in command.params}
+    every = click.Command("all", params=list(parameters.values()))
+    found = {}
+    for text in texts():
+        outside = in_words_of(text, every).split("`")[::2]
+        words = [word for part in outside for word in PYTHON.findall(part)]
+        if words and not text.startswith(ONLY_IN_PYTHON):
+            found[text] = words
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "DeadLetterPolicy: max_attempts must be at least 1 (got 0)",
+            "--max-attempts must be at least 1 (got 0)",
+        ),
+        ("SubscriptionOptions: x is no setting; ageing must be at least 0 (got -1)", None),
+        ("dead_letter.topic 'x' doesn't exist", "--dead-letter-topic 'x' doesn't exist"),
+        ("message_ordering is None, not True", "--ordering is unset, not yes"),
+        ("topic 'max_attempts' isn't there", "topic 'max_attempts' isn't there"),
+        ("`create_topic max_attempts` stays", "`create_topic max_attempts` stays"),
+        ("give it (topic=), or topic='x'", "give it (--topic), or --topic 'x'"),
+        ("the topic is gone", "the topic is gone"),
+        ("with create=False (KAFKA_PUBSUB_CREATE) no", "with KAFKA_PUBSUB_CREATE=false no"),
+        ("config['group.id'] can't be set", "--config group.id can't be set"),
+    ],
+)
+def test_arguments_become_the_options_of_the_command(text: str, words: str | None) -> None:
+    group = cli.get_command(click.Context(cli), "subscription")
+    assert isinstance(group, click.Group)
+    create = group.get_command(click.Context(group), "create")
+    expected = "x is no setting; --ageing must be at least 0 (got -1)" if words is None else words
+    assert in_words_of(text, create) == expected
+
+
 def test_an_error_keeps_its_calls_between_processes() -> None:
     error = NotFound("x", calls=[Call("create_topic", "a")])
     assert pickle.loads(pickle.dumps(error)).calls == error.calls
@@ -119,6 +227,8 @@ def run() -> Iterator[CommandLine]:
             "kafka-pubsub subscription create old --topic there --exist-ok",
         ),
         (["pull", "detached"], "kafka-pubsub subscription delete detached"),
+        (["publish", "there", "x", "--transient"], "kafka-pubsub topic update there --transient"),
+        (["publish", "there", "x", "--priority", "3"], "kafka-pubsub topic update there --priorities 4"),
     ],
 )
 def test_no_error_of_a_command_advises_python(run: CommandLine, arguments: list[str], advised: str) -> None:

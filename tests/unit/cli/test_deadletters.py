@@ -144,7 +144,7 @@ def test_dead_letters_are_picked(billing: CommandLine, arguments: tuple[str, ...
         (("replay", "billing", "--since", "yesterday"), 2, "'yesterday' is not a time"),
         (("replay", "billing", "--since", "99999999999d"), 2, "is not a time"),
         (("replay", "billing", "--id", "7"), 1, "'7' isn't PARTITION:OFFSET"),
-        (("purge", "billing", "--since", "1h", "--until", "2h", "--yes"), 1, "isn't before until"),
+        (("purge", "billing", "--since", "1h", "--until", "2h", "--yes"), 1, "isn't before --until"),
         (("show", "billing", "x"), 1, "'x' isn't PARTITION:OFFSET"),
         (("release", "plain", "--drop", "--yes"), 1, "no dead-letter policy, so there is nowhere to drop"),
     ],

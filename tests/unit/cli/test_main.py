@@ -95,6 +95,8 @@ def test_version_in_both_forms() -> None:
         ["pull", "x", "--max", "0"],
         ["completion", "powershell"],
         ["--config", "novalue", "topic", "list"],
+        ["-b", "", "topic", "list"],
+        ["topic", "list", "--bootstrap", " "],
         ["demo", "--nack-rate", "2"],
     ],
     ids=" ".join,

@@ -176,7 +176,7 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
             ["sub", "create", "s", "--topic", "there", "--ack-deadline", "0.5s"],
             3,
             "InvalidArgument",
-            "ack_deadline",
+            "--ack-deadline",
         ),
         (["sub", "describe", "nix"], 5, "NotFound", "'nix'"),
         (["sub", "delete", "nix", "--yes"], 5, "NotFound", "'nix'"),
@@ -250,12 +250,16 @@ def test_dead_letters_are_asked_for_changed_and_taken_away(run: CommandLine) -> 
         (
             ["--dead-letter-topic", "dead", "--max-attempts", "0"],
             1,
-            "max_attempts must be at least 1",
+            "^--max-attempts must be at least 1",
         ),
         (["--dead-letter-topic", "orders"], 1, "the subscription's own topic"),
         (["--dead-letter-topic", "nix"], 1, "`kafka-pubsub topic create nix` makes it"),
         (["--on-exhausted", "drop"], 2, "drop"),
-        (["--min-backoff", "10s", "--max-backoff", "5s"], 1, "min_backoff 10 s is above max_backoff 5 s"),
+        (
+            ["--min-backoff", "10s", "--max-backoff", "5s"],
+            1,
+            "^--min-backoff 10 s is above --max-backoff 5 s",
+        ),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused(
@@ -338,6 +342,27 @@ def test_a_repartitioning_that_is_under_way_goes_on_and_is_given_up_without_aski
     assert run.error(*begin, "--yes")["type"] == "DeadlineExceeded"
     assert run.error(*begin)["type"] == "DeadlineExceeded"
     assert run.json("topic", "repartition", "orders", "--partitions", "2")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topic", "describe", "ordres"],
+        ["topic", "delete", "ordres", "--yes"],
+        ["publish", "ordres", "x"],
+        ["sub", "create", "mail", "--topic", "ordres"],
+        ["sub", "describe", "biling"],
+        ["sub", "delete", "biling", "--yes"],
+        ["peek", "biling"],
+    ],
+)
+def test_a_name_that_was_misspelt_is_suggested(run: CommandLine, command: list[str]) -> None:
+    for name in ("orders", "audit", "mail"):
+        run.json("topic", "create", name)
+    run.json("sub", "create", "billing", "--topic", "orders")
+    meant = "billing" if "biling" in command else "orders"
+    assert f"not found; did you mean '{meant}'? " in str(run.error(*command)["message"])
+    assert "did you mean" not in str(run.error("topic", "describe", "xyz")["message"])
 
 
 def test_a_lost_retry_topic_is_remade_when_somebody_says_so(run: CommandLine) -> None:

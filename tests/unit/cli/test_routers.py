@@ -47,6 +47,14 @@ def test_status_says_that_no_router_runs_if_what_waits_is_not_told_in_time(
     assert (result.exit_code, result.stderr) == (0, f"Whether delayed messages wait isn't known. {MISSING}\n")
 
 
+def test_status_of_a_crashed_kafka_names_the_option_of_up(run: CommandLine) -> None:
+    run.status = Status(
+        "crashed", problem="The broker ran out of memory. Give it more (heap_mb=), or free some"
+    )
+    assert "Give it more (--heap-mb), or free some" in run("status").stdout
+    assert "Give it more (--heap-mb), or free some" in run("status", "--json").stdout
+
+
 def test_status_asks_only_a_kafka_that_runs(run: CommandLine) -> None:
     run.pubsub.create_topic("orders").publish(b"x", delay=600).result(10)
     run.status = Status("stopped")

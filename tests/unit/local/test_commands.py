@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kafka_pubsub.cli import broker as commands
 from kafka_pubsub.errors import InvalidArgument, PubSubError
 from kafka_pubsub.local import LocalKafka, down, find_running, paths, processes, state, status, up
 from kafka_pubsub.local.file_lock import exclusive, try_exclusive
+from kafka_pubsub.local.settings import DEFAULT_HEAP_MB
 
 
 @pytest.fixture(autouse=True)
@@ -131,3 +133,8 @@ def test_where_files_cant_be_locked_the_error_says_where_it_runs(monkeypatch: py
     assert find_running() is None
     with pytest.raises(PubSubError, match=r"runs on Linux and macOS\. On Windows use it inside WSL"):
         up()
+
+
+def test_the_command_up_gives_the_broker_the_default_memory() -> None:
+    (heap,) = (each for each in commands.up.params if each.name == "heap_mb")
+    assert heap.default == DEFAULT_HEAP_MB

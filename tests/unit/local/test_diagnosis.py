@@ -14,10 +14,10 @@ from kafka_pubsub.local.node_config import NodeFiles
 @pytest.mark.parametrize(
     ("log", "code", "says"),
     [
-        ("java.net.BindException: Address already in use", 14, "Port 4711 is in use.*--port"),
-        ("java.io.IOException: No space left on device", 8, "disk of .* is full.*--data-dir"),
-        ("Failed to acquire lock on file .lock in /d", 6, "Another broker is using.*--data-dir"),
-        ("java.lang.OutOfMemoryError: Java heap space", 8, "out of memory.*--heap-mb"),
+        ("java.net.BindException: Address already in use", 14, "Port 4711 is in use.*port="),
+        ("java.io.IOException: No space left on device", 8, "disk of .* is full.*data_dir="),
+        ("Failed to acquire lock on file .lock in /d", 6, "Another broker is using.*data_dir="),
+        ("java.lang.OutOfMemoryError: Java heap space", 8, "out of memory.*heap_mb="),
         ("something new", 14, "(?s)ended by itself.*broker.log:\n  something new"),
     ],
 )
