@@ -34,7 +34,7 @@ from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition, decode_ordering_key
 from kafka_pubsub.ports import Backend, RecordFetch
 
-__all__ = ["KeyState", "WaitingRoom", "key_states", "noted"]
+__all__ = ["KeyState", "WaitingRoom", "key_states", "noted", "reason_of"]
 
 _NOWHERE = Committed(None, "")
 
@@ -48,6 +48,11 @@ _REASONS = {
     Why.REPLAYED: "replayed or released",
     Why.UNBURIED: "its attempts are used up, its dead letter isn't written yet",
 }
+
+
+def reason_of(why: Why) -> str:
+    """Returns in words why a message waits."""
+    return _REASONS.get(why, why.name.lower())
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,7 @@ class _Waiting:
     def _state(self, message: RetryRecord, behind: int) -> KeyState:
         info = message.info
         state: Literal["parked", "waiting", "leased"] = "waiting"
-        reason, due = _REASONS.get(info.why, info.why.name.lower()), moment(info.due) if info.due else None
+        reason, due = reason_of(info.why), moment(info.due) if info.due else None
         if message.retry_offset in self._noted:
             state, reason, due = "leased", _with_callback(self._alive), None
         elif info.due >= FOREVER:

@@ -10,14 +10,13 @@ from functools import partial
 from itertools import islice
 
 from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.dead_letters.key_states import KeyState, key_states
+from kafka_pubsub.client.dead_letters.key_states import KeyState, key_states, reason_of
 from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.delivery.leases import LeaseState
 from kafka_pubsub.core.lanes.numbers import index_of, partition_of
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry.key_line import NEVER
-from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import Backend
@@ -200,19 +199,6 @@ def _parked(partition: Partition) -> Iterable[BlockedKey]:
         if entry is None:
             yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", 0)
             continue
-        why = "parked until it is released" if entry.due == NEVER else f"parked: {_WHY[entry.why]}"
+        why = "parked until it is released" if entry.due == NEVER else f"waiting: {reason_of(entry.why)}"
         waiting = lines.count(key) - 1 + len(partition.queues.queues.get(key, ()))
         yield BlockedKey(key, partition.number, entry.origin, f"{why}, attempt {entry.attempt}", waiting)
-
-
-_WHY = {
-    Why.NACKED: "nacked",
-    Why.EXPIRED: "its deadline has passed",
-    Why.BACKLOG: "behind an earlier message of its key",
-    Why.CRASHED: "its process died",
-    Why.EXHAUSTED: "its attempts are used up",
-    Why.REPLAYED: "replayed",
-    Why.RELEASE: "released",
-    Why.DROP: "dropped",
-    Why.UNBURIED: "its attempts are used up, its dead letter isn't written yet",
-}

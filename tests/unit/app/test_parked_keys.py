@@ -180,6 +180,16 @@ def test_a_message_that_waits_for_its_time_is_released_too(ps: PubSub, sub: Subs
     assert [(each.data, each.delivery_attempt) for each in messages] == [(b"1", 1), (b"2", 1)]
 
 
+def test_a_state_says_that_a_message_was_nacked_with_a_delay(ps: PubSub, sub: Subscription) -> None:
+    publish(ps, ("slow", b"1"))
+    with sub.pull(lambda message: message.nack(delay=3600)):
+        until(
+            lambda: (
+                [each.reason for each in sub.state().blocked] == ["waiting: nacked with a delay, attempt 2"]
+            )
+        )
+
+
 def test_a_dropped_message_becomes_a_dead_letter_and_its_key_goes_on(ps: PubSub, sub: Subscription) -> None:
     publish(ps, ("bad", b"1"), ("bad", b"2"))
     park(sub, b"1")
