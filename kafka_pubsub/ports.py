@@ -309,6 +309,9 @@ class Admin(Protocol):
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """Returns the first offset still stored, and the next one to be written."""
 
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Returns what `log_range` does for many partitions, with no more requests than for one."""
+
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits all positions or none for a group; raises `FailedPrecondition` if the group has members."""
 

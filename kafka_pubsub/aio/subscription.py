@@ -170,9 +170,13 @@ class Subscription:
             for message in some:
                 yield message
 
-    async def state(self) -> SubscriptionState:
-        """Returns the lag, what is in flight, and the blocked keys with the reason for each."""
-        return await asyncio.to_thread(self._sync.state)
+    async def state(self, *, limit: int = 10_000) -> SubscriptionState:
+        """Returns what isn't finished, what is in flight, and the blocked keys with the reason for each.
+
+        `limit` (default 10,000): how much of the retry and dead-letter topics is read; see
+        `kafka_pubsub.Subscription.state`.
+        """
+        return await asyncio.to_thread(self._sync.state, limit=limit)
 
     async def dead_letters(
         self,

@@ -114,9 +114,17 @@ class MemoryAdmin(Admin):
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """Returns the first stored offset, and the next one to be written."""
         self._may("log_range", partition.topic)
+        return self._ranges([partition])[partition]
+
+    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Returns the ranges of many partitions."""
+        self._may("log_ranges", "")
+        return self._ranges(partitions)
+
+    def _ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         with self._cluster.changed:
-            log = self._cluster.log(partition)
-            return log.start, log.end
+            logs = {partition: self._cluster.log(partition) for partition in partitions}
+            return {partition: (log.start, log.end) for partition, log in logs.items()}
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]:
         """Returns what the group has committed in the topic; empty if nothing, or if there is no such group."""

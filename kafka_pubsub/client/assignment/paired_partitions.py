@@ -38,7 +38,7 @@ from kafka_pubsub.client.assignment.start_position import (
 )
 from kafka_pubsub.client.retry import dead_letter_writer
 from kafka_pubsub.client.retry.body_reader import FoundBodies
-from kafka_pubsub.client.retry.checkpoint_reader import map_of, stored_by
+from kafka_pubsub.client.retry.checkpoint_reader import map_of, named_by, stored_by
 from kafka_pubsub.client.retry.retry_io import RetryIO, identity_of
 from kafka_pubsub.client.retry.transaction_thread import MoveResult
 from kafka_pubsub.client.subscribe.runner_api import Runner
@@ -234,11 +234,10 @@ class PairedPartitions:
         wanted: dict[TopicPartition, tuple[Named, int]] = {}
         for number in numbers:
             beside = self._beside(number)
-            maps = [said for place in (self._main(number), beside) if (said := map_of(committed[place]))]
-            named = next((said.checkpoint for said in maps if said.more), None)
+            names = named_by(committed[self._main(number)], committed[beside])
             # A checkpoint beyond the log's end was in an earlier log of the same name.
-            if named is not None and named.offset < ends[beside]:
-                wanted[beside] = named, ends[beside]
+            if names and names[0].offset < ends[beside]:
+                wanted[beside] = names[0], ends[beside]
         found = self.retry_side.checkpoints(wanted)
         return {self.layout.number(place): checkpoint for place, checkpoint in found.items()}
 

@@ -16,11 +16,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 from kafka_pubsub.client.dead_letters.model import moment
@@ -34,9 +34,10 @@ from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition, decode_ordering_key
 from kafka_pubsub.ports import Backend, RecordFetch
 
-__all__ = ["KeyState", "WaitingRoom", "key_states", "noted", "reason_of"]
+__all__ = ["NOWHERE", "KeyState", "Waiting", "WaitingRoom", "key_states", "noted", "reason_of"]
 
-_NOWHERE = Committed(None, "")
+#: The position in a partition of which the group has none.
+NOWHERE = Committed(None, "")
 
 _REASONS = {
     Why.NACKED: "nacked",
@@ -93,11 +94,12 @@ class WaitingRoom:
         self.home: Mapping[int, Committed] = admin.group_offsets(record.name, record.topic)
         #: Positions in the retry topic; empty if the subscription has none.
         self.positions: Mapping[int, Committed] = {}
-        self._ends: Mapping[int, int] = {}
+        #: The ends of its partitions.
+        self.ends: Mapping[int, int] = {}
         if record.retry_topic is not None:
             try:
                 self.positions = admin.group_offsets(record.name, record.retry_topic.name)
-                self._ends = admin.last_stable_offsets(record.retry_topic.name)
+                self.ends = admin.last_stable_offsets(record.retry_topic.name)
             except NotFound:
                 pass  # the streams report that it is gone
 
@@ -105,16 +107,23 @@ class WaitingRoom:
         """Returns the numbers of all partitions."""
         return list(range(self._record.partitions))
 
+    def position(self, number: int) -> int:
+        """Returns the position in a retry partition; if the broker has forgotten it, the catalog's copy."""
+        stored, retry = self.positions.get(number, NOWHERE), self._record.retry_topic
+        if stored.offset is not None:
+            return stored.offset
+        return 0 if retry is None else retry.positions.get(number, 0)
+
     def unfinished(self, number: int) -> Iterator[StoredRecord]:
         """Yields the unfinished records of a retry partition, in the order of the log."""
         retry = self._record.retry_topic
         if retry is None:
             return
-        place, end = TopicPartition(retry.name, number), self._ends.get(number, 0)
-        stored = self.positions.get(number, _NOWHERE)
-        at = retry.positions.get(number, 0) if stored.offset is None else stored.offset
+        place, end = TopicPartition(retry.name, number), self.ends.get(number, 0)
+        at = self.position(number)
         if at >= end:
             return
+        stored = self.positions.get(number, NOWHERE)
         # A page spans several gaps: there may be tens of thousands of finished runs with one message between two.
         wanted = offsets_of(gaps(at, finished_runs(self._fetch, place, stored, end), end))
         while page := list(islice(wanted, AT_ONCE)):
@@ -132,30 +141,17 @@ class WaitingRoom:
                 yield found
 
 
-def key_states(
-    backend: Backend,
-    record: SubscriptionRecord,
-    numbers: Sequence[int] | None = None,
-    limit: int | None = None,
-) -> list[KeyState]:
-    """Returns the state of every blocked key in these partitions (None: all), by partition and origin.
-
-    Reads up to `limit` unfinished records of each retry partition (None: all).
-    """
-    numbers = range(record.partitions) if numbers is None else numbers
-    if not numbers:
-        return []
+def key_states(backend: Backend, record: SubscriptionRecord) -> list[KeyState]:
+    """Returns the state of every blocked key, by partition and origin."""
     with closing(backend.record_fetch()) as fetch:
         room = WaitingRoom(backend, record, fetch)
         alive = backend.admin.group_members(record.name) > 0
         states: list[KeyState] = []
-        for number in numbers:
-            waiting = _Waiting(room, record, number, alive)
-            waiting.read(limit)
-            found = [*waiting.states(), *_leased(room, record, fetch, number, alive, waiting.leased_keys)]
-            states += (
-                replace(each, topic=record.topic) for each in sorted(found, key=lambda each: each.offset)
-            )
+        for number in room.numbers():
+            waiting = Waiting(record, number, room.positions.get(number), alive=alive)
+            for each in room.unfinished(number):
+                waiting.take(each)
+            states += waiting.states(_started(record, fetch, number, room.home.get(number)))
         return states
 
 
@@ -165,53 +161,99 @@ def noted(stored: Committed | None) -> Sequence[int]:
     return () if found is None else notes.offsets(found.notes)
 
 
-class _Waiting:
-    """The messages that wait in one retry partition, by key."""
+def _started(
+    record: SubscriptionRecord, fetch: RecordFetch, number: int, stored: Committed | None
+) -> Sequence[StoredRecord]:
+    """Returns the messages of a home partition that were in flight at a commit."""
+    try:
+        return list(read_all(fetch, TopicPartition(record.topic, number), sorted(noted(stored))))
+    except NotFound:
+        return ()
 
-    def __init__(self, room: WaitingRoom, record: SubscriptionRecord, number: int, alive: bool) -> None:
-        self._room = room
+
+class Waiting:
+    """The messages that wait in one retry partition, by key. `stored`: its commit; `alive`: a process receives."""
+
+    def __init__(
+        self, record: SubscriptionRecord, number: int, stored: Committed | None, *, alive: bool
+    ) -> None:
+        self._record = record
         self._ordered = record.options.message_ordering
         self._number = number
         self._alive = alive
-        self._noted = frozenset(noted(room.positions.get(number)))
+        self._noted = frozenset(noted(stored))
         self._heads: dict[bytes, RetryRecord] = {}
         self._origins: dict[bytes, set[int]] = {}
         self._loose: dict[int, RetryRecord] = {}
         self._broken: list[KeyState] = []
-        #: Keys of which a message from the retry topic is in flight.
-        self.leased_keys: set[bytes] = set()
+        # Keys of which a message from the retry topic is in flight.
+        self._leased: set[bytes] = set()
+        #: The origins of the messages that are parked until they are released.
+        self.parked: set[int] = set()
+        #: When the first of all was published, in milliseconds; None: no message waits.
+        self.oldest: int | None = None
 
-    def read(self, limit: int | None) -> None:
-        """Reads up to `limit` unfinished records of the partition."""
-        for count, record in enumerate(self._room.unfinished(self._number)):
-            if limit is not None and count >= limit:
-                return
-            found = self._room.read(record, self._number)
-            if isinstance(found, Broken):
-                reason = f"offset {record.offset()} of the retry partition: {found.reason}"
-                self._broken.append(KeyState(record.key(), self._number, -1, "unreadable", reason, 0))
-            elif found.info.why not in NO_MESSAGES:
-                self._take(found)
+    def __len__(self) -> int:
+        return len(self._broken) + len(self._loose) + sum(map(len, self._origins.values()))
+
+    @property
+    def keys(self) -> Set[bytes]:
+        """The keys of an ordered subscription that have a message here: their later messages wait."""
+        return self._heads.keys()
+
+    def origins(self) -> Iterator[int]:
+        """Yields the offsets at which the messages were published."""
+        yield from self._loose
+        yield from chain.from_iterable(self._origins.values())
+
+    def take(self, record: StoredRecord) -> None:
+        """Takes an unfinished record; later ones of a message replace earlier ones."""
+        found = retry_record.read(record, self._record.topic, self._record.topic_id, self._number)
+        if isinstance(found, Broken):
+            reason = f"offset {record.offset()} of the retry partition: {found.reason}"
+            self._broken.append(KeyState(record.key(), self._number, -1, "unreadable", reason, 0))
+        elif found.info.why not in NO_MESSAGES:
+            self._take(found)
 
     def _take(self, message: RetryRecord) -> None:
+        origin, published = message.offset(), message.timestamp()[1]
+        self.oldest = published if self.oldest is None else min(published, self.oldest)
+        if message.info.due >= FOREVER:
+            self.parked.add(origin)
+        else:
+            self.parked.discard(origin)
         key = message.key()
         if key is None or not self._ordered:
-            self._loose[message.offset()] = message
+            self._loose[origin] = message
             return
-        self._origins.setdefault(key, set()).add(message.offset())
+        self._origins.setdefault(key, set()).add(origin)
         head = self._heads.get(key)
-        if head is None or message.offset() <= head.offset():
+        if head is None or origin <= head.offset():
             self._heads[key] = message
 
-    def states(self) -> Iterator[KeyState]:
-        """Yields a state for each key, for each message without a key, and for each unreadable record."""
-        yield from self._broken
+    def states(self, started: Iterable[StoredRecord]) -> list[KeyState]:
+        """Returns the states by offset; `started`: the messages of the home partition that are in flight."""
+        found = [*self._broken, *self._waiting(), *self._at_home(started)]
+        return [
+            replace(each, topic=self._record.topic) for each in sorted(found, key=lambda each: each.offset)
+        ]
+
+    def _waiting(self) -> Iterator[KeyState]:
+        """Yields a state for each key, and for each message without a key."""
         for key, head in self._heads.items():
             if head.retry_offset in self._noted:
-                self.leased_keys.add(key)
+                self._leased.add(key)
             yield self._state(head, len(self._origins[key]) - 1)
         for message in self._loose.values():
             yield self._state(message, 0)
+
+    def _at_home(self, started: Iterable[StoredRecord]) -> Iterator[KeyState]:
+        for each in started:
+            key = each.key()
+            if key is None or key not in self._leased:
+                yield KeyState(
+                    key, self._number, each.offset() or 0, "leased", _with_callback(self._alive), 1
+                )
 
     def _state(self, message: RetryRecord, behind: int) -> KeyState:
         info = message.info
@@ -234,28 +276,6 @@ class _Waiting:
             behind,
             info.error,
         )
-
-
-def _leased(
-    room: WaitingRoom,
-    record: SubscriptionRecord,
-    fetch: RecordFetch,
-    number: int,
-    alive: bool,
-    known: set[bytes],
-) -> Iterator[KeyState]:
-    """Yields the states of the keys of which a message from the home topic is in flight."""
-    offsets = noted(room.home.get(number))
-    if not offsets:
-        return
-    try:
-        found = list(read_all(fetch, TopicPartition(record.topic, number), sorted(offsets)))
-    except NotFound:
-        return
-    for each in found:
-        key = each.key()
-        if key is None or key not in known:
-            yield KeyState(key, number, each.offset() or 0, "leased", _with_callback(alive), 1)
 
 
 def _with_callback(alive: bool) -> str:

@@ -28,7 +28,7 @@ from kafka_pubsub.errors import AlreadyExists, BrokerUnavailable, FailedPrecondi
 from kafka_pubsub.model import NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Admin, RecordFetch
 
-__all__ = ["CHUNK", "MARKS", "MARKS_TOPIC", "ProcessedMarks", "make_marks_topic"]
+__all__ = ["CHUNK", "MARKS", "MARKS_TOPIC", "ProcessedMarks", "make_marks_topic", "read_marks"]
 
 MARKS_TOPIC = "_kafka_pubsub.deadletters"
 #: Its only partition.
@@ -52,6 +52,14 @@ _KEY = re.compile(rf"{_VERSION}/([^/]+)/(.+)/(\d+)/(\d+)", re.ASCII)
 
 #: Topic id, partition and number of the chunk.
 _Chunk = tuple[str, int, int]
+
+
+def read_marks(admin: Admin, fetch: RecordFetch) -> ProcessedMarks:
+    """Returns the current marks, for a command that changes nothing."""
+    marks = ProcessedMarks(fetch)
+    with contextlib.suppress(NotFound):  # no dead letter was replayed or purged yet
+        marks.read(admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
+    return marks
 
 
 def make_marks_topic(admin: Admin, *, may_create: bool) -> None:
@@ -103,11 +111,35 @@ class ProcessedMarks:
 
     def open_offsets(self, topic_id: str, partition: int, offsets: range) -> list[int]:
         """Returns the offsets whose dead letters aren't finished."""
+        done = self._done(topic_id, partition, offsets)
+        return [each for each in offsets if not done[each // CHUNK] >> each % CHUNK & 1]
+
+    def newest_open(self, topic_id: str, partition: int, offsets: range, most: int) -> list[int]:
+        """Returns the last `most` of these offsets whose dead letters aren't finished."""
+        found: list[int] = []
+        end = offsets.stop
+        while end > offsets.start and len(found) < most:
+            start = max(offsets.start, (end - 1) // CHUNK * CHUNK)
+            if self.count_open(topic_id, partition, range(start, end)):
+                found = self.open_offsets(topic_id, partition, range(start, end)) + found
+            end = start
+        return found[-most:] if most else []
+
+    def count_open(self, topic_id: str, partition: int, offsets: range) -> int:
+        """Returns how many of these offsets have dead letters that aren't finished."""
+        done = sum(
+            (bits & _bits_of(number, offsets)).bit_count()
+            for number, bits in self._done(topic_id, partition, offsets).items()
+        )
+        return len(offsets) - done
+
+    def _done(self, topic_id: str, partition: int, offsets: range) -> dict[int, int]:
+        """Returns the marks of all subscriptions, by the number of the chunk."""
         done = dict.fromkeys(range(offsets.start // CHUNK, offsets.stop // CHUNK + 1), 0)
         for bits in self._bits.values():
             for number in done:
                 done[number] |= bits.get((topic_id, partition, number), 0)
-        return [each for each in offsets if not done[each // CHUNK] >> each % CHUNK & 1]
+        return done
 
     def with_more(
         self, subscription: str, topic_id: str, places: Iterable[tuple[int, int]]
@@ -140,6 +172,12 @@ class ProcessedMarks:
             self._bits[subscription].pop(chunk, None)
         elif _is_whole(key, value):
             self._bits[subscription][chunk] = int.from_bytes(value[1:-4])
+
+
+def _bits_of(chunk: int, offsets: range) -> int:
+    """Returns a bitmap of the chunk with a bit for each of the offsets in it."""
+    start, stop = (min(max(each - chunk * CHUNK, 0), CHUNK) for each in (offsets.start, offsets.stop))
+    return (1 << stop) - (1 << start)
 
 
 def _is_whole(key: bytes, value: bytes) -> bool:

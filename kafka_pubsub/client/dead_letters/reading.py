@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
@@ -19,7 +19,17 @@ from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.model import StoredRecord, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin, RecordFetch
 
-__all__ = ["DeadLetterScan", "Found", "Replayable", "read_all", "read_places", "reader_of"]
+__all__ = [
+    "DeadLetterScan",
+    "Found",
+    "ReadSome",
+    "Replayable",
+    "read_all",
+    "read_places",
+    "read_some",
+    "reader_of",
+    "shares",
+]
 
 #: Records, bytes and seconds of one request.
 AT_ONCE = 5000
@@ -109,10 +119,49 @@ def read_all(
         yield from found.records
         seen = {record.offset() or 0 for record in found.records} | set(found.missing)
         if not seen:
-            raise BrokerUnavailable(
-                f"nothing of {place.topic}[{place.partition}] could be read for {_SECONDS:g} s: try again"
-            )
+            raise _unreadable(place)
         offsets = [each for each in offsets if each not in seen]
+
+
+def _unreadable(place: TopicPartition) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"nothing of {place.topic}[{place.partition}] could be read for {_SECONDS:g} s: try again"
+    )
+
+
+class ReadSome(NamedTuple):
+    """The records that were read, and the offsets that weren't because `read_some` had enough bytes."""
+
+    records: Sequence[StoredRecord]
+    unread: Sequence[int]
+
+
+def read_some(
+    fetch: RecordFetch, wanted: Mapping[TopicPartition, Sequence[int]], most: int
+) -> dict[TopicPartition, ReadSome]:
+    """Reads the records at these offsets of many partitions together, until it has `most` bytes of bodies."""
+    found = {place: ReadSome([], offsets) for place, offsets in wanted.items()}
+    room = most
+    while room > 0 and (left := {place: some.unread for place, some in found.items() if some.unread}):
+        seen = 0
+        for place, answer in fetch.fetch_all(left, max(room // len(left), 1), _SECONDS).items():
+            known = {record.offset() or 0 for record in answer.records} | set(answer.missing)
+            unread = [each for each in left[place] if each not in known]
+            found[place] = ReadSome([*found[place].records, *answer.records], unread)
+            room -= sum(map(len, answer.records))
+            seen += len(known)
+        if not seen:
+            raise _unreadable(next(iter(left)))
+    return found
+
+
+def shares(sizes: Mapping[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
+    """Divides `most` among partitions that have so much to read: as evenly as their sizes let it."""
+    found: dict[TopicPartition, int] = {}
+    for place in sorted(sizes, key=sizes.__getitem__):
+        found[place] = min(sizes[place], most // (len(sizes) - len(found)))
+        most -= found[place]
+    return found
 
 
 def read_places(

@@ -40,7 +40,7 @@ from kafka_pubsub.client.dead_letters.model import (
     Tell,
     to_dead_letter,
 )
-from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
+from kafka_pubsub.client.dead_letters.processed_marks import MARKS_TOPIC, ProcessedMarks, read_marks
 from kafka_pubsub.client.dead_letters.reading import DeadLetterScan, Found, Replayable, read_places, reader_of
 from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.config import SubscriptionRecord
@@ -233,10 +233,7 @@ class DeadLetters:
 
     def marks(self, fetch: RecordFetch) -> ProcessedMarks:
         """Reads the current marks, for a command that changes nothing."""
-        marks = ProcessedMarks(fetch)
-        with suppress(NotFound):  # no dead letter was replayed or purged yet
-            marks.read(self._backend.admin.last_stable_offsets(MARKS_TOPIC).get(MARKS.partition, 0))
-        return marks
+        return read_marks(self._backend.admin, fetch)
 
     def session(self, name: str, marks: ProcessedMarks) -> ExclusiveSession:
         """Returns the exclusive session of a subscription, or of the delay routers; use it in a `with` block."""

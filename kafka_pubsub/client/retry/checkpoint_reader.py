@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
+from typing import NamedTuple
 
 from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.core.commit.ack_map import AckMap
@@ -26,12 +27,16 @@ from kafka_pubsub.ports import Backend, RecordFetch
 from kafka_pubsub.schema import checkpoints
 
 __all__ = [
+    "Finished",
+    "Pair",
     "checkpoint_of",
     "checkpoints_of",
     "finished_at_home",
+    "finished_of",
     "finished_runs",
     "gaps",
     "map_of",
+    "named_by",
     "newest",
     "offsets_of",
     "stored_by",
@@ -50,6 +55,12 @@ def map_of(stored: Committed | None) -> AckMap | None:
     if stored is None or stored.offset is None or not stored.metadata:
         return None
     return ack_map.decode(stored.metadata, stored.offset)
+
+
+def named_by(*commits: Committed) -> list[Named]:
+    """Returns the checkpoints that the commits of a pair name and need: one, if both are of one request."""
+    maps = [found for stored in commits if (found := map_of(stored))]
+    return list(dict.fromkeys(found.checkpoint for found in maps if found.checkpoint and found.more))
 
 
 def checkpoint_of(fetch: RecordFetch, beside: TopicPartition, named: Named, end: int) -> Checkpoint | None:
@@ -166,6 +177,49 @@ def _records_of(
                 f"{_PATIENCE:.0f} s"
             )
     return records
+
+
+class Pair(NamedTuple):
+    """The commits of a home partition and of its retry partition `beside`, which ends at `end`."""
+
+    home: Committed
+    retry: Committed
+    beside: TopicPartition
+    end: int
+
+
+class Finished(NamedTuple):
+    """The finished runs above both positions of a pair.
+
+    `whole`: False if the checkpoint that completes them is gone (rule 3), or if the commits name two: then the owner
+    has stored other positions meanwhile.
+    """
+
+    home: Sequence[Run]
+    retry: Sequence[Run]
+    whole: bool
+
+
+def finished_of(fetch: RecordFetch, pairs: Sequence[Pair]) -> list[Finished]:
+    """Returns what is finished in each of the pairs; reads all their checkpoints together."""
+    names = [
+        [named for named in named_by(pair.home, pair.retry) if named.offset < pair.end] for pair in pairs
+    ]
+    wanted = {
+        pair.beside: (some[0], pair.end) for pair, some in zip(pairs, names, strict=True) if len(some) == 1
+    }
+    found = checkpoints_of(fetch, wanted) if wanted else {}
+    return [
+        _finished(pair, checkpoint := found.get(pair.beside), whole=len(some) == (checkpoint is not None))
+        for pair, some in zip(pairs, names, strict=True)
+    ]
+
+
+def _finished(pair: Pair, found: Checkpoint | None, *, whole: bool) -> Finished:
+    home, retry = map_of(pair.home), map_of(pair.retry)
+    in_home = found.main.runs if found is not None and home is not None and home.more else ()
+    in_retry = found.retry.runs if found is not None and retry is not None and retry.more else ()
+    return Finished(_whole(home, in_home, pair.home), _whole(retry, in_retry, pair.retry), whole)
 
 
 def finished_runs(fetch: RecordFetch, beside: TopicPartition, stored: Committed, end: int) -> Sequence[Run]:

@@ -1,16 +1,18 @@
-"""The state of a subscription as this process sees it: its lag, messages in flight, and blocked keys."""
+"""The state of a subscription: what isn't finished, by Kafka alone, and what this process's streams hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.dead_letters.key_states import KeyState, key_states, reason_of
+from kafka_pubsub.client.dead_letters.counting import DeadLetterCount, count_dead_letters
+from kafka_pubsub.client.dead_letters.key_states import KeyState, reason_of
+from kafka_pubsub.client.subscribe.backlog import Backlog, read_backlogs, summed
 from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.delivery.leases import LeaseState
@@ -18,15 +20,14 @@ from kafka_pubsub.core.lanes.numbers import index_of, partition_of
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry.key_line import NEVER
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import Backend
 
-__all__ = ["BlockedKey", "LaneState", "SubscriptionState", "state_of"]
+__all__ = ["LIMIT", "BlockedKey", "LaneState", "SubscriptionState", "state_of"]
 
 #: The most keys listed in a state: more than a person reads.
 LISTED = 1000
-#: Offsets in which the first unfinished message of a partition is looked for: markers lie between.
-LOOK, SECONDS = 100, 5.0
+#: The messages of the retry topics that are read, and the records of the dead-letter topic, unless a caller says less.
+LIMIT = 10_000
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,10 @@ class BlockedKey:
 
 @dataclass(frozen=True)
 class LaneState:
-    """What waits in one lane: `topic` is its Kafka topic, `oldest` when the first message of those came in.
+    """The state of one lane: `topic` is its Kafka topic.
 
-    `oldest` is None if nothing waits there. Messages that wait for a redelivery don't count.
+    `oldest`: when the oldest unfinished message was published, in a retry topic or not; None: there is none. The
+    figures are those of `SubscriptionState`, for this lane alone; a key that waits in two lanes counts in each.
     """
 
     topic: str
@@ -53,14 +55,34 @@ class LaneState:
     durable: bool
     lag: int
     oldest: datetime | None
+    backlog: int = 0
+    waiting_retry: int = 0
+    parked: int = 0
+    blocked_keys: int = 0
+    dead_letters: int | None = 0
 
 
 @dataclass(frozen=True)
 class SubscriptionState:
-    """`lag` counts messages that aren't known to be finished, by the committed positions of all members.
+    """The state of a subscription. All figures but three come from Kafka alone: no process has to receive.
 
-    `in_flight`, `buffered` and `blocked` are those of this process's streams only. `lanes` has a state for each lane
-    in use, the highest priority first; it is empty if the topic has none.
+    `backlog`: the messages that aren't finished, those in the retry topic included. An offset beyond the first 100
+    unfinished ones of a partition counts as a message, also if it holds a transaction's marker or was compacted away,
+    so a large backlog is an upper bound. `oldest`: when the oldest of these was published; None: there is none.
+
+    `waiting_retry`: messages in the retry topic that wait for their next delivery, or behind an earlier message of
+    their key. `parked`: those that wait there until you release them. `blocked_keys`: ordering keys with a message in
+    the retry topic; their later messages wait. `dead_letters`: those in the policy's topic that are neither replayed
+    nor purged; None: this client may not read that topic.
+
+    `unread_retry`, `unread_dead_letters`: records beyond the limit of `state(limit=)`, which weren't read. The former
+    count as waiting for retry, and some may be parked; some of the latter may be older dead letters.
+
+    `lag` is Kafka's: the end of the log less the committed position, of the topic and its lanes. It grows while one
+    message in front isn't finished, whatever was acked behind it, and leaves out messages in the retry topic.
+
+    `in_flight`, `buffered` and the callbacks in `blocked` are those of this process's streams only. `lanes` has a state
+    for each lane in use, the highest priority first; it is empty if the topic has none.
     """
 
     subscription: str
@@ -72,89 +94,114 @@ class SubscriptionState:
     buffered: int = 0
     blocked: tuple[BlockedKey, ...] = field(default=())
     lanes: tuple[LaneState, ...] = field(default=())
+    backlog: int = 0
+    oldest: datetime | None = None
+    waiting_retry: int = 0
+    parked: int = 0
+    blocked_keys: int = 0
+    dead_letters: int | None = 0
+    unread_retry: int = 0
+    unread_dead_letters: int = 0
 
 
 def state_of(
-    backend: Backend, record: SubscriptionRecord, engines: Sequence[StreamRunner]
+    backend: Backend, record: SubscriptionRecord, engines: Sequence[StreamRunner], limit: int
 ) -> SubscriptionState:
     """Reads the state from the log, and asks the streams of this process.
 
-    Keys that wait in partitions of other processes are read from the retry topic.
+    `limit`: how many messages of the retry topics, and how many records of the dead-letter topic, are read.
     """
     layout = Layout(record, backend.catalog.topics().get(record.topic))
-    gaps = {index: _unfinished(backend, view) for index, view in layout.views.items()}
-    lag = dict.fromkeys(sorted(gaps[0]), 0)
-    for found in gaps.values():
-        for number, (start, end) in found.items():
-            lag[number] = lag.get(number, 0) + end - start
-    blocked: list[BlockedKey] = []
-    own: set[int] = set()
-    in_flight = buffered = 0
-    for engine in engines:
-        try:
-            here = engine.ask(partial(_blocked_in, engine))
-        except FailedPrecondition:
-            continue  # it has ended meanwhile
-        in_flight += engine.coordinator.in_flight()
-        buffered += sum(held.bytes for held in engine.coordinator.partitions.held().values())
-        own.update(engine.coordinator.partitions.owned)
-        places = engine.rebalances.layout
-        for each in here:
-            topic, number = places.main(each.partition)
-            blocked.append(replace(each, partition=number, topic=topic))
-    for index, view in layout.views.items():
-        mine = {partition_of(number) for number in own if index_of(number) == index}
-        elsewhere = [number for number in range(record.partitions) if number not in mine]
-        states = key_states(backend, view, elsewhere, LISTED)
-        blocked += [_from_log(state, view.topic) for state in states]
+    members = backend.admin.group_members(record.name)
+    here = _Streams(engines)
+    with closing(backend.record_fetch()) as fetch:
+        backlogs = read_backlogs(backend, layout, fetch, limit, alive=members > 0)
+        letters = count_dead_letters(backend, fetch, record, limit)
+    elsewhere = (each for number, each in backlogs.items() if number not in here.own)
+    blocked = chain(
+        here.blocked,
+        (_from_log(state) for each in elsewhere for state in each.waiting.states(each.started)),
+    )
+    total = summed(backlogs.values())
     return SubscriptionState(
         record.name,
         record.topic,
-        backend.admin.group_members(record.name),
-        sum(lag.values()),
-        lag,
-        in_flight,
-        buffered,
-        tuple(blocked[:LISTED]),
-        _lanes(backend, layout, gaps) if layout.laned else (),
+        members,
+        total.lag,
+        _by_partition(backlogs),
+        here.in_flight,
+        here.buffered,
+        tuple(islice(blocked, LISTED)),
+        _lanes(layout, backlogs, letters),
+        total.backlog,
+        _moment(total.oldest),
+        total.waiting_retry,
+        total.parked,
+        total.blocked_keys,
+        None if letters is None else sum(letters.by_topic.values()),
+        total.unread,
+        0 if letters is None else letters.unread,
     )
 
 
-def _unfinished(backend: Backend, record: SubscriptionRecord) -> Mapping[int, tuple[int, int]]:
-    """Returns the position and the end of each partition of a topic or lane."""
-    committed = backend.admin.group_offsets(record.name, record.topic)
-    found = {}
-    for number, end in backend.admin.last_stable_offsets(record.topic).items():
-        stored = committed[number].offset if number in committed else None
-        position = record.positions.get(number, 0) if stored is None else stored
-        found[number] = (min(position, end), end)
-    return found
+class _Streams:
+    """What the streams of this process hold."""
+
+    def __init__(self, engines: Sequence[StreamRunner]) -> None:
+        self.blocked: list[BlockedKey] = []
+        #: The numbers of their partitions.
+        self.own: set[int] = set()
+        self.in_flight = self.buffered = 0
+        for engine in engines:
+            with suppress(FailedPrecondition):  # it has ended meanwhile
+                self._take(engine, engine.ask(partial(_blocked_in, engine)))
+
+    def _take(self, engine: StreamRunner, blocked: Sequence[BlockedKey]) -> None:
+        partitions, layout = engine.coordinator.partitions, engine.rebalances.layout
+        self.in_flight += engine.coordinator.in_flight()
+        self.buffered += sum(held.bytes for held in partitions.held().values())
+        self.own.update(partitions.owned)
+        for each in blocked:
+            topic, number = layout.main(each.partition)
+            self.blocked.append(replace(each, partition=number, topic=topic))
+
+
+def _by_partition(backlogs: Mapping[int, Backlog]) -> dict[int, int]:
+    """Returns the lag of each partition, over all lanes."""
+    lag: dict[int, int] = {}
+    for number, each in backlogs.items():
+        partition = partition_of(number)
+        lag[partition] = lag.get(partition, 0) + each.lag
+    return dict(sorted(lag.items()))
 
 
 def _lanes(
-    backend: Backend, layout: Layout, gaps: Mapping[int, Mapping[int, tuple[int, int]]]
+    layout: Layout, backlogs: Mapping[int, Backlog], letters: DeadLetterCount | None
 ) -> tuple[LaneState, ...]:
-    """Returns the states of all lanes; reads the first unfinished message of each partition."""
-    wanted = {
-        TopicPartition(layout.views[index].topic, number): range(start, min(end, start + LOOK))
-        for index, found in gaps.items()
-        for number, (start, end) in found.items()
-        if start < end
-    }
-    oldest: dict[str, int] = {}
-    if wanted:
-        with closing(backend.record_fetch()) as fetch:
-            for place, fetched in fetch.fetch_all(wanted, 1, SECONDS).items():
-                for record in fetched.records[:1]:
-                    came = record.timestamp()[1]
-                    oldest[place.topic] = min(came, oldest.get(place.topic, came))
+    """Returns the states of all lanes."""
     states = []
     for index, lane in layout.lanes.items():
-        topic, lag = layout.views[index].topic, sum(end - start for start, end in gaps[index].values())
-        came_in = oldest.get(topic)
-        time = None if came_in is None else datetime.fromtimestamp(came_in / 1000, UTC)
-        states.append(LaneState(topic, lane.priority, lane.durable, lag, time))
+        topic = layout.views[index].topic
+        part = summed(each for number, each in backlogs.items() if index_of(number) == index)
+        states.append(
+            LaneState(
+                topic,
+                lane.priority,
+                lane.durable,
+                part.lag,
+                _moment(part.oldest),
+                part.backlog,
+                part.waiting_retry,
+                part.parked,
+                part.blocked_keys,
+                None if letters is None else letters.by_topic.get(topic, 0),
+            )
+        )
     return tuple(sorted(states, key=lambda each: (-each.priority, not each.durable)))
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
@@ -179,7 +226,7 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
                 yield BlockedKey(lease.key, partition.number, offset, reasons[lease.state], waiting)
 
 
-def _from_log(state: KeyState, topic: str) -> BlockedKey:
+def _from_log(state: KeyState) -> BlockedKey:
     why = "parked until it is released" if state.state == "parked" else f"{state.state}: {state.reason}"
     return BlockedKey(
         state.key or b"",
@@ -187,7 +234,7 @@ def _from_log(state: KeyState, topic: str) -> BlockedKey:
         state.offset,
         f"{why}, attempt {state.attempt}",
         state.behind,
-        topic,
+        state.topic,
     )
 
 

@@ -34,7 +34,7 @@ from kafka_pubsub.client.subscribe.lane_choices import LaneChoices, LaneSource
 from kafka_pubsub.client.subscribe.lane_ends import LaneEnds
 from kafka_pubsub.client.subscribe.receiver import Receiver
 from kafka_pubsub.client.subscribe.runner import StreamRunner
-from kafka_pubsub.client.subscribe.status import SubscriptionState, state_of
+from kafka_pubsub.client.subscribe.status import LIMIT, SubscriptionState, state_of
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.client.subscribe.trial_turns import turn_of
 from kafka_pubsub.client.workers.ack_futures import check_answers
@@ -371,11 +371,13 @@ class Subscriber:
 
     # The rest
 
-    def state(self) -> SubscriptionState:
-        """Returns the lag, the messages in flight, and the keys that are blocked here with the reason for each."""
+    def state(self, limit: int = LIMIT) -> SubscriptionState:
+        """Returns what isn't finished, and what the streams of this process hold."""
+        if limit < 0:
+            raise InvalidArgument(f"limit must be 0 or more, not {limit!r}")
         with self._lock:
             engines = list(self._engines.values())
-        return state_of(self._backend, self._look_up(), engines)
+        return state_of(self._backend, self._look_up(), engines, limit)
 
     def peek(self, max_messages: int | None) -> Iterator[PeekedMessage]:
         """Yields unfinished messages, outside of the group."""

@@ -192,9 +192,15 @@ class Subscription:
         """
         return self._subscriber().peek(max_messages)
 
-    def state(self) -> SubscriptionState:
-        """Returns the lag, the messages in flight, and the blocked keys with the reason for each."""
-        return self._subscriber().state()
+    def state(self, *, limit: int = 10_000) -> SubscriptionState:
+        """Returns what isn't finished (`SubscriptionState`), the messages in flight, and the blocked keys with reasons.
+
+        It reads Kafka and changes nothing, whether or not a process receives: some fifteen requests, the metadata of
+        all positions, and the messages in the retry topic and the records of the dead-letter topic, up to `limit` of
+        each (default 10,000) and 2 kB for each. What lies beyond is counted in `unread_retry` and
+        `unread_dead_letters`. With `limit=0` neither topic is read.
+        """
+        return self._subscriber().state(limit)
 
     # Dead letters, and messages that are parked or wait. `keys`, `ids`, `since`, `until` and `error` select; None
     # doesn't restrict. `topic` is the dead-letter topic, if it isn't the policy's.
