@@ -204,7 +204,7 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
             ),
             "Stopped. What went back is marked as done: the same command goes on with the rest.",
         )
-        lonely = not dry_run and bool(result.count) and not source.state().members
+        lonely = not dry_run and bool(result.count) and not source.state(limit=0).members
     _answer(session, subscription, "replayed", "Replayed", "replay", result, dry_run)
     if lonely:
         session.output.note(f"No process receives from {subscription} now: they wait until one does.")
@@ -250,7 +250,7 @@ def release(
             lambda tell: source.release(**chosen.arguments(), drop=drop, dry_run=dry_run, on_progress=tell),
             "Stopped. Some may have been released; the same command releases the others.",
         )
-        lonely = not dry_run and bool(result.count) and not source.state().members
+        lonely = not dry_run and bool(result.count) and not source.state(limit=0).members
     past, verb = ("Dropped", "drop") if drop else ("Released", "release")
     _answer(session, subscription, past.lower(), past, verb, result, dry_run, "parked message")
     if lonely:

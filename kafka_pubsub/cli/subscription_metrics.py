@@ -1,8 +1,8 @@
-"""`subscription metrics`: what waits in each lane, as Prometheus' text or as JSON."""
+"""`subscription metrics`: what each lane hasn't finished, as Prometheus' text or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -13,21 +13,39 @@ from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.cli.subscription_state import LIMIT, figures, read_state
+from kafka_pubsub.errors import PubSubError
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.subscribe.status import LaneState, SubscriptionState
+    from kafka_pubsub.client.subscribe.status import SubscriptionState
     from kafka_pubsub.client.subscribe.subscription import Subscription
 
-__all__ = ["metrics", "oldest_age"]
+__all__ = ["metrics"]
 
 #: A row's fields that are figures, with the name and the meaning of the metric.
 METRICS: Final[Mapping[str, tuple[str, str]]] = {
-    "lag": ("kafka_pubsub_lag", "Messages that aren't known to be finished."),
+    "backlog": (
+        "kafka_pubsub_backlog",
+        "Messages that aren't finished, those in retry topics included; a large number is an upper bound.",
+    ),
     "oldest_age": (
         "kafka_pubsub_oldest_age_seconds",
         "For how long the oldest of them has waited; 0: none waits.",
     ),
+    "waiting_retry": ("kafka_pubsub_waiting_retry", "Messages that wait for their next delivery."),
+    "parked": (
+        "kafka_pubsub_parked",
+        "Messages that wait until they are released; at least so many, see --limit.",
+    ),
+    "blocked_keys": (
+        "kafka_pubsub_blocked_keys",
+        "Ordering keys whose later messages wait; at least so many, see --limit.",
+    ),
+    "dead_letters": (
+        "kafka_pubsub_dead_letters",
+        "Dead letters that are neither replayed nor purged; at least so many, see --limit.",
+    ),
+    "lag": ("kafka_pubsub_lag", "Kafka's lag: the end of the log less the committed position."),
 }
 #: The other fields; they become labels.
 LABELS: Final = ("subscription", "topic", "lane", "priority", "class")
@@ -42,56 +60,56 @@ LABELS: Final = ("subscription", "topic", "lane", "priority", "class")
     ],
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@LIMIT
 @click.pass_obj
-def metrics(session: Session, names: tuple[str, ...]) -> None:
-    """Print the lag and the oldest age of each lane, for a monitor.
+def metrics(session: Session, names: tuple[str, ...], limit: int) -> None:
+    """Print what each lane hasn't finished, for a monitor.
 
     The text is that of Prometheus, for example for the textfile collector of its node exporter. `lane` is the lane's
-    Kafka topic. A topic without lanes has one line, with its lag.
+    Kafka topic. A topic without lanes has one line. `subscription list --help` says what the figures mean.
 
-    It is read from Kafka, whether or not a process receives.
+    It is read from Kafka, whether or not a process receives: some fifteen requests for each subscription, eight
+    subscriptions at a time.
     """
+
+    def read(each: Subscription) -> tuple[str, SubscriptionState | PubSubError]:
+        return each.name, read_state(each, limit)
+
     with session.pubsub() as pubsub:
-        read = _reading(session)
         if names:
             found = [read(pubsub.subscription(each)) for each in names]
         else:
-            found = shared.still_there(pubsub.list_subscriptions(), read)
-    rows = [row for some in found for row in some]
+            found = shared.at_once(pubsub.list_subscriptions(), read)
+    rows: list[dict[str, JsonValue]] = []
+    for name, state in found:
+        if isinstance(state, PubSubError):
+            session.output.note(f"{name} can't receive: {advice(state)}")
+        else:
+            rows += _rows(state, datetime.now(UTC))
     session.output.result(list[JsonValue](rows), "\n".join(_lines(rows)))
 
 
-def oldest_age(lane: LaneState, now: datetime) -> float | None:
-    """Returns for how many seconds a lane's oldest message has waited; None: none waits."""
-    return None if lane.oldest is None else max(0.0, (now - lane.oldest).total_seconds())
-
-
-def _reading(session: Session) -> Callable[[Subscription], list[dict[str, JsonValue]]]:
-    def read(each: Subscription) -> list[dict[str, JsonValue]]:
-        try:
-            return _rows(each.state(), datetime.now(UTC))
-        except FailedPrecondition as error:
-            session.output.note(f"{each.name} can't receive: {advice(error)}")
-            return []
-
-    return read
-
-
 def _rows(state: SubscriptionState, now: datetime) -> list[dict[str, JsonValue]]:
-    of: dict[str, JsonValue] = {"subscription": state.subscription, "topic": state.topic}
     if not state.lanes:
-        return [{**of, "lane": state.topic, "priority": 0, "class": "durable", "lag": state.lag}]
+        return [_row(state, state.topic, 0, figures(state, now), durable=True)]
     return [
-        {
-            **of,
-            "lane": each.topic,
-            "priority": each.priority,
-            "class": "durable" if each.durable else "transient",
-            "lag": each.lag,
-            "oldest_age": oldest_age(each, now) or 0.0,
-        }
+        _row(state, each.topic, each.priority, figures(each, now), durable=each.durable)
         for each in state.lanes
     ]
+
+
+def _row(
+    state: SubscriptionState, lane: str, priority: int, counted: dict[str, JsonValue], *, durable: bool
+) -> dict[str, JsonValue]:
+    return {
+        "subscription": state.subscription,
+        "topic": state.topic,
+        "lane": lane,
+        "priority": priority,
+        "class": "durable" if durable else "transient",
+        **counted,
+        "oldest_age": counted["oldest_age"] or 0.0,
+    }
 
 
 def _lines(rows: Sequence[Mapping[str, JsonValue]]) -> list[str]:
@@ -99,7 +117,7 @@ def _lines(rows: Sequence[Mapping[str, JsonValue]]) -> list[str]:
     for field, (name, meaning) in METRICS.items():
         lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
         # Names of topics and subscriptions hold nothing that has to be escaped.
-        lines += [f"{name}{_labels(row)} {row[field]}" for row in rows if field in row]
+        lines += [f"{name}{_labels(row)} {row[field]}" for row in rows if row[field] is not None]
     return lines
 
 

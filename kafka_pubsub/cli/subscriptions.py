@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from kafka_pubsub.cli import options as shared
-from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.subscription_keys import keys
-from kafka_pubsub.cli.subscription_metrics import metrics, oldest_age
-from kafka_pubsub.cli.types import duration_text
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.cli.subscription_metrics import metrics
+from kafka_pubsub.cli.subscription_state import FIGURES, LIMIT, figures, for_eyes, progress, read_state
+from kafka_pubsub.cli.types import rough_duration
+from kafka_pubsub.errors import PubSubError
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.subscribe.status import SubscriptionState
@@ -27,7 +27,7 @@ __all__ = ["subscription"]
 
 OnExhausted = Literal["dead_letter", "park"]
 
-COLUMNS = ("name", "topic", "message_ordering", "ack_deadline", "min_backoff", "max_backoff", "labels")
+COLUMNS = ("name", "topic", *FIGURES, "members")
 
 MIN_BACKOFF = shared.duration_option("--min-backoff", "Wait at least so long before a redelivery.")
 MAX_BACKOFF = shared.duration_option("--max-backoff", "Wait at most so long before a redelivery.")
@@ -140,31 +140,54 @@ def create(
     examples=[("", "kafka-pubsub subscription list"), ("", "kafka-pubsub sub list --topic orders --json")],
 )
 @click.option("--topic", help="Only those of this topic.")
+@LIMIT
 @click.pass_obj
-def list_subscriptions(session: Session, topic: str | None) -> None:
-    """List all subscriptions."""
+def list_subscriptions(session: Session, topic: str | None, limit: int) -> None:
+    """List all subscriptions, and what each hasn't finished.
+
+    backlog: messages that aren't finished, those in the retry topic included; a large one is an upper bound. oldest
+    age: for how long the oldest of these has waited. waiting retry: those that wait for their next delivery. parked:
+    those that wait until you release them. blocked keys: keys whose later messages wait behind one of these. dead
+    letters: those that are neither replayed nor purged. lag: Kafka's, the end of the log less the committed position.
+    members: processes that receive.
+
+    `1,000+`: there may be more, which weren't read. `-`: it isn't known.
+
+    It is read from Kafka, whether or not a process receives: some fifteen requests for each subscription, eight
+    subscriptions at a time. `subscription describe` shows the settings.
+    """
+
+    def show(each: Subscription) -> dict[str, JsonValue] | None:
+        shown = _describe(each)
+        return None if topic not in (None, shown["topic"]) else shown | progress(read_state(each, limit))
+
     with session.pubsub() as pubsub:
-        found = shared.still_there(pubsub.list_subscriptions(), _describe)
-    rows = [shared.for_a_person(session, row) for row in found if topic is None or row["topic"] == topic]
+        found = [each for each in shared.at_once(pubsub.list_subscriptions(), show) if each is not None]
     hint = "No subscriptions yet: `kafka-pubsub subscription create NAME --topic TOPIC` makes one."
-    session.output.table(rows, COLUMNS, hint)
+    session.output.table([for_eyes(session, row) for row in found], COLUMNS, hint)
+    for row in found:
+        if row["problem"]:
+            session.output.note(f"{row['name']}: {row['problem']}")
 
 
 @subscription.command(examples=[("", "kafka-pubsub subscription describe billing")])
 @shared.NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
-    """Show a subscription's settings and its lag.
+    """Show a subscription's settings, and what it hasn't finished.
 
-    `keys held up` counts up to 1,000; `subscription keys` shows which they are. `lanes` has the lag of each lane, and
-    for how many seconds its oldest message has waited.
+    `subscription list --help` says what the figures mean. `lanes` has those of each lane, and `subscription keys`
+    shows which keys are blocked. `keys held up` counts also the keys whose message is with a callback, up to 1,000.
 
     `problem` says why it can't receive, if it can't.
     """
     with session.pubsub() as pubsub:
         found = pubsub.subscription(name)
-        shown = _describe(found) | _progress(session, found)
-    session.output.details(shared.for_a_person(session, shown))
+        shown, state = _describe(found), read_state(found, 10_000)
+    held_up = None if isinstance(state, PubSubError) else len(state.blocked)
+    lanes = [] if isinstance(state, PubSubError) else _lanes(session, state)
+    shown |= {**progress(state), "keys_held_up": held_up, "lanes": lanes}
+    session.output.details(shared.for_a_person(session, for_eyes(session, shown)))
 
 
 @subscription.command(examples=[("", "kafka-pubsub subscription delete billing --yes")])
@@ -342,32 +365,18 @@ def _dead_letter(
     return DeadLetterPolicy(**merged)
 
 
-def _progress(session: Session, each: Subscription) -> dict[str, JsonValue]:
-    """Returns the subscription's lag, or the reason why it can't receive."""
-    try:
-        state = each.state()
-    except FailedPrecondition as error:
-        return {"lag": None, "members": None, "keys_held_up": None, "lanes": [], "problem": advice(error)}
-    return {
-        "lag": state.lag,
-        "members": state.members,
-        "keys_held_up": len(state.blocked),
-        "lanes": _lanes(session, state),
-        "problem": None,
-    }
-
-
 def _lanes(session: Session, state: SubscriptionState) -> list[JsonValue]:
     """Returns what waits in each lane; a person reads a line for each."""
     now, shown = datetime.now(UTC), list[JsonValue]()
     for each in state.lanes:
-        age = oldest_age(each, now)
+        lane: dict[str, JsonValue] = {"topic": each.topic, "priority": each.priority, "durable": each.durable}
+        counted = figures(each, now)
         if session.as_json:
-            lane: dict[str, JsonValue] = {"topic": each.topic, "priority": each.priority}
-            shown.append({**lane, "durable": each.durable, "lag": each.lag, "oldest_age": age})
+            shown.append(lane | counted)
         else:
-            waits = "" if age is None else f", the oldest for {duration_text(round(age))}"
-            shown.append(f"{each.topic}: {each.lag}{waits}")
+            age = counted["oldest_age"]
+            waits = f", the oldest for {rough_duration(age)}" if isinstance(age, float) else ""
+            shown.append(f"{each.topic}: {each.backlog:,}{waits}")
     return shown
 
 

