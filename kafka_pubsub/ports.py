@@ -316,6 +316,14 @@ class Admin(Protocol):
         """Commits all positions or none for a group; raises `FailedPrecondition` if the group has members."""
 
     def group_offsets(self, group: str, topic: str) -> Mapping[int, Committed]: ...
+    def group_positions(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed]:
+        """Returns what the group has stored in these partitions of any topics, by one request: as of one moment.
+
+        Leaves out those without a position. It waits while a transaction with offsets of any of them is open.
+        """
+
     def group_members(self, group: str) -> int:
         """Returns the number of members that the group has now; 0 if it doesn't exist."""
 

@@ -11,7 +11,7 @@ from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.types import rough_duration
-from kafka_pubsub.errors import FailedPrecondition, PermissionDenied, PubSubError
+from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, PubSubError
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.subscribe.status import LaneState, SubscriptionState
@@ -53,10 +53,10 @@ def figures(of: SubscriptionState | LaneState, now: datetime) -> dict[str, JsonV
 
 
 def read_state(each: Subscription, limit: int) -> SubscriptionState | PubSubError:
-    """Returns the subscription's state, or the reason why it can't receive or may not be read."""
+    """Returns the subscription's state, or the reason why it can't receive or be read."""
     try:
         return each.state(limit=limit)
-    except (FailedPrecondition, PermissionDenied) as error:
+    except (FailedPrecondition, PermissionDenied, DeadlineExceeded) as error:
         return error
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.admin.repartition import RepartitionProgress
     from kafka_pubsub.client.multicast.status import CausalStatus
     from kafka_pubsub.client.publish.topic import Topic
+    from kafka_pubsub.config import TopicOptions
     from kafka_pubsub.core.key_places import KeyPlaces
 
 __all__ = ["topic"]
@@ -104,8 +105,15 @@ def create(
             exist_ok=exist_ok,
         )
         shown = _describe(made)
+        lanes = _most_lanes(made.options)
     done = f"Topic {name} exists" if exist_ok else f"Created topic {name}"
     session.output.result(shown, f"{done} with {shown['partitions']} partitions")
+    if lanes > 1:
+        most = lanes * made.options.partitions
+        session.output.note(
+            f"Its {lanes} lanes, each made when it is first used, will be {most:,} partitions in Kafka, and each "
+            f"subscription adds {most:,}."
+        )
 
 
 @topic.command(
@@ -127,19 +135,23 @@ def list_topics(session: Session) -> None:
 def describe(session: Session, name: str) -> None:
     """Show a topic's settings, its lanes and its subscriptions.
 
-    `lanes` are the Kafka topics of the priorities and classes that were used. `repartition` says how far a change of
-    its partitions is, while there is one. Of a causal topic `multicast` says what waits there, as `multicast status`
-    does.
+    `lanes` are the Kafka topics of the priorities and classes that were used. `kafka partitions` are those of the
+    lanes, of each subscription's retry topic beside each, and of a causal topic's inbox; `kafka partitions most` once
+    all lanes are used. `repartition` says how far a change of its partitions is, while there is one. Of a causal topic
+    `multicast` says what waits there, as `multicast status` does.
     """
     with session.pubsub() as pubsub:
         topic = pubsub.topic(name)
+        options, lanes, subscriptions = topic.options, topic.lanes, _subscriptions(pubsub, name)
         shown = _describe(topic) | {
-            "default_priority": topic.options.default_priority,
-            "lanes": list[JsonValue](topic.lanes),
-            "subscriptions": _subscriptions(pubsub, name),
+            "default_priority": options.default_priority,
+            "lanes": list[JsonValue](lanes),
+            "subscriptions": subscriptions,
+            "kafka_partitions": _in_kafka(options, len(lanes), len(subscriptions)),
+            "kafka_partitions_most": _in_kafka(options, _most_lanes(options), len(subscriptions)),
         }
         change = pubsub.repartition_progress(name)
-        if topic.options.causal:
+        if options.causal:
             shown["multicast"] = _waiting(session, pubsub.multicast_status(name))
     shown["repartition"] = None if change is None else _change(session, change)
     session.output.details(shared.for_a_person(session, shown))
@@ -438,6 +450,16 @@ def _describe(each: Topic) -> dict[str, JsonValue]:
         "adopted": each.adopted,
         "labels": dict(options.labels),
     }
+
+
+def _most_lanes(options: TopicOptions) -> int:
+    """Returns how many lanes a topic has once all are used; 1: only its own Kafka topic."""
+    return options.priorities * (2 if options.transient else 1)
+
+
+def _in_kafka(options: TopicOptions, lanes: int, subscriptions: int) -> int:
+    """Returns the partitions in Kafka of a topic with so many lanes and subscriptions."""
+    return options.partitions * (lanes * (1 + subscriptions) + options.causal)
 
 
 def _subscriptions(pubsub: PubSub, name: str) -> list[JsonValue]:

@@ -290,8 +290,14 @@ class KafkaAdmin(Admin):
             count = self.topic(topic).partitions
         except NotFound:
             return {}
-        found = self._stored(group, [KafkaPartition(topic, number) for number in range(count)], stable=True)
+        found = self.group_positions(group, [TopicPartition(topic, number) for number in range(count)])
         return {where.partition: value for where, value in found.items()}
+
+    def group_positions(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed]:
+        """Returns what the group has committed in partitions of any topics, by one request."""
+        return self._stored(group, [KafkaPartition(*each) for each in partitions], stable=True)
 
     def _stored(
         self, group: str, partitions: Sequence[KafkaPartition], *, stable: bool

@@ -133,6 +133,17 @@ class MemoryAdmin(Admin):
             stored = self._cluster.stored(group, None, _PATIENCE) if self._cluster.has_group(group) else {}
             return {at.partition: value for at, value in sorted(stored.items()) if at.topic == topic}
 
+    def group_positions(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed]:
+        """Returns what the group has committed in partitions of any topics."""
+        self._may("group_positions", group)
+        with self._cluster.changed:
+            if not self._cluster.has_group(group):
+                return {}
+            stored = self._cluster.stored(group, partitions, _PATIENCE)
+            return {place: stored[place] for place in partitions if place in stored}
+
     def group_members(self, group: str) -> int:
         """Returns how many members the group has now; 0 if it doesn't exist."""
         self._may("group_members", group)

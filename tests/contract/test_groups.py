@@ -26,6 +26,18 @@ def test_only_what_was_committed_in_that_topic_is_reported(world: World) -> None
     assert world.backend.admin.group_offsets(group, other) == {}
 
 
+def test_positions_in_several_topics_come_with_one_request(world: World) -> None:
+    topic, other, group = world.topic(partitions=2), world.topic(), world.name("group")
+    admin, places = world.backend.admin, [TopicPartition(topic, 1), TopicPartition(other, 0)]
+    admin.set_positions(group, {places[0]: Committed(7, "note"), places[1]: 0})
+    absent = [TopicPartition(topic, 0), TopicPartition(world.name("absent"), 0)]
+    assert admin.group_positions(group, [*places, *absent]) == {
+        places[0]: Committed(7, "note"),
+        places[1]: Committed(0, ""),
+    }
+    assert admin.group_positions(world.name("none"), places) == {}
+
+
 def test_an_unknown_group_has_no_positions_and_no_members(world: World) -> None:
     topic, group = world.topic(), world.name("absent")
     assert world.backend.admin.group_offsets(group, topic) == {}

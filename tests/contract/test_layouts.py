@@ -80,6 +80,16 @@ def test_high_watermarks_count_everything_written(world: World) -> None:
     }
 
 
+def test_log_ranges_are_those_of_all_logs(world: World) -> None:
+    name = world.topic(partitions=2)
+    places = [TopicPartition(name, number) for number in range(2)]
+    partition = world.write(name, [b"a", b"b", b"c"], key=b"k")[0][1].partition() or 0
+    world.backend.admin.trim(name, {partition: 2})
+    assert world.backend.admin.log_ranges(places) == {
+        place: (2, 3) if place.partition == partition else (0, 0) for place in places
+    }
+
+
 def test_readable_ends_are_those_of_all_logs_that_answer(world: World) -> None:
     names = [world.topic(partitions=2) for _ in range(3)]
     places = [TopicPartition(name, number) for name in names for number in range(2)]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kafka_pubsub.client.dead_letters.processed_marks import read_marks
 from kafka_pubsub.client.dead_letters.reading import read_some, reader_of, shares
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.errors import NotFound, PermissionDenied
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound, PermissionDenied
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import Backend, RecordFetch
 
@@ -22,6 +22,8 @@ __all__ = ["BYTES_A_RECORD", "DeadLetterCount", "count_dead_letters"]
 
 #: Where so many records may be read, so many bytes may be read for each: larger records end the reading sooner.
 BYTES_A_RECORD = 2_000
+#: Seconds for one request of the ends.
+SECONDS = 5.0
 
 
 class DeadLetterCount(NamedTuple):
@@ -36,7 +38,7 @@ def count_dead_letters(
 ) -> DeadLetterCount | None:
     """Counts the unfinished dead letters in the topic of the subscription's policy; reads `limit` records at most.
 
-    Returns None if this client may not read that topic.
+    Returns None if the topic can't be read: the right is missing, or no leader answers.
     """
     policy = record.options.dead_letter
     if policy is None:
@@ -45,29 +47,27 @@ def count_dead_letters(
         return _count(backend, fetch, record.name, policy.topic, limit)
     except NotFound:
         return DeadLetterCount({})  # the topic is gone, and its dead letters
-    except PermissionDenied:
+    except (PermissionDenied, BrokerUnavailable, DeadlineExceeded):
         return None
 
 
 def _count(
     backend: Backend, fetch: RecordFetch, subscription: str, topic: str, limit: int
 ) -> DeadLetterCount:
-    topic_id = backend.admin.topic(topic).topic_id
-    ends = {
-        TopicPartition(topic, number): end for number, end in backend.admin.last_stable_offsets(topic).items()
-    }
+    info = backend.admin.topic(topic)
+    places = [TopicPartition(topic, number) for number in range(info.partitions)]
+    ends = backend.admin.readable_ends(places, SECONDS)
+    if len(ends) < len(places):
+        raise BrokerUnavailable(f"not all leaders of dead-letter topic {topic!r} answer: try again")
     used = [place for place, end in ends.items() if end]
-    stored = {
-        place: range(start, ends[place])
-        for place, (start, _) in (backend.admin.log_ranges(used) if used else {}).items()
-        if start < ends[place]
-    }
+    starts = backend.admin.log_ranges(used) if used else {}
+    stored = {place: range(start, ends[place]) for place, (start, _) in starts.items() if start < ends[place]}
     if not stored:
         return DeadLetterCount({})
     marks = read_marks(backend.admin, fetch)
-    sizes = {place: marks.count_open(topic_id, place.partition, run) for place, run in stored.items()}
+    sizes = {place: marks.count_open(info.topic_id, place.partition, run) for place, run in stored.items()}
     wanted = {
-        place: marks.newest_open(topic_id, place.partition, stored[place], share)
+        place: marks.newest_open(info.topic_id, place.partition, stored[place], share)
         for place, share in shares(sizes, limit).items()
     }
     read, found = reader_of(subscription), Counter[str]()

@@ -34,7 +34,16 @@ from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition, decode_ordering_key
 from kafka_pubsub.ports import Backend, RecordFetch
 
-__all__ = ["NOWHERE", "KeyState", "Waiting", "WaitingRoom", "key_states", "noted", "reason_of"]
+__all__ = [
+    "NOWHERE",
+    "KeyState",
+    "Waiting",
+    "WaitingRoom",
+    "key_states",
+    "noted",
+    "reason_of",
+    "retry_position",
+]
 
 #: The position in a partition of which the group has none.
 NOWHERE = Committed(None, "")
@@ -84,6 +93,13 @@ class KeyState:
         return decode_ordering_key(self.key)
 
 
+def retry_position(record: SubscriptionRecord, number: int, stored: Committed | None) -> int:
+    """Returns the position in a retry partition; if the broker has forgotten it, the catalog's copy."""
+    if stored is not None and stored.offset is not None:
+        return stored.offset
+    return 0 if record.retry_topic is None else record.retry_topic.positions.get(number, 0)
+
+
 class WaitingRoom:
     """A snapshot of the messages that wait in a subscription's retry topic."""
 
@@ -94,12 +110,11 @@ class WaitingRoom:
         self.home: Mapping[int, Committed] = admin.group_offsets(record.name, record.topic)
         #: Positions in the retry topic; empty if the subscription has none.
         self.positions: Mapping[int, Committed] = {}
-        #: The ends of its partitions.
-        self.ends: Mapping[int, int] = {}
+        self._ends: Mapping[int, int] = {}
         if record.retry_topic is not None:
             try:
                 self.positions = admin.group_offsets(record.name, record.retry_topic.name)
-                self.ends = admin.last_stable_offsets(record.retry_topic.name)
+                self._ends = admin.last_stable_offsets(record.retry_topic.name)
             except NotFound:
                 pass  # the streams report that it is gone
 
@@ -107,20 +122,13 @@ class WaitingRoom:
         """Returns the numbers of all partitions."""
         return list(range(self._record.partitions))
 
-    def position(self, number: int) -> int:
-        """Returns the position in a retry partition; if the broker has forgotten it, the catalog's copy."""
-        stored, retry = self.positions.get(number, NOWHERE), self._record.retry_topic
-        if stored.offset is not None:
-            return stored.offset
-        return 0 if retry is None else retry.positions.get(number, 0)
-
     def unfinished(self, number: int) -> Iterator[StoredRecord]:
         """Yields the unfinished records of a retry partition, in the order of the log."""
         retry = self._record.retry_topic
         if retry is None:
             return
-        place, end = TopicPartition(retry.name, number), self.ends.get(number, 0)
-        at = self.position(number)
+        place, end = TopicPartition(retry.name, number), self._ends.get(number, 0)
+        at = retry_position(self._record, number, self.positions.get(number))
         if at >= end:
             return
         stored = self.positions.get(number, NOWHERE)

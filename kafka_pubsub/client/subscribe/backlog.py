@@ -5,8 +5,8 @@ say what is finished; every other offset is unfinished, at home or in the retry 
 finished at home and unfinished in the retry topic.
 
 Rules
-1. Positions are read before ends, as in `key_states.py`. If the checkpoint that they name is gone, the owner has stored
-   others meanwhile, which are read instead.
+1. All positions are read by one request, and before the ends. So a message that moves meanwhile is seen at one place at
+   least. If the checkpoint that they name is gone, the owner has stored others, which are read instead.
 2. An offset may hold no message: a transaction's marker, compaction, an aborted record. So the first unfinished offsets
    of a home partition are read; further ones count as messages, so that a large number is an upper bound.
 3. Messages in retry topics are read up to a limit. The offsets beyond it count as messages that wait.
@@ -23,19 +23,22 @@ from typing import NamedTuple
 
 from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.dead_letters.counting import BYTES_A_RECORD
-from kafka_pubsub.client.dead_letters.key_states import NOWHERE, Waiting, WaitingRoom, noted
+from kafka_pubsub.client.dead_letters.key_states import NOWHERE, Waiting, noted, retry_position
 from kafka_pubsub.client.dead_letters.reading import ReadSome, read_some, shares
 from kafka_pubsub.client.retry.checkpoint_reader import Finished, Pair, finished_of, gaps, offsets_of
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.core.lanes.numbers import number_of
-from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.errors import BrokerUnavailable
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend, RecordFetch
 
 __all__ = ["Backlog", "Sums", "read_backlogs", "summed"]
 
 #: The unfinished offsets of each home partition that are read, and the bytes of bodies for all.
 LOOK, LOOK_BYTES = 100, 8 * 1024 * 1024
+#: Seconds for one request of the ends.
+SECONDS = 5.0
 #: How often positions are read while their checkpoint is gone. An owner names another one every few minutes.
 ATTEMPTS = 3
 
@@ -53,19 +56,24 @@ class Sums(NamedTuple):
 
 
 class Backlog:
-    """What is unfinished of one partition, at home and in its retry partition."""
+    """What is unfinished of one partition, at home and in its retry partition. `stored`: what the group has stored."""
 
-    def __init__(self, record: SubscriptionRecord, number: int, room: WaitingRoom, *, alive: bool) -> None:
-        stored = room.home.get(number, NOWHERE)
-        retry = record.retry_topic
-        self.home = TopicPartition(record.topic, number)
-        self.beside = TopicPartition("" if retry is None else retry.name, number)
-        self.pair = Pair(stored, room.positions.get(number, NOWHERE), self.beside, room.ends.get(number, 0))
-        self.position = record.positions.get(number, 0) if stored.offset is None else stored.offset
-        self.retry_position = room.position(number)
-        self.waiting = Waiting(record, number, self.pair.retry, alive=alive)
-        #: Kafka's lag.
-        self.lag = 0
+    def __init__(
+        self,
+        record: SubscriptionRecord,
+        number: int,
+        stored: Mapping[TopicPartition, Committed],
+        ends: Mapping[TopicPartition, int],
+        *,
+        alive: bool,
+    ) -> None:
+        self.home, beside = _places(record, number)
+        at_home, in_retry = stored.get(self.home, NOWHERE), stored.get(beside, NOWHERE)
+        self.pair = Pair(at_home, in_retry, beside, ends.get(beside, 0))
+        self.position = record.positions.get(number, 0) if at_home.offset is None else at_home.offset
+        self.end = ends[self.home]
+        self.waiting = Waiting(record, number, in_retry, alive=alive)
+        self._retry_position = retry_position(record, number, in_retry)
         #: The unfinished offsets of both logs.
         self.left: Sequence[Run] = ()
         self.retry_left: Sequence[Run] = ()
@@ -75,12 +83,16 @@ class Backlog:
         self.started: list[StoredRecord] = []
         self._oldest: int | None = None
 
-    def begin(self, start: int, end: int, finished: Finished) -> None:
-        """Takes what is finished, and the first offset and the end of the home partition."""
-        self.lag = max(0, end - self.position)
-        self.left = gaps(max(start, self.position), finished.home, end)
-        self.retry_left = gaps(self.retry_position, finished.retry, self.pair.end)
+    def begin(self, start: int, finished: Finished) -> None:
+        """Takes what is finished, and the first offset still stored at home: retention has deleted what lies below."""
+        self.left = gaps(max(start, self.position), finished.home, self.end)
+        self.retry_left = gaps(self._retry_position, finished.retry, self.pair.end)
         self.at_home, self.unread = _length(self.left), _length(self.retry_left)
+
+    @property
+    def lag(self) -> int:
+        """Kafka's lag."""
+        return max(0, self.end - self.position)
 
     def looked_at(self) -> Sequence[int]:
         """Returns the offsets of the home partition that have to be read."""
@@ -138,34 +150,45 @@ def read_backlogs(
     `limit`: how many messages of the retry topics are read. `alive`: a process receives.
     """
     for _ in range(ATTEMPTS):
-        found, ends = _positions(backend, layout, fetch, alive=alive)
+        found = _positions(backend, layout, alive=alive)
         finished = finished_of(fetch, [each.pair for each in found.values()])
         if all(each.whole for each in finished):
             break
-    starts = _starts(backend, [each.home for each in found.values() if each.position < ends[each.home]])
+    starts = _starts(backend, [each.home for each in found.values() if each.lag])
     for each, known in zip(found.values(), finished, strict=True):
-        each.begin(starts.get(each.home, 0), ends[each.home], known)
+        each.begin(starts.get(each.home, 0), known)
     _read_homes(fetch, found.values())
     _read_retries(fetch, found.values(), limit)
     return found
 
 
-def _positions(
-    backend: Backend, layout: Layout, fetch: RecordFetch, *, alive: bool
-) -> tuple[dict[int, Backlog], Mapping[TopicPartition, int]]:
-    """Returns all partitions with their positions, and the ends of the home partitions."""
-    found: dict[int, Backlog] = {}
-    ends: dict[TopicPartition, int] = {}
-    for index, view in layout.views.items():
-        room = WaitingRoom(backend, view, fetch)
-        for number, end in backend.admin.last_stable_offsets(view.topic).items():
-            backlog = found[number_of(index, number)] = Backlog(view, number, room, alive=alive)
-            ends[backlog.home] = end
-    return found, ends
+def _places(record: SubscriptionRecord, number: int) -> tuple[TopicPartition, TopicPartition]:
+    retry = "" if record.retry_topic is None else record.retry_topic.name
+    return TopicPartition(record.topic, number), TopicPartition(retry, number)
+
+
+def _positions(backend: Backend, layout: Layout, *, alive: bool) -> dict[int, Backlog]:
+    """Returns all partitions with their positions, and the ends that both logs have after that."""
+    numbers = {
+        number_of(index, number): (view, number)
+        for index, view in layout.views.items()
+        for number in range(view.partitions)
+    }
+    pairs = [_places(*each) for each in numbers.values()]
+    places = [place for pair in pairs for place in pair if place.topic]
+    stored = backend.admin.group_positions(layout.record.name, places)
+    ends = backend.admin.readable_ends(places, SECONDS)
+    away = [place for place in places if place not in ends]
+    if away:
+        raise BrokerUnavailable(
+            f"the end of {away[0].topic}[{away[0].partition}] isn't known, because its leader didn't answer within "
+            f"{SECONDS:g} s: try again"
+        )
+    return {key: Backlog(*each, stored, ends, alive=alive) for key, each in numbers.items()}
 
 
 def _starts(backend: Backend, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """Returns the first offset still stored of each: retention has deleted what lies below."""
+    """Returns the first offset still stored of each."""
     ranges = backend.admin.log_ranges(places) if places else {}
     return {place: start for place, (start, _) in ranges.items()}
 
@@ -178,7 +201,7 @@ def _read_homes(fetch: RecordFetch, backlogs: Iterable[Backlog]) -> None:
 
 
 def _read_retries(fetch: RecordFetch, backlogs: Iterable[Backlog], limit: int) -> None:
-    open_ones = {each.beside: each for each in backlogs if each.unread}
+    open_ones = {each.pair.beside: each for each in backlogs if each.unread}
     share = shares({place: each.unread for place, each in open_ones.items()}, limit)
     wanted = {place: list(islice(offsets_of(open_ones[place].retry_left), share[place])) for place in share}
     for place, some in read_some(fetch, wanted, limit * BYTES_A_RECORD).items():

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kafka_pubsub import (
+    BrokerUnavailable,
     DeadLetterPolicy,
     InvalidArgument,
     Message,
@@ -25,6 +26,7 @@ from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Named
 from kafka_pubsub.core.commit.offsets import Run
 from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, retry_headers
+from kafka_pubsub.memory.admin import MemoryAdmin
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan
@@ -210,7 +212,12 @@ def test_of_a_large_dead_letter_topic_the_newest_records_are_read(ps: PubSub, cl
 
 
 @pytest.mark.parametrize(
-    ("error", "count"), [(PermissionDenied("topic 'dead': no right to read it"), None), (NotFound("gone"), 0)]
+    ("error", "count"),
+    [
+        (PermissionDenied("topic 'dead': no right to read it"), None),
+        (BrokerUnavailable("no leader"), None),
+        (NotFound("gone"), 0),
+    ],
 )
 def test_a_dead_letter_topic_that_cannot_be_read_fails_no_state(
     ps: PubSub, cluster: MemoryCluster, error: PubSubError, count: int | None
@@ -223,6 +230,14 @@ def test_a_dead_letter_topic_that_cannot_be_read_fails_no_state(
     cluster.append("dead", 0, b"x")
     with another(cluster, Denied()) as other:
         assert other.subscription("billing").state().dead_letters == count
+
+
+def test_an_end_that_no_leader_tells_is_asked_for_again(
+    ps: PubSub, sub: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryAdmin, "readable_ends", lambda *_: {})
+    with pytest.raises(BrokerUnavailable, match=r"the end of orders\[0\] isn't known.*try again"):
+        sub.state()
 
 
 # -- what the log says -------------------------------------------------------------------------------------------
@@ -278,8 +293,8 @@ def test_what_a_state_asks_for_changes_nothing(
     with another(cluster, Noting()) as other:
         other.subscription("billing").state()
     assert asked <= {
-        *("subscriptions", "topics", "topic", "group_members", "group_offsets"),
-        *("last_stable_offsets", "log_ranges", "fetch"),
+        *("subscriptions", "topics", "topic", "group_members", "group_positions"),
+        *("readable_ends", "last_stable_offsets", "log_ranges", "fetch"),
     }
     assert not cluster.group("billing").members
 

@@ -119,7 +119,7 @@ def test_a_subscription_that_cannot_be_read_hides_no_other(run: CommandLine) -> 
 def test_a_group_that_may_not_be_read_is_a_problem_and_no_failure(run: CommandLine) -> None:
     class Denied(FaultPlan):
         def request(self, operation: str, name: str) -> PubSubError | None:
-            return PermissionDenied("group 'billing': no right") if operation == "group_offsets" else None
+            return PermissionDenied("group 'billing': no right") if operation == "group_positions" else None
 
     backend = MemoryBackend()
     with PubSub.in_memory(backend) as ps:

@@ -38,6 +38,8 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
         "default_priority": None,
         "lanes": ["orders"],
         "subscriptions": ["billing"],
+        "kafka_partitions": 6,
+        "kafka_partitions_most": 6,
         "repartition": None,
     }
     run.json("topic", "update", "orders", "--default-retention", "--no-ordering")
@@ -410,6 +412,30 @@ def test_what_was_deleted_since_it_was_listed_is_left_out(listed: Any) -> None:
         return name.upper()
 
     assert listed(["a", "gone", "b"], show) == ["A", "B"]
+
+
+def test_a_topic_sums_the_partitions_of_its_lanes_and_their_retry_topics(run: CommandLine) -> None:
+    made = run("topic", "create", "jobs", "--partitions", "8", "--priorities", "10", "--transient")
+    assert "Its 20 lanes, each made when it is first used, will be 160 partitions in Kafka" in made.stderr
+    assert "each subscription adds 160." in made.stderr
+    run.json("subscription", "create", "billing", "--topic", "jobs")
+    run.json("publish", "jobs", "x", "--priority", "9")
+    described: Any = run.json("topic", "describe", "jobs")
+    assert (described["kafka_partitions"], described["kafka_partitions_most"]) == (32, 320)
+    there = {
+        name: run.pubsub._cluster._connected().backend.admin.topic(name).partitions for name in names(run)
+    }
+    assert sum(there.values()) == 32
+    assert not run("topic", "create", "orders", "--partitions", "8").stderr
+    run.json("topic", "create", "paid", "--partitions", "2", "--causal")
+    causal: Any = run.json("topic", "describe", "paid")
+    assert causal["kafka_partitions"] == 4, "its inbox has as many"
+
+
+def names(run: CommandLine) -> list[str]:
+    """The Kafka topics of `jobs`."""
+    found = run.pubsub._cluster._connected().backend.admin.topic_names()
+    return [each for each in found if each.startswith("jobs")]
 
 
 def test_a_topic_gets_lanes_and_shows_them(run: CommandLine) -> None:
