@@ -136,8 +136,8 @@ def describe(session: Session, name: str) -> None:
     """Show a topic's settings, its lanes and its subscriptions.
 
     `lanes` are the Kafka topics of the priorities and classes that were used. `kafka partitions` are those of the
-    lanes, of each subscription's retry topic beside each, and of a causal topic's inbox; `kafka partitions most` once
-    all lanes are used. `repartition` says how far a change of its partitions is, while there is one. Of a causal topic
+    lanes, of each subscription's retry topic beside each, and of a causal topic's inbox, now and once all lanes are
+    used. `repartition` says how far a change of its partitions is, while there is one. Of a causal topic
     `multicast` says what waits there, as `multicast status` does.
     """
     with session.pubsub() as pubsub:
@@ -147,8 +147,7 @@ def describe(session: Session, name: str) -> None:
             "default_priority": options.default_priority,
             "lanes": list[JsonValue](lanes),
             "subscriptions": subscriptions,
-            "kafka_partitions": _in_kafka(options, len(lanes), len(subscriptions)),
-            "kafka_partitions_most": _in_kafka(options, _most_lanes(options), len(subscriptions)),
+            **_partitions(session, options, len(lanes), len(subscriptions)),
         }
         change = pubsub.repartition_progress(name)
         if options.causal:
@@ -457,9 +456,18 @@ def _most_lanes(options: TopicOptions) -> int:
     return options.priorities * (2 if options.transient else 1)
 
 
-def _in_kafka(options: TopicOptions, lanes: int, subscriptions: int) -> int:
-    """Returns the partitions in Kafka of a topic with so many lanes and subscriptions."""
-    return options.partitions * (lanes * (1 + subscriptions) + options.causal)
+def _partitions(
+    session: Session, options: TopicOptions, lanes: int, subscriptions: int
+) -> dict[str, JsonValue]:
+    """Returns how many partitions the topic has in Kafka with its lanes and subscriptions, now and at most."""
+    most_lanes = _most_lanes(options)
+    now, most = (
+        options.partitions * (each * (1 + subscriptions) + options.causal) for each in (lanes, most_lanes)
+    )
+    if session.as_json:
+        return {"kafka_partitions": now, "kafka_partitions_most": most}
+    later = f"{now:,} now, {most:,} once all {most_lanes} lanes are used"
+    return {"kafka_partitions": now if now == most else later}
 
 
 def _subscriptions(pubsub: PubSub, name: str) -> list[JsonValue]:

@@ -50,7 +50,7 @@ from kafka_pubsub.kafka.bounded_calls import DEADLINE, LOOK, ask, serving, wait_
 from kafka_pubsub.kafka.broker_settings import least_setting
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.conversions import kafka_partition
-from kafka_pubsub.kafka.errors import STALE_LEADER, denied_topic, error_of
+from kafka_pubsub.kafka.errors import HAS_MEMBERS, STALE_LEADER, denied_topic, error_of
 from kafka_pubsub.kafka.readable_ends import ReadableEnds
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
@@ -74,17 +74,6 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC
 
 #: Seconds for which a change of settings is awaited; a broker gets it within some 10 ms.
 _SHOW_DEADLINE = 2.0
-
-#: The broker's answers to commits from outside while the group has members.
-_HAS_MEMBERS = frozenset(
-    {
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.NON_EMPTY_GROUP,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.STALE_MEMBER_EPOCH,
-        KafkaError.REBALANCE_IN_PROGRESS,
-    }
-)
 
 
 class KafkaAdmin(Admin):
@@ -261,7 +250,7 @@ class KafkaAdmin(Admin):
         """Returns what the group has stored for partitions, without open transactions, so it never waits for one."""
         if not partitions:
             return {}
-        found = self._stored(group, [KafkaPartition(*each) for each in partitions], stable=False)
+        found = stored_offsets(self._handles, self._deadline, group, partitions, stable=False)
         return {each: found.get(each, Committed(None, "")) for each in partitions}
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
@@ -278,7 +267,7 @@ class KafkaAdmin(Admin):
                     raise KafkaException(each.error)
 
         try:
-            self._ask_here(doing, commit, refused=_HAS_MEMBERS)
+            self._ask_here(doing, commit, refused=HAS_MEMBERS)
         except _Refused as refusal:
             raise FailedPrecondition(
                 f"{doing}: the group has members; close every stream of the subscription first [{refusal}]"
@@ -297,12 +286,7 @@ class KafkaAdmin(Admin):
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Committed]:
         """Returns what the group has committed in partitions of any topics, by one request."""
-        return self._stored(group, [KafkaPartition(*each) for each in partitions], stable=True)
-
-    def _stored(
-        self, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
-    ) -> Mapping[TopicPartition, Committed]:
-        return stored_offsets(self._handles, self._deadline, group, partitions, stable=stable)
+        return stored_offsets(self._handles, self._deadline, group, partitions, stable=True)
 
     # -- brokers ---------------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ _NOISE = re.compile(
 __all__ = [
     "CONNECTION",
     "FENCED",
+    "HAS_MEMBERS",
     "PARTITION_FATAL",
     "READER_FATAL",
     "STALE_LEADER",
@@ -93,6 +94,17 @@ STALE_LEADER = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+#: The broker's answers to commits from outside while the group has members.
+HAS_MEMBERS = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.REBALANCE_IN_PROGRESS,
     }
 )
 

@@ -22,7 +22,7 @@ __all__ = ["stored_offsets"]
 
 
 def stored_offsets(
-    handles: ClientFactory, deadline: float, group: str, partitions: Sequence[KafkaPartition], *, stable: bool
+    handles: ClientFactory, deadline: float, group: str, partitions: Sequence[TopicPartition], *, stable: bool
 ) -> Mapping[TopicPartition, Committed]:
     """Returns the stored positions; with `stable` it waits for those in open transactions."""
     trouble = Trouble()
@@ -34,7 +34,7 @@ def stored_offsets(
     consumer = handles.consumer({}, rules, trouble.note)
 
     def offsets(left: float) -> Mapping[TopicPartition, Committed]:
-        found = consumer.committed(list(partitions), timeout=left)
+        found = consumer.committed([KafkaPartition(*each) for each in partitions], timeout=left)
         for each in found:
             if each.error is not None:
                 raise KafkaException(each.error)

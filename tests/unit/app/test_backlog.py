@@ -294,7 +294,7 @@ def test_what_a_state_asks_for_changes_nothing(
         other.subscription("billing").state()
     assert asked <= {
         *("subscriptions", "topics", "topic", "group_members", "group_positions"),
-        *("readable_ends", "last_stable_offsets", "log_ranges", "fetch"),
+        *("readable_ends", "last_stable_offsets", "log_ranges", "fetch", "topic_names"),
     }
     assert not cluster.group("billing").members
 
