@@ -25,6 +25,11 @@ test:
 slow:
     .venv/bin/pytest -m slow -n auto
 
+# Record the seconds of each test in tests/durations.json, by which `-n auto` hands tests out. On an idle machine.
+durations:
+    KAFKA_PUBSUB_DURATIONS=tests/durations.json .venv/bin/pytest -n auto
+    KAFKA_PUBSUB_DURATIONS=tests/durations.json .venv/bin/pytest -m slow -n auto
+
 # The benchmarks, at tiny sizes unless you pass options: `just bench --scenario pull --repeat 3`.
 bench *options="--quick":
     .venv/bin/python -m tests.benchmarks {{options}}

@@ -7,6 +7,9 @@ a busy machine. Only the tests of a file with a fixture of its own scope stay to
 Fast and slow: `pytest` runs what is fast, `pytest -m slow` the rest. SLOW names the rooms and files whose tests break
 brokers, start several, need Spark or search for long; a single test elsewhere is marked where it stands.
 
+Order (tests/scheduling.py): one worker takes the quickest tests, so that results show at once; the others take the
+slowest, by tests/durations.json, so that no worker is left alone with one at the end.
+
 KAFKA_PUBSUB_HYPOTHESIS=deep searches fifty times longer. In CI the search is the same at every run: a red build
 is red again.
 """
@@ -14,16 +17,17 @@ is red again.
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 from kafka_pubsub.local.pytest_plugin import RunningKafka, running_kafka
+from tests.scheduling import RECORD, Durations, Scheduling, in_order, recorded
 
 # No deadlines: they would measure the machine's other tenants.
 settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -31,6 +35,14 @@ settings.register_profile(
     "deep", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("KAFKA_PUBSUB_HYPOTHESIS", "default"))
+
+# Workers and hundreds of processes read the same modules: they share what Python makes of them. Where it may not lie
+# beside the sources, it lies in pytest's directory.
+if sys.dont_write_bytecode:
+    compiled = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = compiled
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 # Brokers of tests live for seconds or minutes: what the optimizing compiler costs them is a third of all their work.
 # Its own room for code is too small for Spark: when that is full, nothing is compiled any more.
@@ -57,23 +69,6 @@ SLOW = (
     "tests/spark/",
 )
 
-#: The rooms whose tests take longest come first, so that no worker is left alone with one of them at the end.
-LONGEST_FIRST = [
-    "tests/simulation/test_simulation.py",
-    "tests/spark",
-    "tests/faults",
-    "tests/integration",
-    "tests/simulation",
-    "tests/checker",
-    "tests/acceptance",
-    "tests/contract",
-    "tests/property",
-]
-
-#: Their tests share one session, which takes longer to start than most of them to run; so one worker has them all. Two
-#: such groups take about the same time; all in one would be what everybody waits for at the end.
-ONE_SPARK = ["tests/spark/session/test_a", "tests/spark/session/"]
-
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -81,13 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: _rank(item.nodeid))
-
-
-def _rank(nodeid: str) -> int:
-    return next(
-        (rank for rank, room in enumerate(LONGEST_FIRST) if nodeid.startswith(room)), len(LONGEST_FIRST)
-    )
+        items[:] = in_order(items, recorded())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -99,26 +88,19 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    # The order is ours (LONGEST_FIRST), not that of how many tests a file has.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    # The order is that of `in_order`, not that of how many tests a file has.
     config.option.loadscopereorder = False
-    return _ByTest(config, log)
+    return Scheduling(config, log)
 
 
-class _ByTest(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Gives each worker one test after the other; a file whose tests share a fixture is given as a whole.
-
-    The marks of `--dist=loadgroup` would change the tests' names, so that `--last-failed` can't find them again.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        for group in ONE_SPARK:
-            if file.startswith(group):
-                return group
-        return file if _shares_fixtures(file) else nodeid
+def pytest_configure(config: pytest.Config) -> None:
+    told = os.environ.get(RECORD)
+    if told and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(Path(told)))
 
 
-@cache
-def _shares_fixtures(file: str) -> bool:
-    return 'scope="module"' in (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
+def pytest_keyboard_interrupt() -> None:
+    """After Ctrl-C a worker closes what is open; execnet would interrupt it again after 5 s, and show where."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
