@@ -45,6 +45,11 @@ _SERVICES = {
 @click.option(
     "--exist-ok", is_flag=True, help="Succeed when it is running already, and start services that ended."
 )
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="For tests: groups don't wait 3 s for further members, and messages may have 10 MiB.",
+)
 @click.option("--no-services", is_flag=True, help="Start no delay router and no sequencer beside it.")
 @click.pass_obj
 def up(
@@ -54,12 +59,14 @@ def up(
     ephemeral: bool,
     heap_mb: int,
     exist_ok: bool,
+    quick: bool,
     no_services: bool,
 ) -> None:
     """Start a real Kafka on this machine and print its address.
 
     It runs in the background until `kafka-pubsub down`. The first time its parts are fetched (45 MB);
-    no Java and no Docker are needed. A delay router and a sequencer run beside it.
+    no Java and no Docker are needed. A delay router and a sequencer run beside it. Its limits are those of a stock
+    broker, so that you meet them before production does.
     """
     from kafka_pubsub import local
 
@@ -71,6 +78,7 @@ def up(
             heap_mb=heap_mb,
             exist_ok=exist_ok,
             services=not no_services,
+            quick=quick,
             on_progress=tell,
         )
     session.output.result(_as_json(started), f"Kafka is running at {started.bootstrap}")

@@ -70,6 +70,7 @@ def up(
     heap_mb: int = DEFAULT_HEAP_MB,
     exist_ok: bool = False,
     services: bool = True,
+    quick: bool = False,
     java: str | os.PathLike[str] | None = None,
     kafka_home: str | os.PathLike[str] | None = None,
     ready_timeout: float = READY_TIMEOUT_S,
@@ -81,6 +82,9 @@ def up(
     or, with `ephemeral`, in a temporary directory that `down` deletes. If the broker already runs, that is an error
     (code 6), unless `exist_ok`. With `services`, the default, the delay router and the sequencer run beside it, until
     `down`; with `exist_ok` they are started beside a broker that runs without them.
+
+    Messages may have 1 MiB, and the first member of a group waits 3 s for others, as with a stock broker. With `quick`
+    (default False) they may have 10 MiB, and it waits for none, as with `LocalKafka`: for tests.
     """
     if ephemeral and data_dir is not None:
         raise InvalidArgument("data_dir= and ephemeral= exclude each other: give one.")
@@ -96,7 +100,7 @@ def up(
         if not is_free(wanted_port):
             raise PortInUse(wanted_port)
         root = _root(data_dir, ephemeral)
-        settings = NodeSettings(wanted_port, free_ports(1)[0])
+        settings = NodeSettings(wanted_port, free_ports(1)[0], quick=quick)
         try:
             with prepare(installation, NodeFiles(root), settings) as lock:
                 on_progress(f"Starting Kafka on {settings.bootstrap}")

@@ -19,7 +19,7 @@ __all__ = ["LOOPBACK", "NodeFiles", "NodeSettings", "log_settings", "server_prop
 LOOPBACK: Final = "127.0.0.1"
 # 8 instead of 50: halves the time to the first group's start, and one machine's groups don't need more.
 INTERNAL_PARTITIONS: Final = 8
-# 10 MiB, like the largest message of Google's Pub/Sub; plus what Kafka wraps around it.
+# Of a quick broker. 10 MiB, like the largest message of Google's Pub/Sub; plus what Kafka wraps around it.
 MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024 + 64 * 1024
 
 
@@ -48,6 +48,9 @@ class NodeSettings:
     detour: tuple[int, int] | None = None
     #: Seconds without a heartbeat after which the broker is fenced: none of its partitions has a leader then.
     session_timeout: float = SESSION_TIMEOUT_S
+    #: For tests and demos: a group's first member waits for no others, and larger messages are taken. Without it both
+    #: are as on a stock broker.
+    quick: bool = True
 
     @property
     def bootstrap(self) -> str:
@@ -126,12 +129,9 @@ def server_properties(settings: NodeSettings, log_dir: Path) -> str:
         "auto.create.topics.enable": "false",
         "default.replication.factor": settings.replication,
         "min.insync.replicas": min_in_sync,
-        "message.max.bytes": MAX_MESSAGE_BYTES,
-        "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
         "broker.heartbeat.interval.ms": HEARTBEAT_MS,
         "broker.session.timeout.ms": round(settings.session_timeout * 1000),
         "log.cleaner.dedupe.buffer.size": CLEANER_BUFFER_BYTES,
-        "group.initial.rebalance.delay.ms": 0,
         "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
         "offsets.topic.replication.factor": settings.replication,
         "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
@@ -141,6 +141,12 @@ def server_properties(settings: NodeSettings, log_dir: Path) -> str:
         "share.coordinator.state.topic.replication.factor": settings.replication,
         "share.coordinator.state.topic.min.isr": min_in_sync,
     }
+    if settings.quick:
+        values |= {
+            "message.max.bytes": MAX_MESSAGE_BYTES,
+            "replica.fetch.max.bytes": MAX_MESSAGE_BYTES,
+            "group.initial.rebalance.delay.ms": 0,
+        }
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 

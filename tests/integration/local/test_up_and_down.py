@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from kafka_pubsub.local import LocalKafkaError, PortInUse, down, find_running, processes, state, status, up
 from kafka_pubsub.local.paths import state_file
@@ -97,6 +98,20 @@ def test_a_crash_is_seen_and_the_next_up_recovers(home: Path) -> None:
     assert up(port=port, on_progress=said.append).state == "running"
     assert said[0].startswith("The last broker ended without `down`")
     assert contents(address, topic, 1) == [b"acknowledged"]
+
+
+@pytest.mark.parametrize(("quick", "limit", "delay"), [(False, 1_048_588, "3000"), (True, 10_551_296, "0")])
+def test_its_limits_are_those_of_a_stock_broker_unless_it_is_to_be_quick(
+    home: Path, quick: bool, limit: int, delay: str
+) -> None:
+    address = up(port=free_ports(1)[0], ephemeral=True, services=False, quick=quick).bootstrap
+    assert address is not None
+    admin = AdminClient({"bootstrap.servers": address})
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    (found,) = admin.describe_configs([resource]).values()
+    values = {name: entry.value for name, entry in found.result(30).items()}
+    assert values["message.max.bytes"] == str(limit)
+    assert values["group.initial.rebalance.delay.ms"] == delay
 
 
 def test_an_ephemeral_broker_leaves_nothing(home: Path) -> None:

@@ -37,6 +37,13 @@ def test_a_typing_error_in_a_topic_name_creates_no_topic() -> None:
     assert values(NodeSettings(9092, 9093))["auto.create.topics.enable"] == "false"
 
 
+def test_a_broker_that_isnt_quick_has_the_limits_of_a_stock_one() -> None:
+    limits = {"message.max.bytes", "replica.fetch.max.bytes", "group.initial.rebalance.delay.ms"}
+    quick, stock = values(NodeSettings(9092, 9093)), values(NodeSettings(9092, 9093, quick=False))
+    assert quick.keys() - stock.keys() == limits
+    assert quick["group.initial.rebalance.delay.ms"] == "0"
+
+
 def test_three_nodes_share_voters_and_replication() -> None:
     voters = ((1, 9101), (2, 9102), (3, 9103))
     found = values(NodeSettings(9092, 9102, node_id=2, voters=voters, replication=3))
