@@ -2,7 +2,8 @@
 
 Rules
 1. All lines fit 80 columns and keep their places: numbers change, but don't move.
-2. One cell for each key. Colour only marks what is unusual: blocked is yellow, wrong is red.
+2. One cell for each key. Each state has a shape of its own, because not every terminal and reader has colours; colour
+   only marks what is unusual: blocked is yellow, wrong is red.
 3. The screen checks nothing; it shows the ledger's picture.
 """
 
@@ -107,7 +108,7 @@ class _Cell(NamedTuple):
 
 
 _HANDLED = _Cell("●", "o", "green", "handled")
-_WAITING = _Cell("•", ":", "cyan", "waiting")
+_WAITING = _Cell("○", ":", "cyan", "waiting")
 _BLOCKED = _Cell("◆", "#", "bold yellow", "nacked: its key waits")
 _IDLE = _Cell("·", ".", "dim", "idle")
 

@@ -60,7 +60,7 @@ def test_every_frame_has_the_same_height() -> None:
 def test_each_key_has_a_cell_that_reports_its_state() -> None:
     text = "\n".join(rendered(draw(picture(), Plan(), (0, 0), "x")))
     cells = text.split("handled")[0]
-    assert (cells.count("●") - 1, cells.count("◆"), cells.count("•")) == (16, 5, 40 - 16 - 5)
+    assert (cells.count("●") - 1, cells.count("◆"), cells.count("○")) == (16, 5, 40 - 16 - 5)
 
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:
