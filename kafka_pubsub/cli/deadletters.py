@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
@@ -30,10 +31,13 @@ LISTED: Final = 100
 
 COLUMNS = ("id", "key", "died", "attempts", "replays", "error", "message")
 
-SUBSCRIPTION = click.argument("subscription")
+SUBSCRIPTION = shared.SUBSCRIPTION
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 TOPIC = click.option(
-    "--topic", metavar="TOPIC", help="Its dead-letter topic, if not the one that its policy names."
+    "--topic",
+    metavar="TOPIC",
+    shell_complete=known_names.topics,
+    help="Its dead-letter topic, if not the one that its policy names.",
 )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command, Group
@@ -57,7 +58,9 @@ def delay() -> None:
     name="list",
     examples=[("", "kafka-pubsub delay list"), ("of one topic", "kafka-pubsub delay list --topic orders")],
 )
-@click.option("--topic", metavar="TOPIC", help="Only messages for this topic.")
+@click.option(
+    "--topic", metavar="TOPIC", shell_complete=known_names.topics, help="Only messages for this topic."
+)
 @click.option("--messages", is_flag=True, help="List each message, by due time, instead of counts.")
 @click.pass_obj
 def list_waiting(session: Session, topic: str | None, messages: bool) -> None:
@@ -144,7 +147,9 @@ def cancel(session: Session, id: str, timeout: float) -> None:
 @click.option(
     "--id", "ids", multiple=True, metavar="PARTITION:OFFSET", help="Only this one. Can be repeated."
 )
-@click.option("--topic", metavar="TOPIC", help="Only what was to go to this topic.")
+@click.option(
+    "--topic", metavar="TOPIC", shell_complete=known_names.topics, help="Only what was to go to this topic."
+)
 @click.option("--replay", is_flag=True, help="Bring them to their topics.")
 @click.option("--purge", is_flag=True, help="Give them up for good.")
 @click.option("--dry-run", is_flag=True, help="With --replay or --purge, only say what would be done.")

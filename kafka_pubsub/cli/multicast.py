@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
@@ -34,7 +35,7 @@ def multicast() -> None:
         ("of some topics", "kafka-pubsub multicast status orders stock"),
     ],
 )
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_names.topics)
 @click.pass_obj
 def status(session: Session, topics: tuple[str, ...]) -> None:
     """Show what waits in causal topics, and for what.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.types import DURATION, PAIR, duration_text, pairs
@@ -26,6 +27,10 @@ __all__ = [
     "LABELS",
     "NAME",
     "NEW_LABELS",
+    "SUBSCRIPTION",
+    "SUBSCRIPTION_NAME",
+    "TOPIC",
+    "TOPIC_NAME",
     "YES",
     "Labels",
     "asks",
@@ -48,7 +53,12 @@ Labels = tuple[tuple[str, str], ...]
 # click's own type for what it decorates.
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+#: A new name, and names that exist.
 NAME = click.argument("name")
+TOPIC_NAME = click.argument("name", shell_complete=known_names.topics)
+SUBSCRIPTION_NAME = click.argument("name", shell_complete=known_names.subscriptions)
+TOPIC = click.argument("topic", shell_complete=known_names.topics)
+SUBSCRIPTION = click.argument("subscription", shell_complete=known_names.subscriptions)
 YES = click.option("--yes", "-y", is_flag=True, help="Don't ask. Needed without a terminal and with --json.")
 EXIST_OK = click.option("--exist-ok", is_flag=True, help="Succeed if it exists with these settings.")
 LABELS = click.option(

@@ -29,7 +29,7 @@ LISTED: Final = 100
         ),
     ],
 )
-@click.argument("subscription")
+@shared.SUBSCRIPTION
 @click.option(
     "--max",
     "limit",
@@ -70,7 +70,7 @@ def peek(session: Session, subscription: str, limit: int | None, data_only: bool
         ("only what comes from now on", "kafka-pubsub topic tail orders --lines 0 --follow"),
     ],
 )
-@shared.NAME
+@shared.TOPIC_NAME
 @click.option(
     "--lines",
     "-n",

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 import click
 
+from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.keys import KeyRule
@@ -46,7 +47,7 @@ __all__ = ["publish"]
         ("a whole file as one message", "kafka-pubsub publish images --file photo.jpg --whole"),
     ],
 )
-@click.argument("topic")
+@shared.TOPIC
 @click.argument("data", required=False)
 @click.option(
     "--file",

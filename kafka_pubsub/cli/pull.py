@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.messages import Shown, with_forms
@@ -54,7 +55,7 @@ STEP_S = 0.2
         ("for a program", "kafka-pubsub pull billing --ack --json --max 100 | jq -r .data"),
     ],
 )
-@click.argument("subscription")
+@shared.SUBSCRIPTION
 @click.option("--follow", "-f", is_flag=True, help="Wait for more until Ctrl-C or SIGTERM (exit code 0).")
 @click.option(
     "--ack/--no-ack",

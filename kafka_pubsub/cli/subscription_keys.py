@@ -37,7 +37,7 @@ ORDER = ("unreadable", "parked", "leased", "waiting")
         ("", "kafka-pubsub subscription keys billing --json | jq -r '.[] | select(.attempt > 3) | .key'"),
     ],
 )
-@shared.NAME
+@shared.SUBSCRIPTION_NAME
 @click.option("--state", type=click.Choice(ORDER), help="Only those.")
 @click.option(
     "--limit",

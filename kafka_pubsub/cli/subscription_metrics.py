@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.command import Command
@@ -59,7 +60,7 @@ LABELS: Final = ("subscription", "topic", "lane", "priority", "class")
         ("", "kafka-pubsub subscription metrics --json | jq '.[] | select(.oldest_age > 60)'"),
     ],
 )
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=known_names.subscriptions)
 @LIMIT
 @click.pass_obj
 def metrics(session: Session, names: tuple[str, ...], limit: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
@@ -32,7 +33,10 @@ COLUMNS = ("name", "topic", *FIGURES, "members")
 MIN_BACKOFF = shared.duration_option("--min-backoff", "Wait at least so long before a redelivery.")
 MAX_BACKOFF = shared.duration_option("--max-backoff", "Wait at most so long before a redelivery.")
 DEAD_LETTER_TOPIC = click.option(
-    "--dead-letter-topic", metavar="TOPIC", help="Where a message goes that failed too often."
+    "--dead-letter-topic",
+    metavar="TOPIC",
+    shell_complete=known_names.topics,
+    help="Where a message goes that failed too often.",
 )
 MAX_ATTEMPTS = click.option(
     "--max-attempts", type=int, help="How often a message is tried, 1 to 100.  [default: 5]"
@@ -79,7 +83,9 @@ def subscription() -> None:
     ]
 )
 @shared.NAME
-@click.option("--topic", required=True, help="What it receives; from now on.")
+@click.option(
+    "--topic", required=True, shell_complete=known_names.topics, help="What it receives; from now on."
+)
 @shared.ordering_option("Messages of one key one after the other.  [default: no]")
 @shared.duration_option(
     "--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.  [default: 10s]"
@@ -139,7 +145,7 @@ def create(
     "list",
     examples=[("", "kafka-pubsub subscription list"), ("", "kafka-pubsub sub list --topic orders --json")],
 )
-@click.option("--topic", help="Only those of this topic.")
+@click.option("--topic", shell_complete=known_names.topics, help="Only those of this topic.")
 @LIMIT
 @click.pass_obj
 def list_subscriptions(session: Session, topic: str | None, limit: int) -> None:
@@ -171,7 +177,7 @@ def list_subscriptions(session: Session, topic: str | None, limit: int) -> None:
 
 
 @subscription.command(examples=[("", "kafka-pubsub subscription describe billing")])
-@shared.NAME
+@shared.SUBSCRIPTION_NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
     """Show a subscription's settings, and what it hasn't finished.
@@ -191,7 +197,7 @@ def describe(session: Session, name: str) -> None:
 
 
 @subscription.command(examples=[("", "kafka-pubsub subscription delete billing --yes")])
-@shared.NAME
+@shared.SUBSCRIPTION_NAME
 @shared.YES
 @click.pass_obj
 def delete(session: Session, name: str, yes: bool) -> None:
@@ -212,7 +218,7 @@ def delete(session: Session, name: str, yes: bool) -> None:
         ("skip it", "kafka-pubsub subscription recover billing --from end"),
     ]
 )
-@shared.NAME
+@shared.SUBSCRIPTION_NAME
 @click.option(
     "--from",
     "start",
@@ -248,7 +254,7 @@ def recover(session: Session, name: str, start: Literal["oldest", "end"]) -> Non
         ("redeliver as soon as possible", "kafka-pubsub subscription update billing --no-backoff"),
     ]
 )
-@shared.NAME
+@shared.SUBSCRIPTION_NAME
 @shared.ordering_option("Messages of one key one after the other, or not.")
 @shared.duration_option("--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.")
 @shared.duration_option("--max-extension", "How long a running callback keeps its message.")

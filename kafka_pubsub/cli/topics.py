@@ -130,7 +130,7 @@ def list_topics(session: Session) -> None:
 
 
 @topic.command(examples=[("", "kafka-pubsub topic describe orders")])
-@shared.NAME
+@shared.TOPIC_NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
     """Show a topic's settings, its lanes and its subscriptions.
@@ -162,7 +162,7 @@ def describe(session: Session, name: str) -> None:
         ("without being asked", "kafka-pubsub topic delete orders --yes"),
     ]
 )
-@shared.NAME
+@shared.TOPIC_NAME
 @shared.YES
 @click.pass_obj
 def delete(session: Session, name: str, yes: bool) -> None:
@@ -244,7 +244,7 @@ def _key_places(places: KeyPlaces | None) -> JsonValue:
         ("back to the broker's default", "kafka-pubsub topic update orders --default-retention"),
     ]
 )
-@shared.NAME
+@shared.TOPIC_NAME
 @shared.ordering_option("Allow ordering keys, or refuse them.")
 @shared.duration_option("--retention", "How long messages are kept, e.g. 7d.")
 @click.option(
@@ -290,7 +290,7 @@ def update(
         ),
     ]
 )
-@shared.NAME
+@shared.TOPIC_NAME
 @click.option("--partitions", type=int, required=True, help="How many it shall have.")
 @shared.duration_option("--timeout", "Stop after so long.  [default: never]")
 @shared.YES
