@@ -85,7 +85,8 @@ def test_management_is_the_same() -> None:
         assert (await (await ps.update_subscription("billing", retry=None)).options()).retry is None
         assert [each.name for each in await ps.list_topics()] == ["orders"]
         assert [each.name for each in await ps.list_subscriptions()] == ["billing"]
-        assert (await sub.state()).lag == 0
+        state = await sub.state(limit=0)
+        assert (state.lag, state.backlog) == (0, 0)
         await sub.delete()
         await topic.delete()
         assert await ps.list_topics() == []

@@ -322,6 +322,15 @@ def test_beyond_the_offsets_that_are_read_a_marker_counts_as_a_message(
     assert elsewhere(cluster).backlog == 13
 
 
+def test_what_retention_has_deleted_is_no_backlog_however_much_it_is(
+    ps: PubSub, sub: Subscription, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "LOOK", 10)
+    publish(ps, *(f"k{number}" for number in range(60)))
+    cluster.truncate("orders", 0, 40)
+    assert elsewhere(cluster).backlog == 20
+
+
 def test_a_message_at_both_places_counts_once(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, topic_id: str
 ) -> None:
