@@ -95,8 +95,6 @@ def create_plainly(bootstrap: str, topic: str) -> None:
 
 def remove(bootstrap: str, prefix: str, ours: bool) -> Measured:
     """Take away what a scenario made on a cluster that isn't ours to throw away."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    topics = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
     if ours:
         from kafka_pubsub import PubSub
 
@@ -107,7 +105,9 @@ def remove(bootstrap: str, prefix: str, ours: bool) -> Measured:
             for topic in pubsub.list_topics():
                 if topic.name.startswith(prefix):
                     pubsub.delete_topic(topic.name)
-                    topics.remove(topic.name)
+    # Looked up afterwards: with its subscriptions a topic's retry topics are gone.
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
     for answer in admin.delete_topics(topics).values() if topics else ():
         answer.result(timeout=60)
     return {"removed": len(topics)}

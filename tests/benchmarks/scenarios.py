@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.benchmarks import delay_scenarios, lane_scenarios, multicast_scenarios
+from tests.benchmarks import delay_scenarios, lane_scenarios, multicast_scenarios, start_scenarios
 from tests.benchmarks.data import A_KEY_EACH
 from tests.benchmarks.figures import Parameter, Row, Scenario, Target
 
@@ -444,6 +444,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     **delay_scenarios.ALL,
     **lane_scenarios.ALL,
     **multicast_scenarios.ALL,
+    **start_scenarios.ALL,
 }
 
 NAMES = tuple(_ALL)
