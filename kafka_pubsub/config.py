@@ -10,7 +10,9 @@ Rules
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -27,7 +29,6 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from kafka_pubsub.core.delays.layout import MOST_TIERS, PARTITIONS, DelayLayout
 from kafka_pubsub.core.lanes.ageing import BOUND
@@ -374,16 +375,40 @@ class SubscriptionRecord(Value):
     lanes: dict[str, SubscriptionLane] = Field(default_factory=dict)
 
 
-class Settings(BaseSettings):
-    """The settings from the environment variables `KAFKA_PUBSUB_*`; docs/operations.md explains each."""
+class Settings(BaseModel):
+    """The settings from the environment variables `KAFKA_PUBSUB_*`; docs/operations.md explains each.
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore")
+    An argument takes the place of its variable.
+    """
+
+    model_config = ConfigDict(extra="ignore")
 
     bootstrap: str | None = None
     create: bool = True
     group_protocol: Literal["classic", "consumer"] = "classic"
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
     history: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_environment(cls, given: dict[str, object]) -> dict[str, object]:
+        variables = {name.upper(): value for name, value in os.environ.items()}
+        found = {name: variables.get(_PREFIX + name.upper()) for name in cls.model_fields}
+        return {name: value for name, value in found.items() if value is not None} | given
+
+    @field_validator("config", mode="before")
+    @classmethod
+    def _parse(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            # Not a `ValueError`, with which the text would quote the value: it may hold a password.
+            raise InvalidArgument(
+                f"environment: {_PREFIX}CONFIG isn't JSON: write an object, such as "
+                '{"security.protocol": "SASL_SSL"}'
+            ) from None
 
 
 def load_settings() -> Settings:
@@ -392,12 +417,6 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         raise explain(error, "environment", prefix=_PREFIX) from None
-    except SettingsError:
-        # Only `config` is parsed as JSON.
-        raise InvalidArgument(
-            f"environment: {_PREFIX}CONFIG isn't JSON: write an object, such as "
-            '{"security.protocol": "SASL_SSL"}'
-        ) from None
 
 
 class DelayDeclaration(Value):

