@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, options_of
 from kafka_pubsub.client.admin.repartition import RepartitionProgress
@@ -26,7 +26,7 @@ from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.multicast.status import CausalStatus
-from kafka_pubsub.client.publish.topic import Topic
+from kafka_pubsub.client.publish.topic import Topic, names_of
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import (
     DeadLetterPolicy,
@@ -37,7 +37,10 @@ from kafka_pubsub.config import (
 )
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.local.address import choose_address
-from kafka_pubsub.ports import Backend
+from kafka_pubsub.ports import Backend, MovableClock
+
+if TYPE_CHECKING:
+    from kafka_pubsub.memory.clock import VirtualClock
 
 __all__ = ["PubSub"]
 
@@ -93,6 +96,7 @@ class PubSub:
         cls,
         backend: Backend | None = None,
         *,
+        clock: VirtualClock | None = None,
         create: bool = True,
         history: str | PathLike[str] | None = None,
         services: bool = True,
@@ -101,18 +105,17 @@ class PubSub:
 
         Several of them with backends of one `kafka_pubsub.memory` cluster behave like processes on one Kafka. With
         `services`, the default, it runs a delay router and a sequencer itself, from the first message that needs one.
+        `clock` (default: the real time): delays, backoffs and deadlines pass when a test moves this clock.
         """
+        from kafka_pubsub.memory.backend import MemoryBackend
+        from kafka_pubsub.services.own import run_own_services
 
-        def connect() -> Backend:
-            from kafka_pubsub.memory.backend import MemoryBackend
-
-            return MemoryBackend() if backend is None else backend
-
+        if backend is not None and clock is not None:
+            raise InvalidArgument("clock: a backend has its cluster's; give the clock to the MemoryBackend")
+        used = MemoryBackend(clock) if backend is None else backend
         self = cls.__new__(cls)
-        self._open(connect, may_create=create, where="memory", history=history)
+        self._open(lambda: used, may_create=create, where="memory", history=history, clock=used.clock)
         if services:
-            from kafka_pubsub.services.own import run_own_services
-
             run_own_services(self._cluster)
         return self
 
@@ -123,8 +126,9 @@ class PubSub:
         may_create: bool,
         where: str,
         history: str | PathLike[str] | None,
+        clock: MovableClock | None = None,
     ) -> None:
-        self._cluster = Cluster(connect, may_create=may_create, histories=_histories(history))
+        self._cluster = Cluster(connect, may_create=may_create, histories=_histories(history), clock=clock)
         self._where = where
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -200,6 +204,7 @@ class PubSub:
             delayed=lambda: cluster.delayed,
             multicast=lambda: cluster.multicast,
             delete=partial(cluster.delete_topic, name),
+            wall=cluster.wall_time,
         )
 
     def publish_multi(
@@ -222,7 +227,7 @@ class PubSub:
         Wrong arguments are raised by the call itself, everything later by the future.
         """
         return self._cluster.multicast.publish(
-            _names(topics), data, ordering_key, attributes, _names(handles)
+            names_of(topics), data, ordering_key, attributes, names_of(handles)
         )
 
     def multicast_status(
@@ -343,7 +348,7 @@ class PubSub:
         An adopted topic is removed from the catalog only: Kafka keeps it and its messages. Then the call returns
         True, and logs it too.
         """
-        return self._cluster.delete_topic(name, _names(notify))
+        return self._cluster.delete_topic(name, names_of(notify))
 
     def list_topics(self) -> list[Topic]:
         """Returns all topics of the catalog, sorted by name."""
@@ -481,13 +486,6 @@ class PubSub:
 
     def __repr__(self) -> str:
         return f"<PubSub {self._where}>"
-
-
-def _names(topics: Iterable[str | Topic]) -> Iterable[str]:
-    """Returns names in place of handles; what is wrong is found later."""
-    if isinstance(topics, (str, bytes)):
-        return topics
-    return [each.name if isinstance(each, Topic) else each for each in topics]
 
 
 def _histories(directory: str | PathLike[str] | None) -> Histories | None:

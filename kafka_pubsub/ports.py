@@ -47,10 +47,12 @@ __all__ = [
     "LogTail",
     "LogWriter",
     "Membership",
+    "MovableClock",
     "NewRecord",
     "Outcome",
     "RebalanceListener",
     "RecordFetch",
+    "Sleeper",
     "TopicInfo",
     "Transactions",
 ]
@@ -350,12 +352,45 @@ class Catalog(Protocol):
     def close(self) -> None: ...
 
 
+class Sleeper(Protocol):
+    """A stream, a service, a publisher or a part of the log that does things at times of a movable clock."""
+
+    def due_at(self) -> float | None:
+        """Returns when it has something to do by itself; None: when something comes. It waits for no lock."""
+
+    def under_way(self, *, callbacks: bool) -> str:
+        """Returns what it does now, in words; empty: nothing, until something comes or is due.
+
+        `callbacks`: whether callbacks that run count.
+        """
+
+    def wake(self) -> None:
+        """Has it look at the clock, and at what has come, at once."""
+
+
+class MovableClock(Protocol):
+    """A clock whose time a test moves. It wakes its sleepers when it was moved."""
+
+    def now(self) -> float:
+        """Returns the seconds since the epoch."""
+
+    def enter(self, sleeper: Sleeper) -> None:
+        """Adds a sleeper, until `leave`."""
+
+    def leave(self, sleeper: Sleeper) -> None:
+        """Forgets a sleeper; one that isn't there is ignored."""
+
+
 class Backend(Protocol):
     """A factory of the adapters for one cluster. `app.PubSub` owns one and closes it."""
 
     @property
     def address(self) -> str:
         """The cluster's address, for the commands that error texts advise."""
+
+    @property
+    def clock(self) -> MovableClock | None:
+        """The clock by which the cluster's clients go; None: the machine's."""
 
     @property
     def admin(self) -> Admin: ...

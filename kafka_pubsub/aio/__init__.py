@@ -11,7 +11,7 @@ Rules
 3. A wait for an event that may never come (a stream's end) holds no thread, so that a loop can always end.
 
 May import, beside top modules: `client.admin`, `client.assignment`, `client.dead_letters`, `client.delays`,
-`client.looks`, `client.multicast`, `client.publish`, `client.subscribe`, `core`.
+`client.looks`, `client.multicast`, `client.publish`, `client.subscribe`, `core`, `memory`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from itertools import islice
 from os import PathLike
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.aio.subscription import AT_ONCE, Subscription
@@ -25,6 +25,9 @@ from kafka_pubsub.client.multicast.status import CausalStatus
 from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.ports import Backend
+
+if TYPE_CHECKING:
+    from kafka_pubsub.memory.clock import VirtualClock
 
 __all__ = ["PubSub"]
 
@@ -59,13 +62,18 @@ class PubSub:
         cls,
         backend: Backend | None = None,
         *,
+        clock: VirtualClock | None = None,
         create: bool = True,
         history: str | PathLike[str] | None = None,
         services: bool = True,
     ) -> Self:
-        """Returns a `PubSub` that works in memory, for tests; see `kafka_pubsub.PubSub.in_memory`."""
+        """Returns a `PubSub` that works in memory, for tests; see `kafka_pubsub.PubSub.in_memory`.
+
+        Move a `clock` on a thread: `await asyncio.to_thread(clock.advance, 30)`.
+        """
         self = cls.__new__(cls)
-        self._wrap(SyncPubSub.in_memory(backend, create=create, history=history, services=services))
+        sync = SyncPubSub.in_memory(backend, clock=clock, create=create, history=history, services=services)
+        self._wrap(sync)
         return self
 
     def _wrap(self, sync: SyncPubSub) -> None:

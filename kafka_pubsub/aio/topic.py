@@ -128,7 +128,7 @@ class Topic:
         Example:
             ids = await asyncio.gather(*topic.publish_many({"data": line, "ordering_key": "log"} for line in lines))
         """
-        messages = read_items(items)
+        messages = read_items(items, self._sync._wall)
         futures: list[asyncio.Future[str]] = []
         for index, (data, key, attributes) in enumerate(messages.arguments(0, len(messages.data))):
             due, (priority, durable) = messages.dues.get(index, NOW), messages.lanes.get(index, (None, None))

@@ -17,7 +17,9 @@ import math
 import time
 from collections.abc import Callable
 
-__all__ = ["AWAY", "Pulse", "WallClock", "steady_time"]
+from kafka_pubsub.ports import MovableClock
+
+__all__ = ["AWAY", "Pulse", "WallClock", "steady_time", "wall_time"]
 
 #: Seconds without a sweep after which other members may own our partitions: half of the shortest session. Sweeps are
 #: a tenth of a second apart; if a busy machine delays them by this much, that costs one commit.
@@ -31,6 +33,11 @@ _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 def steady_time() -> float:
     """Returns the seconds of a clock that is never set, and that counts a machine's sleep on Linux."""
     return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
+
+
+def wall_time(clock: MovableClock | None) -> float:
+    """Returns the seconds since the epoch, by the cluster's clock if a test moves one."""
+    return time.time() if clock is None else clock.now()
 
 
 class WallClock:

@@ -24,6 +24,7 @@ from kafka_pubsub.client.admin.lanes import LaneAdmin
 from kafka_pubsub.client.admin.repartition import Repartitioner
 from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.client.admin.topics import TopicAdmin
+from kafka_pubsub.client.clocks import wall_time
 from kafka_pubsub.client.dead_letters.operations import DeadLetterOperations, open_dead_letters
 from kafka_pubsub.client.delays.dead_letters import DelayDeadLetters
 from kafka_pubsub.client.delays.publisher import DelayedPublisher, router_watch
@@ -41,7 +42,7 @@ from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.client.topology.plan import Topology
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
-from kafka_pubsub.ports import Admin, Backend
+from kafka_pubsub.ports import Admin, Backend, MovableClock
 
 __all__ = ["Cluster"]
 
@@ -71,9 +72,16 @@ class Cluster:
     """The connection to one cluster and everything else behind a `PubSub`; it connects at its first use."""
 
     def __init__(
-        self, connect: Callable[[], Backend], *, may_create: bool, histories: Histories | None = None
+        self,
+        connect: Callable[[], Backend],
+        *,
+        may_create: bool,
+        histories: Histories | None = None,
+        clock: MovableClock | None = None,
     ) -> None:
         self._connect = connect
+        #: The clock of the cluster if a test moves it, as `Backend.clock`; known before the first use.
+        self.clock = clock
         self._histories = histories
         self._may_create = may_create
         # Guards the first connection, additions to the registries, and the close.
@@ -140,6 +148,10 @@ class Cluster:
     def multicast(self) -> Multicast:
         """Publishes to causal topics."""
         return self._connected().multicast
+
+    def wall_time(self) -> float:
+        """Returns the seconds since the epoch, by the clock of the cluster."""
+        return wall_time(self.clock)
 
     def publisher(self, topic: str) -> HomePublisher:
         """Returns the topic's publisher, which looks up the topic at its first message."""
@@ -241,7 +253,7 @@ class Cluster:
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
                 delay_topics = DelayTopics(backend.admin, may_create=self._may_create)
-                delayed = DelayedPublisher(delay_topics, writers, backend, self.router_watch)
+                delayed = DelayedPublisher(delay_topics, writers, backend, self.router_watch, self.wall_time)
                 multicast = Multicast(backend, topics.found, self.sequencer_watch)
                 self._connection = _Connection(
                     os.getpid(),

@@ -70,6 +70,11 @@ class KafkaBackend(Backend):
         return self.handles.address
 
     @property
+    def clock(self) -> None:
+        """None: clients go by the machine's clocks."""
+        return
+
+    @property
     def admin(self) -> KafkaAdmin:
         """The requests about topics and groups."""
         return self._admin

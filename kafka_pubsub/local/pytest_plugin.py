@@ -1,12 +1,12 @@
-"""The session fixture `local_kafka`, for your own tests.
+"""The session fixture `local_kafka`, for your own tests (docs/testing.md).
 
     def test_orders(local_kafka):
         with PubSub(local_kafka.bootstrap) as pubsub: ...
 
 Rules: one ephemeral broker a session, shared by the workers of pytest-xdist; a delay router and a sequencer run beside
 it, unless pytest's setting `kafka_pubsub_services` is false. `KAFKA_PUBSUB_TEST_BOOTSTRAP` names a broker to use
-instead, beside which nothing is started. When Kafka or Java is missing the tests are skipped with the command that gets
-them; where `CI` is set they fail, because a build that tests nothing must not look green.
+instead, beside which nothing is started. When Kafka or Java is missing the tests are skipped with the command that
+gets them; where `CI` is set they fail, because a build that tests nothing must not look green.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from dataclasses import dataclass
 import pytest
 
 __all__ = ["RunningKafka", "local_kafka", "running_kafka"]
+
+#: Pytest reads this: the fixture `pubsub` is there, because it needs the client, and nothing here may.
+pytest_plugins = ["kafka_pubsub.testing.fixtures"]
 
 
 @dataclass(frozen=True)

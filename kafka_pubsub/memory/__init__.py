@@ -1,9 +1,8 @@
 """A Kafka in memory: the client's ports without a broker, for users' tests and the simulation.
 
 Example:
-    clock = VirtualClock()
-    backend = MemoryBackend(clock)
-    backend.admin.create_topic("orders", 4, None, {})
+    first = MemoryBackend()
+    second = MemoryBackend(cluster=first.cluster)  # another process on the same cluster
 
 May import, beside top modules: `core`.
 """

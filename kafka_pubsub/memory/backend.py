@@ -14,7 +14,7 @@ from kafka_pubsub.memory.tail import MemoryTail
 from kafka_pubsub.memory.transactions import MemoryTransactions
 from kafka_pubsub.memory.writer import MemoryWriter
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.ports import Backend
+from kafka_pubsub.ports import Backend, MovableClock
 
 __all__ = ["MemoryBackend"]
 
@@ -29,8 +29,8 @@ SESSION_TIMEOUT = 300.0
 class MemoryBackend(Backend):
     """A `Backend` over a cluster in memory; several may share one `cluster`, as processes share a Kafka cluster.
 
-    With a `clock` of the caller's own nothing ever waits: a call does what can be done now and returns.
-    `faults` and `session_timeout` (seconds for which a reader may make no call) concern this backend only.
+    `clock`: the cluster's clock, by default the real time; of a `VirtualClock` the test moves the time. `faults` and
+    `session_timeout` (real seconds for which a reader may make no call) concern this backend only.
 
     Example:
         first = MemoryBackend()
@@ -59,6 +59,11 @@ class MemoryBackend(Backend):
     def address(self) -> str:
         """No address: Kafka's tools can't reach it."""
         return "memory"
+
+    @property
+    def clock(self) -> MovableClock | None:
+        """The clock that a test moves; None: the time is real."""
+        return self.cluster.moved
 
     @property
     def admin(self) -> MemoryAdmin:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kafka_pubsub.errors import AlreadyExists, DeadlineExceeded, InvalidArgument, NotFound
-from kafka_pubsub.memory.clock import Clock, SystemClock
+from kafka_pubsub.memory.clock import Clock, SystemClock, VirtualClock
 from kafka_pubsub.memory.groups import Group
 from kafka_pubsub.memory.log import PartitionLog
 from kafka_pubsub.memory.record import MemoryRecord
@@ -49,33 +49,61 @@ class _Topic:
 
 
 class MemoryCluster:
-    """The whole state of a cluster."""
+    """The whole state of a cluster.
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    `clock` (default: the real time) dates what is stored. `blocking` (default True): calls wait for each other in real
+    time, as threads do; sessions and transactions end by the real time, too. With False nothing ever waits: a call does
+    what can be done now and returns, and everything goes by `clock`, for a simulation on one thread.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, blocking: bool = True) -> None:
         self.clock: Clock = clock if clock is not None else SystemClock()
+        self.blocking = blocking
+        #: The clock of sessions, transactions and waits.
+        self.real: Clock = (
+            SystemClock() if blocking and not isinstance(self.clock, SystemClock) else self.clock
+        )
+        #: The clock if a test moves it while threads wait.
+        self.moved = self.clock if blocking and isinstance(self.clock, VirtualClock) else None
         self.changed = threading.Condition(threading.RLock())
         #: Rises with every change, so that a waiting thread knows whether it missed one.
         self.version = 0
         #: The catalog's records as JSON by (kind, name); as text, so that no caller can change what is stored.
         self.catalog: dict[tuple[str, str], str] = {}
+        #: Rises when the clock was moved: threads that wait look what has become due.
+        self.wakes = 0
+        self._seen = -1
         #: Scheduled events: markers, late requests, ends of forgotten transactions.
-        self.later = Later(self.clock)
+        self.later = Later(self.real)
         self.transactions = TransactionLog(self.later, self._mark)
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, Group] = {}
         self._topics_made = 0
+        if self.moved is not None:
+            self.moved.enter(self)
 
-    @property
-    def blocking(self) -> bool:
-        """Whether calls may wait, which they may only where time passes by itself."""
-        return isinstance(self.clock, SystemClock)
+    # As a sleeper of the clock
+
+    def due_at(self) -> None:
+        """Returns None: scheduled events come in real time."""
+
+    def under_way(self, *, callbacks: bool) -> str:
+        """Returns that something was changed, if it was since the last call."""
+        seen, self._seen = self._seen, self.version
+        return "" if seen == self._seen else "records are written or groups change"
+
+    def wake(self) -> None:
+        """Lets all calls that wait return."""
+        with self.changed:
+            self.wakes += 1
+            self.changed.notify_all()
 
     @contextmanager
     def change(self) -> Iterator[float]:
-        """Holds the lock for a change and wakes all waiting threads; yields the time."""
+        """Holds the lock for a change and wakes all waiting threads; yields the time of `real`."""
         with self.changed:
             self.catch_up()
-            yield self.clock.now()
+            yield self.real.now()
             self.version += 1
             self.changed.notify_all()
 
@@ -143,7 +171,7 @@ class MemoryCluster:
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = Group(name, self.partitions_of)
-        if group.expire(self.clock.now()):
+        if group.expire(self.real.now()):
             self.version += 1
             self.changed.notify_all()
         return group
@@ -161,18 +189,23 @@ class MemoryCluster:
     ) -> Mapping[TopicPartition, Committed]:
         """Returns a group's positions when no open transaction holds one of `partitions` (None: any).
 
-        Raises `DeadlineExceeded` after `timeout` seconds; at once where the clock doesn't move by itself, because
-        then no transaction could end during the wait.
+        Raises `DeadlineExceeded` after `timeout` seconds; at once where calls don't wait, because then no transaction
+        could end during the wait.
         """
-        deadline = self.clock.now() + timeout
+        deadline = self.real.now() + timeout
         while (group := self.group(name)).unsettled(partitions):
-            left = deadline - self.clock.now()
+            left = deadline - self.real.now()
             if left <= 0 or not self.blocking:
                 raise DeadlineExceeded(
                     f"a transaction with positions of group {name} is open: what is stored isn't settled yet"
                 )
             self.wait(left)
         return group.offsets
+
+    def now_ms(self) -> int:
+        """Returns the milliseconds since the epoch, for timestamps."""
+        # A virtual time is a sum of seconds, which may be too low by a binary fraction.
+        return int(self.clock.now() * 1000 + (0.0 if self.moved is None else 0.001))
 
     def wait(self, seconds: float) -> None:
         """Waits for a change, or for the next scheduled event."""
@@ -207,8 +240,8 @@ class MemoryCluster:
         transaction: str | None = None,
     ) -> MemoryRecord:
         """Writes a record of another producer; `timestamp` in seconds, now by default."""
-        with self.change() as now:
-            milliseconds = int((now if timestamp is None else timestamp) * 1000)
+        with self.change():
+            milliseconds = self.now_ms() if timestamp is None else int(timestamp * 1000)
             log = self.log(TopicPartition(topic, partition))
             return log.append(key, value, headers, milliseconds, transaction)
 
@@ -276,7 +309,7 @@ class MemoryCluster:
         """Lets the topic's logs stamp records if its settings say so."""
         stamped = topic.config.get("message.timestamp.type") == "LogAppendTime"
         for log in topic.logs:
-            log.stamp = (lambda: int(self.clock.now() * 1000)) if stamped else None
+            log.stamp = self.now_ms if stamped else None
 
     def _check_name(self, name: str) -> None:
         if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):

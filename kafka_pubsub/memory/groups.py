@@ -168,6 +168,10 @@ class Group:
             return Standing.STEADY
         return Standing.RAISED if generation >= self._shared_at else Standing.ASSIGNED
 
+    def is_steady(self, member: str | None, generation: int) -> bool:
+        """Returns whether the member has its share and no rebalance is open; no heartbeat."""
+        return member in self._members and not self._rebalancing and generation == self.generation
+
     def assignment(self, member: str) -> Sequence[TopicPartition]:
         """Returns the member's partitions in the current generation."""
         entry = self._members.get(member)

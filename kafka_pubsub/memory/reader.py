@@ -98,22 +98,27 @@ class MemoryReader(LogReader):
         self._paused: set[TopicPartition] = set()
         # The number of commits that haven't arrived yet.
         self._late = 0
+        # Whether its thread waits inside `read`: then its caller has handled everything that was read before.
+        self._waiting = False
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
         """Joins the group at the next `read`; called again with other topics, it joins anew."""
         self._check_open()
         self._topics, self._listener = tuple(topics), listener
+        if self._cluster.moved is not None:
+            self._cluster.moved.enter(self)
         if self._member is not None:
             with self._cluster.change():
                 self._cluster.group(self._group).rebalance()
 
     def read(self, max_records: int, timeout: float) -> Sequence[MemoryRecord]:
-        """Returns up to `max_records`; waits up to `timeout` seconds for the first, where time passes by itself."""
+        """Returns up to `max_records`; waits up to `timeout` seconds for the first, where calls wait."""
         self._check_open()
         listener = self._listener
         if listener is None:
             raise FailedPrecondition("read before subscribe: the reader has no topics yet")
-        deadline = self._cluster.clock.now() + timeout
+        deadline = self._cluster.real.now() + timeout
+        wakes = self._cluster.wakes
         limit = max(0, min(max_records, self._faults.read_limit(self._group, self._client, max_records)))
         while True:
             seen = self._cluster.version
@@ -122,7 +127,7 @@ class MemoryReader(LogReader):
             self._report(listener, failures)
             if records or failures or not self._cluster.blocking:
                 return records
-            if self._cluster.clock.now() >= deadline:
+            if self._cluster.real.now() >= deadline or self._cluster.wakes != wakes:
                 return records
             if not moved:
                 self._wait(seen, deadline)
@@ -130,7 +135,7 @@ class MemoryReader(LogReader):
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> Mapping[TopicPartition, Committed]:
-        """Returns the group's stored positions; waits for open transactions where time passes by itself."""
+        """Returns the group's stored positions; waits for open transactions where calls wait."""
         self._may_ask("committed")
         patience = _COMMITTED_PATIENCE if timeout is None else timeout
         with self._cluster.changed:
@@ -203,7 +208,7 @@ class MemoryReader(LogReader):
     ) -> Mapping[TopicPartition, PubSubError | None]:
         """Carries out a commit by the state of the group at its arrival."""
         group = self._cluster.group(self._group)
-        return group.commit(member, generation, positions, self._cluster.clock.now())
+        return group.commit(member, generation, positions, self._cluster.real.now())
 
     def unanswered(self) -> bool:
         """Returns whether a late commit hasn't been done yet."""
@@ -249,6 +254,8 @@ class MemoryReader(LogReader):
         """Gives up its partitions (`revoked`, or `lost` if it was removed already) and leaves the group."""
         if self._closed:
             return
+        if self._cluster.moved is not None:
+            self._cluster.moved.leave(self)
         listener, member = self._listener, self._member
         if listener is not None and member is not None:
             with self._cluster.changed:
@@ -257,6 +264,28 @@ class MemoryReader(LogReader):
             with self._cluster.change():
                 self._cluster.group(self._group).leave(member)
         self._closed = True
+
+    # As a sleeper of the clock
+
+    def due_at(self) -> None:
+        """Returns None: records come when they are written."""
+
+    def under_way(self, *, callbacks: bool) -> str:
+        """Returns that it reads or joins, if it does, or has records to read."""
+        with self._cluster.changed:
+            group = self._cluster.group(self._group)
+            steady = group.is_steady(self._member, self._generation)
+            if self._waiting and steady and not any(map(self._has_more, self._positions)):
+                return ""
+        return f"a member of group {self._group!r} reads"
+
+    def wake(self) -> None:
+        """Does nothing: the cluster wakes all that wait."""
+
+    def _has_more(self, partition: TopicPartition) -> bool:
+        if partition in self._paused or self._cluster.partitions_of(partition.topic) is None:
+            return False
+        return self._positions[partition] < self._cluster.log(partition).stable_end
 
     @property
     def _held(self) -> Sequence[TopicPartition]:
@@ -271,7 +300,7 @@ class MemoryReader(LogReader):
             return True
         with self._cluster.changed:
             group = self._cluster.group(self._group)
-            standing = group.standing(self._member, self._generation, self._cluster.clock.now())
+            standing = group.standing(self._member, self._generation, self._cluster.real.now())
             share = group.assignment(self._member)
             generation = group.generation
         if standing in (Standing.UNKNOWN, Standing.OUSTED):
@@ -365,7 +394,9 @@ class MemoryReader(LogReader):
         longest = self._session / 3
         with self._cluster.changed:
             if self._cluster.version == seen:
-                self._cluster.wait(min(deadline - self._cluster.clock.now(), longest))
+                self._waiting = True
+                self._cluster.wait(min(deadline - self._cluster.real.now(), longest))
+                self._waiting = False
 
     def _may_ask(self, operation: str) -> None:
         self._check_open()

@@ -20,11 +20,11 @@ class MemoryTail(LogTail):
 
     def read(self, max_records: int, timeout: float) -> Sequence[MemoryRecord]:
         """Returns the next records; see the port."""
-        deadline = self._cluster.clock.now() + timeout
+        deadline = self._cluster.real.now() + timeout
         while True:
             with self._cluster.changed:
                 found = self._found(max_records)
-                left = deadline - self._cluster.clock.now()
+                left = deadline - self._cluster.real.now()
                 if found or left <= 0 or not self._cluster.blocking:
                     return found
                 self._cluster.changed.wait(left)

@@ -57,6 +57,8 @@ class MemoryTransactions(Transactions):
         # The epoch of this writer; None: it starts anew.
         self._epoch: int | None = None
         self._one_at_a_time = threading.Lock()
+        if cluster.moved is not None:
+            cluster.moved.enter(self)
 
     @property
     def transactional_id(self) -> str:
@@ -125,8 +127,22 @@ class MemoryTransactions(Transactions):
             self._cluster.transactions.start(transactional_id)
 
     def close(self) -> None:
-        """Does nothing, because between two calls no transaction is open."""
+        """Refuses further transactions; between two calls none is open."""
         self._closed = True
+        if self._cluster.moved is not None:
+            self._cluster.moved.leave(self)
+
+    # As a sleeper of the clock
+
+    def due_at(self) -> None:
+        """Returns None: it acts when it is called."""
+
+    def under_way(self, *, callbacks: bool) -> str:
+        """Returns that a transaction is open, if one is."""
+        return f"a transaction of {self._id} is open" if self._one_at_a_time.locked() else ""
+
+    def wake(self) -> None:
+        """Does nothing."""
 
     # -- steps -----------------------------------------------------------------------------------------------
 
@@ -207,10 +223,10 @@ class MemoryTransactions(Transactions):
     def _write(self, begun: Transaction, record: NewRecord, offsets: list[int]) -> PubSubError | None:
         place = TopicPartition(record.topic, record.partition)
         try:
-            with self._cluster.change() as now:
+            with self._cluster.change():
                 log = self._cluster.log(place)
                 self._cluster.transactions.join(begun, place)
-                milliseconds = record.timestamp if record.timestamp > 0 else int(now * 1000)
+                milliseconds = record.timestamp if record.timestamp > 0 else self._cluster.now_ms()
                 stored = log.append(record.key, record.value, record.headers, milliseconds, begun.name)
                 offsets.append(stored.offset() or 0)
         except PubSubError as error:

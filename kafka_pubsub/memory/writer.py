@@ -49,6 +49,9 @@ class MemoryWriter(LogWriter):
         self._next: dict[str, int] = {}
         # Held while reports run, so that two polling threads keep their order.
         self._reporting = threading.RLock()
+        self._reports_running = False
+        if cluster.moved is not None:
+            cluster.moved.enter(self)
 
     def append(
         self,
@@ -67,12 +70,12 @@ class MemoryWriter(LogWriter):
                 raise FailedPrecondition("the writer is closed")
             if len(self._queue) >= self._limit:
                 raise BufferError(f"{self._limit} records wait for their reports: poll and try again")
-            record, error = self._store(topic, value, key, headers, outcome, now, partition)
+            record, error = self._store(topic, value, key, headers, outcome, partition)
             self._queue.append((now + delay, on_delivery, error, record))
 
     def poll(self, timeout: float) -> int:
         """Runs the reports that are due; waits up to `timeout` seconds for the first; returns how many ran."""
-        deadline = self._cluster.clock.now() + timeout
+        deadline = self._cluster.real.now() + timeout
         while True:
             seen = self._cluster.version
             served = self._run_due()
@@ -81,12 +84,12 @@ class MemoryWriter(LogWriter):
 
     def flush(self, timeout: float) -> int:
         """Waits until everything was reported; returns how many weren't."""
-        deadline = self._cluster.clock.now() + timeout
+        deadline = self._cluster.real.now() + timeout
         while self._queue:
-            if not self.poll(max(0.0, deadline - self._cluster.clock.now())):
+            if not self.poll(max(0.0, deadline - self._cluster.real.now())):
                 break
         # Another thread may still run a report that is no longer in the queue.
-        if self._reporting.acquire(timeout=max(0.0, deadline - self._cluster.clock.now())):
+        if self._reporting.acquire(timeout=max(0.0, deadline - self._cluster.real.now())):
             self._reporting.release()
         return len(self._queue)
 
@@ -107,6 +110,22 @@ class MemoryWriter(LogWriter):
         with self._cluster.change():
             self._closed = True
             self._queue.clear()
+        if self._cluster.moved is not None:
+            self._cluster.moved.leave(self)
+
+    # As a sleeper of the clock
+
+    def due_at(self) -> None:
+        """Returns None: reports come in real time."""
+
+    def under_way(self, *, callbacks: bool) -> str:
+        """Returns that reports wait or run, if they do."""
+        with self._cluster.changed:
+            due = bool(self._queue) and self._queue[0][0] <= self._cluster.real.now()
+        return "published messages are reported" if due or self._reports_running else ""
+
+    def wake(self) -> None:
+        """Does nothing: a thread polls."""
 
     def _store(
         self,
@@ -115,10 +134,9 @@ class MemoryWriter(LogWriter):
         key: bytes | None,
         headers: Sequence[Header] | None,
         outcome: RequestOutcome,
-        now: float,
         partition: int,
     ) -> tuple[MemoryRecord, PubSubError | None]:
-        milliseconds = int(now * 1000)
+        milliseconds = self._cluster.now_ms()
         error = refusal(self._cluster, topic, value, key, headers)
         if error is None and outcome is RequestOutcome.REFUSED:
             error = BrokerUnavailable("injected: the record wasn't stored")
@@ -148,18 +166,20 @@ class MemoryWriter(LogWriter):
                 _, report, error, record = entry
                 report(error, record)
                 served += 1
+            self._reports_running = False
         return served
 
     def _take_due(self) -> tuple[float, Report, PubSubError | None, MemoryRecord] | None:
         with self._cluster.changed:
-            if self._queue and self._queue[0][0] <= self._cluster.clock.now():
+            if self._queue and self._queue[0][0] <= self._cluster.real.now():
+                self._reports_running = True
                 return self._queue.popleft()
             return None
 
     def _wait(self, seen: int, deadline: float) -> bool:
         """Waits until a report is due; False when the time is up."""
         with self._cluster.changed:
-            now = self._cluster.clock.now()
+            now = self._cluster.real.now()
             if now >= deadline:
                 return False
             due = self._queue[0][0] if self._queue else deadline

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 
 from kafka_pubsub.client.clocks import steady_time
+from kafka_pubsub.ports import MovableClock
 
-__all__ = ["NEAR", "ServiceClock"]
+__all__ = ["NEAR", "MovedClock", "ServiceClock"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
@@ -22,6 +23,8 @@ _log = logging.getLogger("kafka_pubsub.service")
 NEAR = 0.5
 #: Seconds between two looks at the wall clock, and the most that one look corrects.
 _LOOK, _CORRECTS = 1.0, 0.001
+#: Milliseconds that a sum of seconds may be too low, because it is a binary fraction.
+_ROUNDING = 0.001
 #: Seconds between two warnings.
 _WARN = 60.0
 
@@ -64,3 +67,15 @@ class ServiceClock:
                 abs(ahead),
                 "ahead" if ahead > 0 else "behind",
             )
+
+
+class MovedClock(ServiceClock):
+    """The clock of a service in a cluster whose time a test moves."""
+
+    def __init__(self, moved: MovableClock) -> None:
+        self._moved = moved
+        self.apart = 0.0
+
+    def now(self) -> int:
+        """The time."""
+        return int(self._moved.now() * 1000 + _ROUNDING)

@@ -57,6 +57,7 @@ class DelayRouter(Service):
                 max_rate=max_rate,
                 begin_again=begin_again,
             ),
+            cluster.clock,
         )
 
 

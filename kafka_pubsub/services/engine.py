@@ -90,6 +90,7 @@ class Engine:
         self, backend: Backend, role: Role, clock: Callable[[], int], metrics: ServiceMetrics
     ) -> None:
         self._role, self._clock, self._metrics = role, clock, metrics
+        self._is_moved = backend.clock is not None
         alone = all(len(topics) == 1 for topics in role.sets)
         self._reader = backend.reader(role.group, f"kafka_pubsub-{role.name}", spread=alone)
         self._writer: LogWriter = backend.writer(Batching(max_latency=0.0), 1_000_000)
@@ -114,6 +115,10 @@ class Engine:
         self._stale = False
         #: Whether the group has given us our share.
         self.joined = False
+        #: As of the last turn: when a task wants to be asked next, in milliseconds (None: when something comes), and
+        #: whether one waits to learn how far a log was read.
+        self.wakeup_at: int | None = None
+        self.unsure = False
 
     def start(self) -> None:
         """Joins the group at the next turn."""
@@ -367,6 +372,9 @@ class Engine:
     def _patience(self) -> float:
         """Seconds that a read may wait."""
         times = [at for task in self.tasks.values() if (at := task.wakeup_at()) is not None]
+        self.wakeup_at = min(times, default=None)
+        if self._is_moved:
+            self.unsure = any(True for task in self.tasks.values() for _ in task.unsure())
         if self._sent:
             return _SOON
         pause = self._append_at - time.monotonic()

@@ -22,7 +22,8 @@ from typing import NamedTuple, Protocol, Self
 
 from kafka_pubsub.client.cluster import Cluster
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
-from kafka_pubsub.services.clock import ServiceClock
+from kafka_pubsub.ports import MovableClock
+from kafka_pubsub.services.clock import MovedClock, ServiceClock
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
 
@@ -84,11 +85,15 @@ class Service:
         self,
         name: str,
         make_engine: MakeEngine,
-        clock: ServiceClock | None = None,
+        clock: MovableClock | None = None,
     ) -> None:
         self.name = name
         self._make_engine = make_engine
-        self._clock = clock or ServiceClock()
+        # The cluster's clock, if a test moves it.
+        self._moved = clock
+        self._clock = ServiceClock() if clock is None else MovedClock(clock)
+        # The engine that runs, on its thread; None: there is none.
+        self._engine: Engine | None = None
         self._metrics = ServiceMetrics()
         self._state = ServiceState.NEW
         self._ending = threading.Event()
@@ -99,6 +104,8 @@ class Service:
         if self._thread is not None:
             raise FailedPrecondition(f"{self.name}: started already; make a new one")
         self._state = ServiceState.STARTING
+        if self._moved is not None:
+            self._moved.enter(self)
         self._thread = threading.Thread(target=self._run, name=f"kafka_pubsub-{self.name}", daemon=True)
         self._thread.start()
         return self
@@ -154,6 +161,25 @@ class Service:
     ) -> None:
         self.stop()
 
+    # -- as a sleeper of a movable clock -------------------------------------------------------------------------
+
+    def due_at(self) -> float | None:
+        """Returns when its engine has something to do by itself."""
+        engine = self._engine
+        return None if engine is None or engine.wakeup_at is None else engine.wakeup_at / 1000
+
+    def under_way(self, *, callbacks: bool) -> str:
+        """Returns what it does now; empty: nothing."""
+        if self._ending.is_set():
+            return ""
+        engine = self._engine
+        if engine is None or not engine.joined:
+            return f"the {self.name} starts" + (f": {self._metrics.error}" if self._metrics.error else "")
+        return f"the {self.name} reads or stores" if engine.busy or engine.unsure else ""
+
+    def wake(self) -> None:
+        """Does nothing: its reader is woken."""
+
     # -- on its thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -174,6 +200,8 @@ class Service:
         finally:
             self._state = ServiceState.STOPPED
             self._metrics.partitions = 0
+            if self._moved is not None:
+                self._moved.leave(self)
 
     def _fail(self, error: str) -> None:
         self._metrics.error, self._metrics.partitions = error, 0
@@ -182,7 +210,7 @@ class Service:
         _log.error("%s: %s; trying again", self.name, error)
 
     def _run_engine(self) -> None:
-        engine = self._make_engine(self._metrics, self._clock.now)
+        engine = self._engine = self._make_engine(self._metrics, self._clock.now)
         try:
             engine.start()
             while not (self._ending.is_set() or engine.outdated):
@@ -194,5 +222,6 @@ class Service:
             if not self._ending.is_set():
                 self._state, self._metrics.partitions = ServiceState.STARTING, 0
         finally:
+            self._engine = None
             # Otherwise a topic may have been made again, under its old name.
             engine.close(trim=self._ending.is_set())

@@ -24,12 +24,16 @@ def run_own_services(cluster: Cluster) -> None:
     def start_router() -> Service:
         backend, topics = cluster.backend, cluster.delay_topics
         return Service(
-            ROUTER, lambda metrics, clock: make_router(backend, topics.make(), metrics, clock)
+            ROUTER,
+            lambda metrics, clock: make_router(backend, topics.make(), metrics, clock),
+            backend.clock,
         ).start()
 
     def start_sequencer() -> Service:
         backend = cluster.backend
-        return Service(SEQUENCER, lambda metrics, clock: make_sequencer(backend, metrics, clock)).start()
+        return Service(
+            SEQUENCER, lambda metrics, clock: make_sequencer(backend, metrics, clock), backend.clock
+        ).start()
 
     def look() -> None:
         backend = cluster.backend

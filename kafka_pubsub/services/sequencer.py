@@ -30,7 +30,9 @@ class Sequencer(Service):
     def __init__(self, pubsub: Client) -> None:
         cluster = pubsub._cluster
         cluster.sequencer_watch.run_by_program()
-        super().__init__(NAME, lambda metrics, clock: make_sequencer(cluster.backend, metrics, clock))
+        super().__init__(
+            NAME, lambda metrics, clock: make_sequencer(cluster.backend, metrics, clock), cluster.clock
+        )
 
 
 def make_sequencer(backend: Backend, metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:

@@ -22,7 +22,7 @@ from random import Random
 from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.memory import MemoryBackend, VirtualClock
+from kafka_pubsub.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import Header, TopicPartition
 from tests.simulation.answers import Answers, Place
 from tests.simulation.disasters import DISASTERS
@@ -79,7 +79,7 @@ class SimulatedWorld(Troubles):
         self.calm = False
         self._tell = tell
         self.clock = VirtualClock(1000.0)
-        self.backend = MemoryBackend(self.clock)
+        self.backend = MemoryBackend(cluster=MemoryCluster(self.clock, blocking=False))
         self.cluster = self.backend.cluster
         self._published = 0
         self.grown_early = False

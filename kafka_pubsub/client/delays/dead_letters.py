@@ -9,7 +9,6 @@ Rules
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -182,7 +181,7 @@ def _problem(found: Found, homes: Homes) -> str | None:
     home, due = _aim(found.record)
     if home is None:
         return f"it can't go home: {found.dead_letter.reason}"
-    if due is not None and due > time.time() * 1000:
+    if due is not None and due > homes.now() * 1000:
         return f"{found.dead_letter.reason}; it isn't due before {moment(due).isoformat(timespec='seconds')}"
     topic = homes.find(home)
     if topic is None:
@@ -218,7 +217,7 @@ def _at_home(record: StoredRecord, homes: Homes) -> NewRecord:
         (ID_HEADER, header_of(record, ID_HEADER)),
         *(header for header in record.headers() or () if header[0] not in _OURS),
     ]
-    return NewRecord(home, partition, key, record.value(), headers, round(time.time() * 1000))
+    return NewRecord(home, partition, key, record.value(), headers, round(homes.now() * 1000))
 
 
 def _own_key(record: StoredRecord) -> bytes | None:

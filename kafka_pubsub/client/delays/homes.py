@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kafka_pubsub.client.admin.catalog_changes import repartition_call
+from kafka_pubsub.client.clocks import wall_time
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.ports import Backend
@@ -46,6 +47,10 @@ class Homes:
         self._spread = 0
         # The same keys come again and again.
         self._partition_of = lru_cache(_KEYS)(partition_of)
+
+    def now(self) -> float:
+        """Returns the seconds since the epoch, by the clock of the cluster."""
+        return wall_time(self._backend.clock)
 
     def find(self, name: str) -> Home | None:
         """Returns the topic; None: there is no such topic."""

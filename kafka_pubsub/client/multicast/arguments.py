@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 
 from kafka_pubsub.client.multicast.routes import Route, Target
@@ -64,9 +63,9 @@ def check_route(route: Route) -> None:
 
 
 def check_publish(
-    route: Route, data: object, ordering_key: str | None, attributes: Mapping[str, str] | None
+    route: Route, data: object, ordering_key: str | None, attributes: Mapping[str, str] | None, now: float
 ) -> BatchMessage:
-    """Returns what is to be delivered; raises what is wrong with it."""
+    """Returns what is to be delivered; raises what is wrong with it. `now`: seconds since the epoch."""
     if not isinstance(data, bytes):
         raise refuse_data(data)
     key = None if ordering_key is None else encode_key(ordering_key)
@@ -80,4 +79,4 @@ def check_publish(
             # The inbox takes more than the topic itself (`companion_topics.py`).
             ours = ("ps-id", bytes(_OURS + carried))
             check_size(target.name, data, key, [ours, *headers], target.max_message_bytes)
-    return BatchMessage(int(time.time() * 1000), key, data, headers)
+    return BatchMessage(int(now * 1000), key, data, headers)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
 from kafka_pubsub.client.admin.names import inbox_topic
+from kafka_pubsub.client.clocks import wall_time
 from kafka_pubsub.client.multicast.arguments import check_names, check_publish, check_route, target_of
 from kafka_pubsub.client.multicast.future import IdFuture, SentFuture
 from kafka_pubsub.client.multicast.lost_inbox import refuse_in_place_of, why_unordered
@@ -60,8 +61,8 @@ class Multicast:
         handles: Iterable[str] = (),
     ) -> SentFuture:
         """Publishes a message to several causal topics; see `PubSub.publish_multi`."""
-        route = self._route(topics, handles)
-        return self._publisher.publish(route, check_publish(route, data, ordering_key, attributes))
+        route, now = self._route(topics, handles), wall_time(self._backend.clock)
+        return self._publisher.publish(route, check_publish(route, data, ordering_key, attributes, now))
 
     def publish_to(
         self, topic: str, data: bytes, ordering_key: str | None, attributes: Mapping[str, str] | None

@@ -177,8 +177,11 @@ class Outbox:
         ]
 
     def next_deadline(self) -> float | None:
-        """Returns when the next message's time may run out."""
-        return self._waiting[0].deadline if self._waiting else None
+        """Returns when the next message's time may run out; any thread may ask, without a lock."""
+        try:
+            return self._waiting[0].deadline
+        except IndexError:
+            return None
 
     def drain(self) -> list[Outgoing]:
         """Returns all messages that wait for anything, and forgets them."""

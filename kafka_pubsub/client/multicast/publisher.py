@@ -20,11 +20,12 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from itertools import count
 
 from kafka_pubsub.client.admin.names import inbox_topic
+from kafka_pubsub.client.clocks import wall_time
 from kafka_pubsub.client.multicast.future import Sent, SentFuture, Waits, resolve
 from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
@@ -81,6 +82,8 @@ class MulticastPublisher:
     def __init__(self, backend: Backend, watch: ServiceWatch, timeout: float = TIMEOUT) -> None:
         self._backend, self._watch, self._timeout = backend, watch, timeout
         watch.count = lambda: backend.admin.group_members(GROUP)
+        # The time of deadlines, by the cluster's clock if a test moves it.
+        self._time: Callable[[], float] = time.monotonic if backend.clock is None else backend.clock.now
         self._id = uuid.uuid4().hex[:16]
         self._numbers = count(1)
         self._outbox = Outbox(self._id)
@@ -107,7 +110,8 @@ class MulticastPublisher:
 
     def delete(self, target: Target, notified: Sequence[Target] = ()) -> None:
         """Deletes a topic at a place in the order; returns when all topics concerned know that place."""
-        message = BatchMessage(int(time.time() * 1000), None, target.name.encode(), ())
+        now = wall_time(self._backend.clock)
+        message = BatchMessage(int(now * 1000), None, target.name.encode(), ())
         with self._changed:
             future = self._queue(way_of_deletion(target, notified), message)
         future.result(self._timeout + 1)
@@ -116,7 +120,7 @@ class MulticastPublisher:
         self._start()
         self._watch.used()
         future = SentFuture(self._futures, self._waits)
-        self._outbox.add(Outgoing(way, message, future, time.monotonic() + self._timeout))
+        self._outbox.add(Outgoing(way, message, future, self._time() + self._timeout))
         if self._idle:
             self._changed.notify_all()
         return future
@@ -151,7 +155,11 @@ class MulticastPublisher:
 
     def close(self, timeout: float = CLOSING) -> None:
         """Waits up to `timeout` seconds for receipts, and ends; what is staged is delivered nevertheless."""
-        self._watch.end_looks(look=len(self._outbox) > 0)
+        if self._backend.clock is not None:
+            self._backend.clock.leave(self)
+        with self._changed:
+            waits = len(self._outbox) > 0
+        self._watch.end_looks(look=waits)
         until = time.monotonic() + timeout
         with self._changed:
             if self._threads:
@@ -196,11 +204,31 @@ class MulticastPublisher:
         place = TopicPartition(RECEIPTS, self._receipts)
         self._tail = self._backend.tail(place, self._backend.admin.high_watermarks([place])[place])
         self._transactions = self._backend.transactions(f"_kafka_pubsub.multicast.publisher-{self._id}")
+        if self._backend.clock is not None:
+            self._backend.clock.enter(self)
         for work in (self._stage_all, self._read_receipts):
             name = f"kafka_pubsub-multicast-{work.__name__.strip('_')}"
             thread = threading.Thread(target=work, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    # -- as a sleeper of a movable clock -------------------------------------------------------------------------
+
+    def due_at(self) -> float | None:
+        """Returns when the next message's time may run out."""
+        return self._outbox.next_deadline()
+
+    def under_way(self, *, callbacks: bool) -> str:
+        """Returns that messages wait for a sequencer that runs, if they do."""
+        with self._changed:
+            waits = len(self._outbox) > 0
+        waits = waits and self._backend.admin.group_members(GROUP) > 0
+        return "messages to causal topics wait for their places in the order" if waits else ""
+
+    def wake(self) -> None:
+        """Has the thread that stages look which messages' time has run out."""
+        with self._changed:
+            self._changed.notify_all()
 
     # -- staging, on a thread ------------------------------------------------------------------------------------
 
@@ -216,7 +244,7 @@ class MulticastPublisher:
         """Waits for what may be staged; fails what has waited too long meanwhile. Empty: the end has come."""
         while True:
             with self._changed:
-                now = time.monotonic()
+                now = self._time()
                 expired = self._outbox.expired(now)
                 batches = self._outbox.take(_AT_ONCE, now, self._clock)
                 if self._closed:
@@ -276,7 +304,7 @@ class MulticastPublisher:
     def _without_late(self, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:
         """Fails the messages whose time has run out; they are never staged."""
         with self._changed:
-            now = time.monotonic()
+            now = self._time()
             late = [each for batch in batches for each in self._outbox.give_up(batch, now)]
             expired = self._outbox.expired(now)
             self._changed.notify_all()

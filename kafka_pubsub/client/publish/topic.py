@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.core.key_places import KeyPlaces
     from kafka_pubsub.model import Message
 
-__all__ = ["Topic", "encode_json"]
+__all__ = ["Topic", "encode_json", "names_of"]
 
 
 class Topic:
@@ -40,7 +40,16 @@ class Topic:
         message_id = future.result(timeout=10)
     """
 
-    __slots__ = ("_admin", "_delayed", "_delete", "_multicast", "_name", "_publisher", "_publishers")
+    __slots__ = (
+        "_admin",
+        "_delayed",
+        "_delete",
+        "_multicast",
+        "_name",
+        "_publisher",
+        "_publishers",
+        "_wall",
+    )
 
     def __init__(
         self,
@@ -52,6 +61,7 @@ class Topic:
         delayed: Callable[[], DelayedPublisher],
         multicast: Callable[[], Multicast],
         delete: Callable[[], bool],
+        wall: Callable[[], float],
     ) -> None:
         self._name = name
         self._admin = admin
@@ -61,6 +71,7 @@ class Topic:
         self._delayed = delayed
         self._multicast = multicast
         self._delete = delete
+        self._wall = wall
 
     @property
     def name(self) -> str:
@@ -146,7 +157,7 @@ class Topic:
             ids = topic.publish_many({"data": line, "ordering_key": "log"} for line in lines).result(timeout=60)
         """
         publisher = self._publishers.get(self._name) or self._publisher()
-        messages = read_items(items)
+        messages = read_items(items, self._wall)
         if messages.dues:
             return self._delayed().publish_many(publisher, messages)
         return publisher.publish_many(messages)
@@ -267,3 +278,10 @@ def encode_json(obj: object) -> bytes:
         return json.dumps(obj, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"obj can't be published as JSON: {error}") from error
+
+
+def names_of(topics: Iterable[str | Topic]) -> Iterable[str]:
+    """Returns names in place of handles; a wrong argument is found later."""
+    if isinstance(topics, (str, bytes)):
+        return topics
+    return [each.name if isinstance(each, Topic) else each for each in topics]

@@ -102,6 +102,11 @@ class LaneChoices:
         return self.windows if self.active else None
 
     @property
+    def asking(self) -> bool:
+        """Whether a request for the ends of lanes is unanswered."""
+        return self._asked_at is not None
+
+    @property
     def ordered(self) -> bool:
         """Whether keys set an order."""
         return self._given is not None and self._given.ordered

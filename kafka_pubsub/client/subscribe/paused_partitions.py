@@ -26,6 +26,11 @@ class PausedPartitions:
         self._place = place
         self._changes: deque[Change[int]] = deque()
 
+    @property
+    def pending(self) -> bool:
+        """Whether decisions wait for the next `work`."""
+        return bool(self._changes)
+
     def turn(self, change: Change[int]) -> None:
         """Notes a decision for the next `work`."""
         self._changes.append(change)

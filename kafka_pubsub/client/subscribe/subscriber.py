@@ -18,6 +18,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
+from functools import partial
 
 from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
@@ -37,6 +38,7 @@ from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.client.subscribe.status import LIMIT, SubscriptionState, state_of
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.client.subscribe.trial_turns import turn_of
+from kafka_pubsub.client.subscribe.virtual_runner import VirtualRunner
 from kafka_pubsub.client.workers.ack_futures import check_answers
 from kafka_pubsub.client.workers.asyncio_workers import AsyncioWorkers
 from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
@@ -210,20 +212,13 @@ class Subscriber:
             return engine.rebalances.go_over(layout.record, retry_side_for(layout))
 
         retry_side = retry_side_for(layout)
-        engine = StreamRunner(
-            reader,
-            record,
-            self._process,
-            look_up=self._look_up,
-            on_end=lambda: self._failed(engine),
-            on_handed_out=self._handed_out,
-            watch=watch,
-            retry_side=retry_side,
-        )
+        engine = self._make_engine(reader, record, watch, retry_side)
         engine.inbox.observer = evidence or UNOBSERVED
         engine.rebalances.layout_of = self._layout_of
         engine.rebalances.renew = lambda: joining.rejoin(read_anew)
         worker_pool = make_worker_pool(engine, name)
+        if isinstance(engine, VirtualRunner):
+            engine.serve(worker_pool)
         engine.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
             _rules(record),
             flow or FlowControl(),
@@ -238,12 +233,36 @@ class Subscriber:
             coordinator.evidence = evidence
         coordinator.lanes = self._lanes(record, engine, flow or FlowControl())
         coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
+        return self._start(engine, worker_pool, name)
+
+    def _start(self, engine: StreamRunner, worker_pool: WorkerPool, name: str) -> Stream:
         stream = Stream(engine, worker_pool, self._ended)
         with self._lock:
             self._streams.add(stream)
             self._engines[stream] = engine
         engine.start(name)
         return stream
+
+    def _make_engine(
+        self,
+        reader: LogReader,
+        record: SubscriptionRecord,
+        watch: Callable[[], None] | None,
+        retry_side: RetryIO,
+    ) -> StreamRunner:
+        clock = self._backend.clock
+        make = StreamRunner if clock is None else partial(VirtualRunner, moved=clock)
+        engine: StreamRunner = make(
+            reader,
+            record,
+            self._process,
+            look_up=self._look_up,
+            on_end=lambda: self._failed(engine),
+            on_handed_out=self._handed_out,
+            watch=watch,
+            retry_side=retry_side,
+        )
+        return engine
 
     def _lanes(self, record: SubscriptionRecord, engine: StreamRunner, flow: FlowControl) -> LaneChoices:
         options = record.options

@@ -77,6 +77,11 @@ class Bodies:
         self.take(offset)
 
     @property
+    def reading(self) -> bool:
+        """Whether a request is unanswered."""
+        return self._reading
+
+    @property
     def waiting(self) -> bool:
         """Whether there is something to ask for now."""
         return bool(self._wanted) and not self._reading

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub.local.tcp_ports import free_ports, is_free
+from tests.page_suite import run_suite_of_page
 from tests.support import until
 
 USER = """
@@ -94,6 +95,11 @@ def run_a_users_suite(folder: Path, test: str = TEST, **settings: str) -> subpro
 def test_the_fixture_gives_a_broker(tmp_path: Path) -> None:
     done = run_a_users_suite(tmp_path)
     assert "1 passed" in done.stdout, done.stdout
+
+
+def test_the_example_of_the_page_on_testing_passes(tmp_path: Path) -> None:
+    done = run_suite_of_page(tmp_path, "-p", "no:xdist", "-k", "kafka")
+    assert "1 passed, 4 deselected" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("options", ["-p no:xdist", "-n 2"])

