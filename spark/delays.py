@@ -47,8 +47,8 @@ def waiting(
     """Reads the delayed messages of all topics that wait at the time of this call, one row for each.
 
     Its columns: `message_id` (what `publish` gave), `topic` (where the message goes), `ordering_key`, `data`,
-    `attributes`, `deliver_at` (when it is due; null: no router has seen it, so a relative delay hasn't begun), `tier`
-    (it waits there for 2**tier seconds; null: it came in and is in no tier yet), and the record's `partition` and
+    `attributes`, `deliver_at` (when it is due; null: no broker has stamped it, so its delay hasn't begun), `tier` (it
+    waits there for 2**tier seconds; null: it came in and is in no tier yet), and the record's `partition` and
     `offset` in that tier, or where it came in. The rows are those of `PubSub.delayed_messages()`. They are read by this
     call and kept by the executors, so they don't change; call it again to see what waits later.
 
@@ -133,4 +133,4 @@ def _rows(progress: Mapping[TopicPartition, IngestProgress | Progress]) -> Itera
     for at, each in progress.items():
         if beside := ingest.get(at.partition):
             source = OF_INGEST if at.topic == INGEST else int(at.topic[-2:])
-            yield source, at.partition, each.handled, *beside.mark, beside.time
+            yield source, at.partition, each.handled, *beside.mark, beside.time or 0

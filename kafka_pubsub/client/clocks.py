@@ -19,13 +19,15 @@ from collections.abc import Callable
 
 from kafka_pubsub.ports import MovableClock
 
-__all__ = ["AWAY", "Pulse", "WallClock", "steady_time", "wall_time"]
+__all__ = ["AWAY", "Pulse", "WallClock", "steady_milliseconds", "steady_time", "wall_time"]
 
 #: Seconds without a sweep after which other members may own our partitions: half of the shortest session. Sweeps are
 #: a tenth of a second apart; if a busy machine delays them by this much, that costs one commit.
 AWAY = 3.0
 #: Seconds by which the wall clock may drift before the drift counts as a step; seconds that two reads may take.
 DRIFT, QUICK = 0.01, 0.05
+#: Milliseconds that a sum of seconds may be too low, because it is a binary fraction.
+_ROUNDING = 0.001
 
 _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
@@ -38,6 +40,11 @@ def steady_time() -> float:
 def wall_time(clock: MovableClock | None) -> float:
     """Returns the seconds since the epoch, by the cluster's clock if a test moves one."""
     return time.time() if clock is None else clock.now()
+
+
+def steady_milliseconds(clock: MovableClock | None = None) -> int:
+    """Returns milliseconds of a clock that is never set: `steady_time`, or the cluster's clock if a test moves it."""
+    return int((steady_time() if clock is None else clock.now()) * 1000 + _ROUNDING)
 
 
 class WallClock:

@@ -1,10 +1,10 @@
-"""Delayed messages, requests to cancel them, and ticks as Avro, by the schemas in the folders beside this file.
+"""Delayed messages and requests to cancel them as Avro, by the schemas in the folders beside this file; and ticks.
 
 Rules
 1. What we say of a message travels in its header `ps-delay`, the first one: the version of the schema in a byte, the
    Avro, and a checksum (CRC 32). Key, value and the other headers are the user's.
-2. A request to cancel is a record of its own, whose header `ps-delay-cancel` is made like `ps-delay`. So is a tick; its
-   header `ps-schema` names its schema and version.
+2. A request to cancel is a record of its own, whose header `ps-delay-cancel` is made like `ps-delay`. A tick is a
+   record without content, known by its header.
 3. What can't be decoded is None, and so is what is of an unknown version.
 4. A router reads and writes `ps-delay` of a tier at each hop, so `struct` does it: the numbers come first, and their
    Avro is that of doubles, which are exact up to 2**53. The tests compare it with what fastavro makes of the schema.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from kafka_pubsub.model import Header
-from kafka_pubsub.schema.sealed import open_sealed, read, seal, text_of, write, write_text
+from kafka_pubsub.schema.sealed import open_sealed, seal, text_of, write_text
 
 __all__ = [
     "CANCEL_HEADER",
@@ -31,15 +31,12 @@ __all__ = [
     "DelayCancel",
     "DelayRequest",
     "Delayed",
-    "TickRecord",
     "decode_cancel",
     "decode_delayed",
     "decode_request",
-    "decode_tick",
     "encode_cancel",
     "encode_delayed",
     "encode_request",
-    "encode_tick",
     "is_tick",
     "open_delayed",
 ]
@@ -52,7 +49,7 @@ ID_HEADER = "ps-id"
 DEAD_REASON_HEADER = "ps-delay-dead"
 #: The header of a request to cancel.
 CANCEL_HEADER = "ps-delay-cancel"
-#: The version that is written, of all four.
+#: The version that is written, of all three.
 VERSION = 1
 
 _SCHEMA_HEADER = "ps-schema"
@@ -68,7 +65,7 @@ _write_home = lru_cache(1000)(write_text)
 _read_home = lru_cache(1000)(text_of)
 
 #: The header of a tick.
-TICK_HEADER: Header = (_SCHEMA_HEADER, f"tick/v{VERSION}".encode())
+TICK_HEADER: Header = (_SCHEMA_HEADER, b"tick/v2")
 
 
 class DelayRequest(NamedTuple):
@@ -97,13 +94,6 @@ class DelayCancel(NamedTuple):
     offset: int = -1
     leaves: int = 0
     left: int = 0
-
-
-class TickRecord(NamedTuple):
-    """The time when a router had read everything below the offset `read`."""
-
-    time: int
-    read: int
 
 
 def encode_request(request: DelayRequest) -> bytes:
@@ -158,17 +148,6 @@ def decode_cancel(value: bytes | None) -> DelayCancel | None:
     return None if said is None or said["target"] < 0 or said["left"] < 0 else DelayCancel(**said)
 
 
-def encode_tick(tick: TickRecord) -> bytes:
-    """The value of a tick's record."""
-    return write("tick", tick._asdict(), VERSION)
-
-
 def is_tick(headers: Sequence[Header]) -> bool:
-    """Whether a record with these headers is a tick, of whatever version."""
+    """Whether a record with these headers is a tick; those of version 1 said a time, which counts for nothing now."""
     return any(name == _SCHEMA_HEADER and (value or b"").startswith(b"tick/v") for name, value in headers)
-
-
-def decode_tick(value: bytes | None) -> TickRecord | None:
-    """What a tick says; None: nothing can be made of it."""
-    said = None if value is None else read("tick", VERSION, value)
-    return None if said is None else TickRecord(**said)

@@ -7,6 +7,9 @@ Rules
 3. What can't be delivered goes to the topic `DEAD`, as it came in, with the reason in a header.
 4. Only what is stored is counted: what a transaction decided that wasn't stored is decided again.
 5. While a home topic is being repartitioned its messages with a key wait, and what is due after them in the partition.
+6. A router that reads fewer tiers than a commit names refuses to begin, and looks again. What is longer than its tiers
+   waits until `_LONGER` seconds of looking have found no more of them.
+7. Where no time is committed, it is that at which the last records of the tiers were written.
 """
 
 from __future__ import annotations
@@ -17,14 +20,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
+from kafka_pubsub.client.dead_letters.reading import read_all
 from kafka_pubsub.client.delays.homes import Homes
-from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
+from kafka_pubsub.client.delays.stamps import stamp_of
+from kafka_pubsub.client.delays.topology import unstamped_ingest
+from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, UNIT, tier_topic, tiers_of
 from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, parse_tier, writer_of
 from kafka_pubsub.core.delays.router import Router, RouterStart
 from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Tick, Waiting
 from kafka_pubsub.core.partitioner import key_into
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord
+from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
     CANCEL_HEADER,
@@ -33,13 +39,10 @@ from kafka_pubsub.schema.delays import (
     ID_HEADER,
     TICK_HEADER,
     DelayCancel,
-    TickRecord,
     decode_cancel,
     decode_request,
-    decode_tick,
     encode_cancel,
     encode_delayed,
-    encode_tick,
     is_tick,
     open_delayed,
 )
@@ -61,8 +64,15 @@ _CHOICE: Final = (
 )
 #: Seconds between two commits while there is nothing to write.
 _COMMIT_S: Final = 2.0
-#: Milliseconds by which the time of the log may be ahead of ours; a topic refuses a record that is an hour ahead.
-_AHEAD: Final = 60_000
+#: Seconds between two looks for new tiers, and while a message is longer than the known ones.
+_LOOK: Final = 10.0
+_LOOK_AGAIN: Final = 1.0
+#: Seconds of looking after which there are no more tiers.
+_LONGER: Final = 10.0
+#: Milliseconds by which the time of the log may be ahead of its last stamp without a word of it.
+_AHEAD: Final = 1000
+#: Records at the end of a tier among which its last one is looked for: the others are markers of transactions.
+_LAST: Final = 10
 
 
 class Pace:
@@ -93,6 +103,8 @@ class DelayRole:
     name = "delay router"
     group = GROUP
     at_once = 8000
+    #: Somebody may ask to cancel a message, and read from a committed position of ingest on.
+    kept = (0,)
 
     def __init__(
         self,
@@ -100,7 +112,6 @@ class DelayRole:
         tiers: int,
         partitions: int,
         metrics: ServiceMetrics,
-        clock: Callable[[], int],
         max_rate: float = MAX_RATE,
         *,
         begin_again: bool = False,
@@ -109,7 +120,12 @@ class DelayRole:
         self.sets = (self.topics,)
         self.homes = Homes(backend)
         self.metrics = metrics
-        self.clock = clock
+        self._backend = backend
+        self._tiers = tiers
+        self._look_at = time.monotonic() + _LOOK
+        self._has_more_tiers = False
+        # When a message was first longer than the tiers; None: none was, or a minute ago.
+        self._longer_since: float | None = None
         self.partitions = partitions
         self.pace = Pace(max_rate)
         self._begin_again = begin_again
@@ -117,8 +133,23 @@ class DelayRole:
         self.refused: dict[tuple[int, int], str] = {}
 
     def outdated(self) -> bool:
-        """Never: the tiers stay as they are."""
-        return False
+        """Whether there are more tiers by now."""
+        if time.monotonic() >= self._look_at:
+            self._look()
+        return self._has_more_tiers
+
+    def knows_all_tiers(self) -> bool:
+        """Whether looking for more tiers, because a message is longer than these, has found none for long enough."""
+        now = time.monotonic()
+        if self._longer_since is None or now > self._longer_since + 2 * _LONGER:
+            self._longer_since = now
+            self._look()
+        self._look_at = min(self._look_at, now + _LOOK_AGAIN)
+        return now >= self._longer_since + _LONGER
+
+    def _look(self) -> None:
+        self._look_at = time.monotonic() + _LOOK
+        self._has_more_tiers = tiers_of(self._backend.admin.topic_names()) > self._tiers
 
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The id that the commit of ingest names."""
@@ -142,13 +173,37 @@ class DelayRole:
             Committed(each.start, "") if each.committed.offset is None else each.committed
             for each in beginnings
         )
+        said = parse_ingest(ingest.offset or 0, ingest.metadata)
+        if said.tiers > len(tiers):
+            raise FailedPrecondition(
+                f"{self.name}: a router has handled partition {number} with {said.tiers} tiers, and this one has found "
+                f"{len(tiers)}: it looks again"
+            )
+        if said.time is None:
+            said = said._replace(time=self._time_of_tiers(number, beginnings[1:]))
         start = RouterStart(
-            parse_ingest(ingest.offset or 0, ingest.metadata),
+            said,
             [parse_tier(each.offset or 0, each.metadata) for each in tiers],
             [each.end for each in beginnings[1:]],
             [source for source, each in enumerate(beginnings) if each.committed.offset is None],
         )
         return DelayTask(self, number, Router(start), writer)
+
+    def _time_of_tiers(self, number: int, beginnings: Sequence[Beginning]) -> int:
+        """Returns when the last records of the tiers were written there, by the time of the log; 0: there are none."""
+        fetch, times = self._backend.record_fetch(), [0]
+        try:
+            for tier, each in enumerate(beginnings):
+                place = TopicPartition(tier_topic(tier), number)
+                for record in read_all(
+                    fetch, place, list(range(max(each.start, each.end - _LAST), each.end))
+                ):
+                    said, cancel = _read_delayed(record), _cancel_header(record)
+                    leaves = said[2] if said is not None else cancel.leaves if cancel is not None else 0
+                    times.append(leaves - (UNIT << tier))
+        finally:
+            fetch.close()
+        return max(times)
 
     def say_held(self) -> None:
         """Says in health and log which topics messages wait for; once for each change."""
@@ -186,6 +241,8 @@ class DelayTask:
         self._commit_at = time.monotonic() + _COMMIT_S
         # Whether our transactional id is committed: before the first record that a successor may have to wait for.
         self._announced = False
+        # The offset of the last tick that was stored; -1: none was.
+        self._tick_at = -1
         # What is committed of ingest by us; None: nothing is yet.
         self._stored: IngestProgress | None = None
         # The time of delivery of what is brought home now.
@@ -200,14 +257,19 @@ class DelayTask:
         """From where to read on."""
         return self.router.ingest.read, *(tier.read for tier in self.router.tiers)
 
-    def receive(self, topic: int, records: Sequence[StoredRecord]) -> int | None:
+    def receive(self, topic: int, records: Sequence[StoredRecord], now: int) -> int | None:
         """Takes records of ingest or of a tier."""
         if topic:
             self._receive_tier(topic - 1, records)
             return None
         ingest = self.router.ingest
-        self.router.receive_ingest([_read_ingest(record) for record in records])
+        found = [_read_ingest(record) for record in records]
+        if any(each.offset == self._tick_at and each.stamp is None for each in found):
+            raise FailedPrecondition(unstamped_ingest("CreateTime"))
+        self.router.receive_ingest(found, now)
         again, ingest.seek = ingest.seek, None
+        ahead = 0 if ingest.stamp is None else ingest.time - ingest.stamp
+        self._role.metrics.log_ahead = ahead / 1000 if ahead > _AHEAD else 0.0
         return again
 
     def _receive_tier(self, number: int, records: Sequence[StoredRecord]) -> None:
@@ -241,14 +303,12 @@ class DelayTask:
 
     def append(self, now: int) -> Append | None:
         """A tick, if one is wanted."""
-        if not self.router.tick_wanted(now):
-            return None
-        return Append(
-            INGEST, self._tick_key, encode_tick(TickRecord(now, self.router.ingest.read)), [TICK_HEADER]
-        )
+        return Append(INGEST, self._tick_key, b"", [TICK_HEADER]) if self.router.tick_wanted(now) else None
 
-    def appended(self) -> None:
+    def appended(self, record: StoredRecord, now: int) -> None:
         """A tick is stored."""
+        self._tick_at = record.offset() or 0
+        self.router.answer_tick(self._tick_at, record.timestamp()[1], now)
         self._role.metrics.count("ticks")
 
     def work(self, most: int) -> Work | None:
@@ -256,13 +316,18 @@ class DelayTask:
         if not self._announced:
             self._announced = True
             return self._work((), (), named=True)
+        if self.router.ingest.longer:
+            if not self._role.knows_all_tiers():
+                return None
+            self.router.ingest.longer = False
         moves = self.router.take(min(most, self._role.pace.room()), self._held)
         self._role.say_held()
         now = time.monotonic()
         if not moves and now < self._commit_at:
             return None
         self._commit_at = now + _COMMIT_S
-        self._delivered_at = self._now()
+        # The last stamp, which no topic refuses; the time of the log may be ahead. 0 is the time of writing.
+        self._delivered_at = self.router.ingest.stamp or 0
         self._role.pace.spend(sum(to == TO_HOME for to, _ in moves))
         records = [
             self._home(message)
@@ -319,15 +384,13 @@ class DelayTask:
                 self._role.refused.pop((self._number, offset), None)
 
     def wakeup_at(self) -> int | None:
-        """Now if there is something to do; when the next message is to be handled; or when a tick has come.
+        """Now if there is something to do, or when a tick is wanted.
 
         What is held up is looked at again with the next read.
         """
-        if self.router.held:
+        if self.router.held or self.router.ingest.longer:
             return None
-        if self.router.ready:
-            return 0
-        return None if self.router.asked else self.router.next_at()
+        return 0 if self.router.ready else self.router.next_tick_at()
 
     def _held(self, message: Waiting) -> bool:
         """Whether a message that is due must wait: keys of its topic are about to move."""
@@ -335,11 +398,6 @@ class DelayTask:
             return False
         home = self._role.homes.find(message.home or "")
         return home is not None and bool(home.held)
-
-    def _now(self) -> int:
-        """Returns the time of the log, or ours where a router with a wrong clock has set that far ahead."""
-        now = self._role.clock()
-        return now if self.router.time > now + _AHEAD else self.router.time
 
     def _hop(self, tier: int, message: Waiting) -> NewRecord:
         self._counts["hops"] += 1
@@ -375,7 +433,7 @@ class DelayTask:
         if not reason:
             reason = _why(record)
         headers += [(DEAD_REASON_HEADER, reason.encode()), (ID_HEADER, self._id(message))]
-        return NewRecord(DEAD, self._number, record.key(), record.value(), headers, self.router.time)
+        return NewRecord(DEAD, self._number, record.key(), record.value(), headers, self._delivered_at)
 
 
 def _header(record: StoredRecord) -> bytes | None:
@@ -403,18 +461,16 @@ def _others(record: StoredRecord) -> list[Header]:
 
 
 def _read_ingest(record: StoredRecord) -> Came | Tick:
-    offset = record.offset() or 0
+    offset, stamp = record.offset() or 0, stamp_of(record)
     said = decode_request(_header(record))
     if said is not None:
-        return Came(offset, said.home, said.due, said.delay, record)
+        return Came(offset, said.home, said.due, said.delay, record, stamp=stamp)
     if is_tick(record.headers() or ()):
-        tick = decode_tick(record.value())
-        if tick is not None:
-            return Tick(offset, tick.time, min(tick.read, offset))
+        return Tick(offset, stamp)
     cancel = _cancel_header(record)
     if cancel is not None:
-        return Came(offset, "", cancel.due, None, record, cancel.target)
-    return Came(offset, None, None, None, record)
+        return Came(offset, "", cancel.due, None, record, cancel.target, stamp)
+    return Came(offset, None, None, None, record, stamp=stamp)
 
 
 def _cancel_header(record: StoredRecord) -> DelayCancel | None:

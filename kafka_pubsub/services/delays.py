@@ -47,18 +47,16 @@ class DelayRouter(Service):
             raise InvalidArgument(f"max_rate: must be above 0 messages a second, not {max_rate!r}")
         cluster = pubsub._cluster
         cluster.router_watch.run_by_program()
-        super().__init__(
-            NAME,
-            lambda metrics, clock: make_router(
-                cluster.backend,
-                cluster.delay_topics.make(tiers, partitions),
-                metrics,
-                clock,
-                max_rate=max_rate,
-                begin_again=begin_again,
-            ),
-            cluster.clock,
-        )
+        made: list[DelayLayout] = []
+
+        def make_engine(metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:
+            # Once the tiers were made as wanted, more may come.
+            made[:] = [cluster.delay_topics.make(None if made else tiers, partitions)]
+            return make_router(
+                cluster.backend, made[0], metrics, clock, max_rate=max_rate, begin_again=begin_again
+            )
+
+        super().__init__(NAME, make_engine, cluster.clock)
 
 
 def make_router(
@@ -71,7 +69,5 @@ def make_router(
     begin_again: bool = False,
 ) -> Engine:
     """Returns the engine of a router; `max_rate` and `begin_again` are those of `DelayRouter`."""
-    role = DelayRole(
-        backend, layout.tiers, layout.partitions, metrics, clock, max_rate, begin_again=begin_again
-    )
-    return Engine(backend, role, clock, metrics)
+    role = DelayRole(backend, layout.tiers, layout.partitions, metrics, max_rate, begin_again=begin_again)
+    return Engine(backend, role, metrics, clock)

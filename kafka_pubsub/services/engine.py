@@ -23,6 +23,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import NamedTuple
 
+from kafka_pubsub.client.clocks import steady_milliseconds
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import (
@@ -87,9 +88,13 @@ class Engine:
     """One member of the service's group; `turn` is one step of its loop."""
 
     def __init__(
-        self, backend: Backend, role: Role, clock: Callable[[], int], metrics: ServiceMetrics
+        self,
+        backend: Backend,
+        role: Role,
+        metrics: ServiceMetrics,
+        clock: Callable[[], int] = steady_milliseconds,
     ) -> None:
-        self._role, self._clock, self._metrics = role, clock, metrics
+        self._role, self._metrics, self._clock = role, metrics, clock
         self._is_moved = backend.clock is not None
         alone = all(len(topics) == 1 for topics in role.sets)
         self._reader = backend.reader(role.group, f"kafka_pubsub-{role.name}", spread=alone)
@@ -116,7 +121,7 @@ class Engine:
         #: Whether the group has given us our share.
         self.joined = False
         #: As of the last turn: when a task wants to be asked next, in milliseconds (None: when something comes), and
-        #: whether one waits to learn how far a log was read.
+        #: whether one waits to learn how far a log was read, or to read what it appended.
         self.wakeup_at: int | None = None
         self.unsure = False
 
@@ -352,7 +357,7 @@ class Engine:
         places = share.places
         mine = {topic: positions[place] for topic, place in enumerate(places) if place in positions}
         for topic, offset in self._role.trimmable(mine).items():
-            self._trimming.allow(places[topic], offset)
+            self._trimming.allow(places[topic], offset, kept=topic in self._role.kept)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -363,18 +368,24 @@ class Engine:
             if found is not None:
                 self._append_at = at + _APPEND
                 try:
-                    report = partial(_report, task)
+                    report = partial(self._report, task)
                     self._writer.append(found.topic, found.value, found.key, found.headers, report)
                 except BufferError:
                     break  # it is asked for again
         self._writer.poll(0)
+
+    def _report(self, task: Task, error: object, record: StoredRecord) -> None:
+        """Tells a task that its record is stored; what is written outside of transactions may be lost."""
+        if error is None:
+            task.appended(record, self._clock())
 
     def _patience(self) -> float:
         """Seconds that a read may wait."""
         times = [at for task in self.tasks.values() if (at := task.wakeup_at()) is not None]
         self.wakeup_at = min(times, default=None)
         if self._is_moved:
-            self.unsure = any(True for task in self.tasks.values() for _ in task.unsure())
+            tasks = self.tasks.values()
+            self.unsure = any(task.awaits() or any(True for _ in task.unsure()) for task in tasks)
         if self._sent:
             return _SOON
         pause = self._append_at - time.monotonic()
@@ -386,6 +397,7 @@ class Engine:
 
     def _distribute(self, records: Sequence[StoredRecord]) -> None:
         found: dict[tuple[str | None, int | None], list[StoredRecord]] = {}
+        now = self._clock()
         for record in records:
             found.setdefault((record.topic(), record.partition()), []).append(record)
         for (topic, number), some in found.items():
@@ -394,7 +406,7 @@ class Engine:
             task = self.tasks.get(_Share(self._sets[topic], number))
             if task is None:
                 continue
-            again = task.receive(self._numbers[topic], some)
+            again = task.receive(self._numbers[topic], some, now)
             if again is not None:
                 self._reader.seek(TopicPartition(topic, number), again)
 
@@ -444,9 +456,3 @@ def _explain(sent: _Sent, outcome: Outcome) -> str:
     number = min(outcome.refused)
     records = [record for _, _, work in sent.parts for record in work.records]
     return f"topic {records[number].topic!r} refuses a record: {outcome.refused[number]}"
-
-
-def _report(task: Task, error: object, record: StoredRecord) -> None:
-    """Tells a task that its record is stored; what is written outside of transactions may be lost."""
-    if error is None:
-        task.appended()

@@ -17,13 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from kafka_pubsub.client.clocks import steady_milliseconds
 from kafka_pubsub.client.cluster import Cluster
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.ports import MovableClock
-from kafka_pubsub.services.clock import MovedClock, ServiceClock
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
 
@@ -64,13 +65,14 @@ class ServiceHealth(NamedTuple):
     state: ServiceState
     partitions: int
     error: str = ""
-    #: Seconds by which the wall clock is ahead of the service's own; 0 as long as they agree.
-    clock_apart: float = 0.0
+    #: Seconds by which the time of a log is ahead of its broker's clock, because a broker's clock was ahead before.
+    #: Until these have passed, delayed messages come late by as much. 0 below a second.
+    log_ahead: float = 0.0
 
     @property
     def ok(self) -> bool:
         """Whether nothing needs to be looked at."""
-        return self.state is ServiceState.RUNNING and not self.error and not self.clock_apart
+        return self.state is ServiceState.RUNNING and not self.error and not self.log_ahead
 
 
 class Service:
@@ -91,7 +93,6 @@ class Service:
         self._make_engine = make_engine
         # The cluster's clock, if a test moves it.
         self._moved = clock
-        self._clock = ServiceClock() if clock is None else MovedClock(clock)
         # The engine that runs, on its thread; None: there is none.
         self._engine: Engine | None = None
         self._metrics = ServiceMetrics()
@@ -140,7 +141,7 @@ class Service:
     def health(self) -> ServiceHealth:
         """How it is now."""
         error = self._metrics.error or self._metrics.waits_for
-        return ServiceHealth(self._state, self._metrics.partitions, error, self._clock.apart)
+        return ServiceHealth(self._state, self._metrics.partitions, error, self._metrics.log_ahead)
 
     def metrics(self) -> Mapping[str, int]:
         """What it has done since it was started; of its work only what is known to be stored counts."""
@@ -210,7 +211,7 @@ class Service:
         _log.error("%s: %s; trying again", self.name, error)
 
     def _run_engine(self) -> None:
-        engine = self._engine = self._make_engine(self._metrics, self._clock.now)
+        engine = self._engine = self._make_engine(self._metrics, partial(steady_milliseconds, self._moved))
         try:
             engine.start()
             while not (self._ending.is_set() or engine.outdated):

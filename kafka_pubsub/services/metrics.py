@@ -24,6 +24,8 @@ class ServiceMetrics:
     error: str = ""
     #: What holds it up that isn't its own; empty: nothing does.
     waits_for: str = ""
+    #: Seconds by which the time of a log is ahead of its broker's clock; 0 below a second.
+    log_ahead: float = 0.0
     #: What this kind of service counts besides.
     counts: dict[str, int] = field(default_factory=dict)
 

@@ -11,7 +11,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord
@@ -54,7 +54,7 @@ class Task(Protocol):
     def positions(self) -> Sequence[int]:
         """Of each topic: from where to read."""
 
-    def receive(self, topic: int, records: Sequence[StoredRecord]) -> int | None:
+    def receive(self, topic: int, records: Sequence[StoredRecord], now: int) -> int | None:
         """Takes what was read; answers from where to read again if not on from here."""
 
     def reach(self, topic: int, position: int) -> None:
@@ -67,10 +67,13 @@ class Task(Protocol):
         """Topics of which more than `room` bytes are waiting here."""
 
     def append(self, now: int) -> Append | None:
-        """A record to be written outside of transactions now; `now` is milliseconds since the epoch."""
+        """A record to be written outside of transactions now; `now` is milliseconds of the engine's clock."""
 
-    def appended(self) -> None:
-        """The record of an earlier `append` is stored."""
+    def appended(self, record: StoredRecord, now: int) -> None:
+        """The record of an earlier `append` is stored, where and when `record` says."""
+
+    def awaits(self) -> bool:
+        """Whether the record of an earlier `append` wasn't read back yet."""
 
     def work(self, most: int) -> Work | None:
         """Up to `most` records and what is to be committed with them; None: nothing.
@@ -88,7 +91,7 @@ class Task(Protocol):
         """A work is stored; those before it were."""
 
     def wakeup_at(self) -> int | None:
-        """When it wants to be asked next, in milliseconds since the epoch; None: when there is something new."""
+        """When it wants to be asked next, by the engine's clock; None: when there is something new."""
 
 
 class Role(Protocol):
@@ -112,6 +115,10 @@ class Role(Protocol):
 
     def begin(self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str) -> Task:
         """The task of a partition of a set; raises what forbids to begin. `writer` is our transactional id."""
+
+    @property
+    def kept(self) -> Collection[int]:
+        """Topics of which records stay readable for a round of deletions after they may go."""
 
     def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
         """Of each topic: the records below this offset are needed no more, once these positions are committed."""

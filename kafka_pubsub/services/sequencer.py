@@ -37,4 +37,4 @@ class Sequencer(Service):
 
 def make_sequencer(backend: Backend, metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:
     """Returns the engine of a sequencer."""
-    return Engine(backend, SequencerRole(backend, metrics), clock, metrics)
+    return Engine(backend, SequencerRole(backend, metrics), metrics, clock)

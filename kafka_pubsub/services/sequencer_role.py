@@ -64,6 +64,7 @@ class SequencerRole:
     name = "sequencer"
     group = GROUP
     at_once = 12_000
+    kept = ()
 
     def __init__(self, backend: Backend, metrics: ServiceMetrics) -> None:
         self._backend = backend
@@ -193,7 +194,7 @@ class SequencerTask:
         """From where to read on."""
         return (self._read,)
 
-    def receive(self, topic: int, records: Sequence[StoredRecord]) -> int | None:
+    def receive(self, topic: int, records: Sequence[StoredRecord], now: int) -> int | None:
         """Takes records of the inbox."""
         for record in records:
             offset, headers = record.offset() or 0, record.headers() or ()
@@ -371,8 +372,12 @@ class SequencerTask:
         """Nothing is written outside of transactions."""
         return None
 
-    def appended(self) -> None:
+    def appended(self, record: StoredRecord, now: int) -> None:
         """Nothing was."""
+
+    def awaits(self) -> bool:
+        """Nothing was appended."""
+        return False
 
     def wakeup_at(self) -> int | None:
         """Now if there is something to be taken."""

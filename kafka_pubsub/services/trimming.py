@@ -3,6 +3,8 @@
 Rules
 1. Only below what is committed. A deletion that fails is tried again with the next.
 2. The thread starts with the first deletion.
+3. Records that are kept go one round later, so that a client can read on from a position that was committed when it
+   began. At the end all go: what is left would be delivered again if the broker forgets the positions.
 """
 
 from __future__ import annotations
@@ -31,14 +33,16 @@ class Trimming:
         self._admin, self._every = admin, every
         self._lock = threading.Lock()
         self._allowed: dict[TopicPartition, int] = {}
+        # Of records that are kept: allowed since the last round.
+        self._kept: dict[TopicPartition, int] = {}
         self._ending = threading.Event()
         self._trims_last = True
         self._thread: threading.Thread | None = None
 
-    def allow(self, partition: TopicPartition, before: int) -> None:
-        """The records below the offset may go."""
+    def allow(self, partition: TopicPartition, before: int, *, kept: bool = False) -> None:
+        """The records below the offset may go; `kept` (default False): a round later."""
         with self._lock:
-            self._allowed[partition] = before
+            (self._kept if kept else self._allowed)[partition] = before
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="kafka_pubsub-trimming", daemon=True)
                 self._thread.start()
@@ -55,10 +59,11 @@ class Trimming:
             self._trim()
         if self._trims_last:
             self._trim()
+            self._trim()
 
     def _trim(self) -> None:
         with self._lock:
-            allowed, self._allowed = self._allowed, {}
+            allowed, self._allowed, self._kept = self._allowed, self._kept, {}
         by_topic: dict[str, dict[int, int]] = {}
         for place, before in allowed.items():
             by_topic.setdefault(place.topic, {})[place.partition] = before

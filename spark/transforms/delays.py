@@ -4,8 +4,8 @@ Theory. The rules are those of `kafka_pubsub/client/delays/waiting.py`: what lie
 waits, and below it only what rests in a router's memory and isn't home yet.
 
 Rules
-1. A message of ingest came in at the time of the first tick whose router had read it. Times and positions of ticks only
-   rise, so that is the lowest time among the ticks that had read it.
+1. A message of ingest came in at the time of the log there: the highest stamp of a broker up to it. One without a
+   stamp came in with the first record behind it that has one.
 2. A message that lies in two places hopped while the logs were read: the later place counts.
 3. A message that a request to cancel is for doesn't wait. A request of ingest counts if its message is due after the
    request came in; a request of a tier counts always.
@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from kafka_pubsub import schema as schemas
 from kafka_pubsub.core.delays.layout import INGEST, UNIT
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
-from kafka_pubsub.schema.delays import CANCEL_HEADER, DELAY_HEADER, TICK_HEADER, VERSION
+from kafka_pubsub.schema.delays import CANCEL_HEADER, DELAY_HEADER, VERSION
 
 from .avro import by_avro
 from .python_decoder import BODY, SCHEMA_ID
@@ -45,42 +45,44 @@ PROGRESS = "source int, partition int, handled bigint, mark_due bigint, mark_off
 #: The source of the records of ingest; the source of the records of tier k is k.
 OF_INGEST = -1
 
-_REQUEST, _DELAYED, _CANCEL, _TICK = range(1, 5)
-_SCHEMAS = {_REQUEST: "delay_request", _DELAYED: "delayed", _CANCEL: "delay_cancel", _TICK: "tick"}
+_REQUEST, _DELAYED, _CANCEL = range(1, 4)
+_SCHEMAS = {_REQUEST: "delay_request", _DELAYED: "delayed", _CANCEL: "delay_cancel"}
+#: How Spark tells that a broker set the timestamp (Kafka's LogAppendTime).
+_OF_BROKER = 1
 _CHECKSUM = 4
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def delay_records(records: DataFrame) -> DataFrame:
-    """Decodes records of Spark's source (with headers) from the topics of the delays."""
+    """Decodes records of Spark's source (with headers) from the topics of the delays.
+
+    Of ingest all records are kept, since each tells the time.
+    """
     records = records.withColumn("headers", F.coalesce("headers", F.array().cast(_HEADERS)))
     in_ingest = F.col("topic") == INGEST
     delay, cancel = header_value(DELAY_HEADER), header_value(CANCEL_HEADER)
     kind = (
-        F.when(in_ingest & _is_tick(), _TICK)
-        .when(in_ingest & delay.isNotNull(), _REQUEST)
+        F.when(in_ingest & delay.isNotNull(), _REQUEST)
         .when(cancel.isNotNull(), _CANCEL)
         .when(delay.isNotNull(), _DELAYED)
     )
     records = records.withColumn(SCHEMA_ID, kind)
-    body = F.when(F.col(SCHEMA_ID) == _TICK, F.col("value")).when(
-        F.col(SCHEMA_ID) == _CANCEL, _opened(cancel)
-    )
+    body = F.when(F.col(SCHEMA_ID) == _CANCEL, _opened(cancel)).otherwise(_opened(delay))
     # With numbers of schemas all kinds are decoded in one step, into the fields of all of them.
     written = {number: _schema(name) for number, name in _SCHEMAS.items()}
     writers = {number: json.dumps(each) for number, each in written.items()}
-    found = by_avro(
-        records.withColumn(BODY, body.otherwise(_opened(delay))), json.dumps(_reader(written)), writers
-    )
+    found = by_avro(records.withColumn(BODY, body), json.dumps(_reader(written)), writers)
     said = F.col("record")
     is_request = F.col(SCHEMA_ID) == _REQUEST
-    return found.where(said.isNotNull() & _is_sound(said)).select(
+    is_sound = said.isNotNull() & F.coalesce(_is_sound(said), F.lit(False))
+    return found.where(is_sound | in_ingest).select(
         F.when(in_ingest, OF_INGEST).otherwise(F.substring("topic", -2, 2).cast("int")).alias("source"),
         "partition",
         "offset",
-        F.col(SCHEMA_ID).alias("kind"),
+        F.when(is_sound, F.col(SCHEMA_ID)).alias("kind"),
+        F.when(F.col("timestampType") == _OF_BROKER, F.unix_millis("timestamp")).alias("stamp"),
         said["home"].alias("home"),
-        *(_whole(said[name]).alias(name) for name in ("due", "delay", "left", "target", "time", "read")),
+        *(_whole(said[name]).alias(name) for name in ("due", "delay", "left", "target")),
         F.when(is_request, F.col("offset")).otherwise(_whole(said["offset"])).alias("came"),
         "key",
         "value",
@@ -90,13 +92,6 @@ def delay_records(records: DataFrame) -> DataFrame:
 
 def _whole(number: Column) -> Column:
     return number.cast("bigint")
-
-
-def _is_tick() -> Column:
-    """Returns whether a record is a tick, of whatever version."""
-    name, _ = TICK_HEADER
-    ticks = F.exists("headers", lambda h: (h["key"] == name) & h["value"].cast("string").startswith("tick/v"))
-    return F.coalesce(ticks, F.lit(False))
 
 
 def _opened(header: Column) -> Column:
@@ -161,15 +156,13 @@ def waiting_rows(records: DataFrame, progress: DataFrame) -> DataFrame:
 
 
 def _dated(ingest: DataFrame) -> DataFrame:
-    """Adds `came_at` to records of ingest, null without a tick; `due` is when a message is due then."""
-    tick = F.col("kind") == _TICK
-    so_far = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
-    time = F.greatest("begin_time", F.max(F.when(tick, F.col("time"))).over(so_far))
-    below = F.when(tick, F.least("read", "offset")).otherwise(F.col("offset"))
-    # At the same offset a message comes before a tick, which says nothing of it.
-    ticks = Window.partitionBy("partition").orderBy(below.desc(), tick.asc())
-    ticks = ticks.rowsBetween(Window.unboundedPreceding, 0)
-    came_at = F.min(F.when(tick, F.col("time_now"))).over(ticks)
+    """Adds `came_at` to records of ingest, null if none was stamped since; `due` is when a message is due then."""
+    log = Window.partitionBy("partition").orderBy("offset")
+    so_far = log.rowsBetween(Window.unboundedPreceding, 0)
+    time = F.greatest("begin_time", F.max("stamp").over(so_far))
+    # A record without a stamp came in with the first one behind it that has one.
+    onwards = log.rowsBetween(0, Window.unboundedFollowing)
+    came_at = F.first(F.when(F.col("stamp").isNotNull(), F.col("time_now")), ignorenulls=True).over(onwards)
     found = ingest.withColumn("time_now", time).withColumn("came_at", came_at).drop("time_now")
     due = F.greatest("came_at", F.coalesce("due", F.col("came_at") + F.col("delay")))
     of_request = (F.col("kind") == _REQUEST) & F.col("came_at").isNotNull()
@@ -182,8 +175,8 @@ def _waits() -> Column:
     in_time = (F.col("due") > F.col("mark_due")) | (
         (F.col("due") == F.col("mark_due")) & (F.col("came") > F.col("mark_offset"))
     )
-    has_no_tick = (F.col("source") == OF_INGEST) & F.col("came_at").isNull()
-    return has_no_tick | (F.col("offset") >= F.col("handled")) | (F.col("rests") & in_time)
+    is_undated = (F.col("source") == OF_INGEST) & F.col("came_at").isNull()
+    return is_undated | (F.col("offset") >= F.col("handled")) | (F.col("rests") & in_time)
 
 
 def _counts() -> Column:

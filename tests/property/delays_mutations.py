@@ -1,7 +1,7 @@
 """The rules of the delays, each broken on purpose: the world must notice.
 
 They are the mutations of the protocol's model, and those of what the core adds to it: heads that weren't read yet, and
-messages that are read twice because the next tick is far away.
+messages that are read twice because the record that dates them is far away.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kafka_pubsub.core.delays import router
-from kafka_pubsub.core.delays.ingest import Ingest
+from kafka_pubsub.core.delays.ingest import Ingest, _Rise
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress
-from kafka_pubsub.core.delays.router import Router
+from kafka_pubsub.core.delays.router import Router, TickPace
 from kafka_pubsub.core.delays.tier import Tier
 from kafka_pubsub.core.delays.values import BEFORE_ALL, Came, Key, Move, Tick, Waiting
 
@@ -24,29 +24,220 @@ __all__ = ["MUTATIONS"]
 Patch = pytest.MonkeyPatch
 
 
-def own_clock(patch: Patch) -> None:
-    """A message came in when its router read it, without a tick in the log."""
+def steps_back(patch: Patch) -> None:
+    """Time is the last stamp, not the highest."""
+
+    def rise(self: Ingest, offset: int, stamp: int) -> None:
+        self.time = stamp
+        self._rises.append(_Rise(offset, stamp))
+
+    patch.setattr(Ingest, "_rise", rise)
+
+
+def own_stamp(patch: Patch) -> None:
+    """A message came in at its own stamp, though time was further."""
+    real = Ingest._arrive
+
+    def arrive(self: Ingest, message: Came) -> None:
+        time, self.time = self.time, self.time if message.stamp is None else message.stamp
+        real(self, message)
+        self.time = time
+
+    patch.setattr(Ingest, "_arrive", arrive)
+
+
+def read_clock(patch: Patch) -> None:
+    """A message came in when its router read it."""
+    real = Ingest._arrive
+    clock = [0]
+
+    def receive(self: Router, records: Sequence[Came | Tick], now: int) -> None:
+        clock[0] = now % 12_345
+        real_receive(self, records, now)
+
+    def arrive(self: Ingest, message: Came) -> None:
+        time, self.time = self.time, max(self.time, clock[0])
+        real(self, message)
+        self.time = time
+
+    real_receive = Router.receive_ingest
+    patch.setattr(Router, "receive_ingest", receive)
+    patch.setattr(Ingest, "_arrive", arrive)
+
+
+def next_tick(patch: Patch) -> None:
+    """A message came in at the time of the first tick behind it."""
     real = Ingest.receive
 
     def receive(self: Ingest, records: Sequence[Came | Tick]) -> None:
-        for record in records:
-            real(self, [record])
-            if isinstance(record, Came) and self._came:
-                self.time += 1
-                self._tick(Tick(record.offset, self.time, record.offset + 1))
-                self.seek = None
+        real(self, [each._replace(stamp=None) if isinstance(each, Came) else each for each in records])
 
     patch.setattr(Ingest, "receive", receive)
 
 
-def whole_log(patch: Patch) -> None:
-    """A tick dates everything before it, also what was stored after it was made."""
-    real = Ingest._tick
+def forgotten_time(patch: Patch) -> None:
+    """The time at the committed position isn't stored; a restart begins it anew."""
+    change_progress(patch, lambda router, said: said._replace(time=0))
 
-    def tick(self: Ingest, tick: Tick) -> None:
-        real(self, tick._replace(read=tick.offset))
 
-    patch.setattr(Ingest, "_tick", tick)
+def time_of_mark(patch: Patch) -> None:
+    """The time that is stored is that of the mark."""
+    change_progress(patch, lambda router, said: said._replace(time=max(0, said.mark[0])))
+
+
+def time_as_read(patch: Patch) -> None:
+    """The time that is stored is that of all that was read, not that at the position."""
+    change_progress(patch, lambda router, said: said._replace(time=router.ingest.time))
+
+
+def mark_below(patch: Patch) -> None:
+    """All that is due at the time of the mark counts as home."""
+    change_progress(patch, lambda router, said: said._replace(mark=(said.mark[0], 1 << 40)))
+
+
+def mark_above(patch: Patch) -> None:
+    """Nothing that is due at the time of the mark counts as home."""
+    change_progress(patch, lambda router, said: said._replace(mark=(said.mark[0], -1)))
+
+
+def change_progress(patch: Patch, change: Callable[[Router, IngestProgress], IngestProgress]) -> None:
+    """Commits another progress of ingest than the router's."""
+    real = Router._progress_of
+
+    def progress_of(self: Router, source: int, position: int) -> IngestProgress | Progress:
+        said = real(self, source, position)
+        return change(self, said) if isinstance(said, IngestProgress) else said
+
+    patch.setattr(Router, "_progress_of", progress_of)
+
+
+def cancel_no_mark(patch: Patch) -> None:
+    """A message that is cancelled doesn't move the mark."""
+    real = Router._cancel
+
+    def cancel(self: Router, key: Key, moves: list[Move]) -> None:
+        mark = self.mark
+        real(self, key, moves)
+        self.mark = mark
+
+    patch.setattr(Router, "_cancel", cancel)
+
+
+def timer_from_read(patch: Patch) -> None:
+    """A new router takes the first record that it reads for one that was just stored."""
+    real = Router.receive_ingest
+
+    def receive(self: Router, records: Sequence[Came | Tick], now: int) -> None:
+        real(self, records, now)
+        if self._known is None and self.ingest.stamp is not None:
+            self._known = self.ingest.stamp, now
+
+    patch.setattr(Router, "receive_ingest", receive)
+
+
+def no_beat(patch: Patch) -> None:
+    """A tick is wanted only when something is due by the last stamp, however long that takes."""
+    change_pace(patch, lambda router: router._pace._replace(beat=1 << 40))
+
+
+def ask_once(patch: Patch) -> None:
+    """A tick that was lost isn't asked for again."""
+    change_pace(patch, lambda router: router._pace._replace(lost=1 << 40))
+
+
+def change_pace(patch: Patch, change: Callable[[Router], TickPace]) -> None:
+    """Asks for ticks at another pace."""
+    real = Router.next_tick_at
+
+    def next_tick_at(self: Router) -> int | None:
+        pace, self._pace = self._pace, change(self)
+        at = real(self)
+        self._pace = pace
+        return at
+
+    patch.setattr(Router, "next_tick_at", next_tick_at)
+
+
+def pace_by_time(patch: Patch) -> None:
+    """The next tick is reckoned from the time of the log, not from the last stamp."""
+    real = Router.next_tick_at
+
+    def next_tick_at(self: Router) -> int | None:
+        known = self._known
+        if known is not None:
+            self._known = self.time, known[1]
+        at = real(self)
+        self._known = known
+        return at
+
+    patch.setattr(Router, "next_tick_at", next_tick_at)
+
+
+def ask_unread(patch: Patch) -> None:
+    """A tick that is stored and can't be read yet is asked for again."""
+    real = Router.next_tick_at
+
+    def next_tick_at(self: Router) -> int | None:
+        self._behind = 0
+        return real(self)
+
+    patch.setattr(Router, "next_tick_at", next_tick_at)
+
+
+def create_time(patch: Patch) -> None:
+    """A publisher's time counts like a broker's."""
+    real = Ingest.receive
+
+    def receive(self: Ingest, records: Sequence[Came | Tick]) -> None:
+        real(self, [each if each.stamp else each._replace(stamp=900 + each.offset) for each in records])
+
+    patch.setattr(Ingest, "receive", receive)
+
+
+def stamp_before(patch: Patch) -> None:
+    """A message without a stamp comes in at the time before it."""
+
+    def take(self: Ingest, message: Came) -> None:
+        self._arrive(message)
+
+    patch.setattr(Ingest, "_take_undated", take)
+
+
+def stamp_newest(patch: Patch) -> None:
+    """Messages without a stamp that are read again come in with the newest stamp that was read."""
+    real = Ingest._go_back
+    newest = [0]
+
+    def receive(self: Ingest, records: Sequence[Came | Tick]) -> None:
+        newest[0] = max([0, *(each.stamp or 0 for each in records)])
+        real_receive(self, records)
+
+    def go_back(self: Ingest, dropped: int, offset: int, stamp: int) -> None:
+        real(self, dropped, offset, newest[0])
+
+    real_receive = Ingest.receive
+    patch.setattr(Ingest, "receive", receive)
+    patch.setattr(Ingest, "_go_back", go_back)
+
+
+def no_stamp(patch: Patch) -> None:
+    """No tick is asked for behind a message without a stamp."""
+    patch.setattr(Ingest, "undated", property(lambda self: False))
+
+
+def stamp_behind(patch: Patch) -> None:
+    """Messages without a stamp that are read again come in at the time before the record that dates them."""
+    real = Ingest._go_back
+
+    def go_back(self: Ingest, dropped: int, offset: int, stamp: int) -> None:
+        real(self, dropped, offset, self.time)
+
+    patch.setattr(Ingest, "_go_back", go_back)
+
+
+def strays_hide(patch: Patch) -> None:
+    """A request is dropped at a record of another program that lies before its message in a tier."""
+    patch.setattr(Router, "_hides_message", lambda self, head, rested: False)
 
 
 def wall_clock(patch: Patch) -> None:
@@ -69,17 +260,6 @@ def no_mark(patch: Patch) -> None:
         self.mark = max(self.mark, mark)
 
     patch.setattr(Router, "_handle", handle)
-
-
-def forgotten_time(patch: Patch) -> None:
-    """The time at the committed position isn't stored; a restart begins it at the mark."""
-    real = Router._progress_of
-
-    def progress_of(self: Router, source: int, position: int) -> IngestProgress | Progress:
-        said = real(self, source, position)
-        return said._replace(time=max(0, said.mark[0])) if isinstance(said, IngestProgress) else said
-
-    patch.setattr(Router, "_progress_of", progress_of)
 
 
 def position(patch: Patch) -> None:
@@ -113,17 +293,6 @@ def tiers_first(patch: Patch) -> None:
     patch.setattr(router, "heapreplace", lambda heap, head: heapq.heapreplace(heap, first(head)))
 
 
-def steps_back(patch: Patch) -> None:
-    """Time follows the last tick, not the highest."""
-    real = Ingest._tick
-
-    def tick(self: Ingest, tick: Tick) -> None:
-        self.time = min(self.time, tick.time)
-        real(self, tick)
-
-    patch.setattr(Ingest, "_tick", tick)
-
-
 def hop_again(patch: Patch) -> None:
     """What was handled and is read again hops again."""
     real = Router._handle
@@ -139,21 +308,6 @@ def hop_again(patch: Patch) -> None:
 def unread_heads(patch: Patch) -> None:
     """What wasn't read yet of a tier holds up nothing."""
     patch.setattr(Tier, "unknown", property(lambda self: False))
-
-
-def tick_behind(patch: Patch) -> None:
-    """Messages that are read once more came in at the time before their tick's."""
-    real = Ingest._arrive
-
-    def arrive(self: Ingest, message: Came) -> None:
-        if not self._ahead:
-            real(self, message)
-            return
-        time, self.time = self.time, self._stored_time
-        real(self, message)
-        self.time = time
-
-    patch.setattr(Ingest, "_arrive", arrive)
 
 
 def written_heads(patch: Patch) -> None:
@@ -250,18 +404,34 @@ def strays_counted(patch: Patch) -> None:
 
 
 MUTATIONS: Sequence[Callable[[Patch], None]] = (
-    own_clock,
-    whole_log,
+    steps_back,
+    own_stamp,
+    read_clock,
+    next_tick,
+    forgotten_time,
+    time_of_mark,
+    time_as_read,
+    mark_below,
+    mark_above,
+    cancel_no_mark,
+    timer_from_read,
+    no_beat,
+    ask_once,
+    pace_by_time,
+    ask_unread,
+    create_time,
+    stamp_before,
+    stamp_newest,
+    no_stamp,
+    stamp_behind,
+    strays_hide,
     wall_clock,
     no_mark,
-    forgotten_time,
     position,
     largest_tier,
     tiers_first,
-    steps_back,
     hop_again,
     unread_heads,
-    tick_behind,
     written_heads,
     low_key,
     cancel_when_due,

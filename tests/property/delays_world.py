@@ -1,8 +1,9 @@
 """A world for one router: logs, clocks, restarts, and the naive account of what must come of them.
 
 The router is the real core; the logs are lists. Times are small: a unit is 4 ms and there are 4 tiers, so that messages
-pass several tiers within a run. `judge` derives from the log of ingest alone when each message is due, and how many
-tiers it must pass.
+pass several tiers within a run. Brokers stamp what is appended to ingest by the leader's clock, which is wrong by
+`MOST_SKEW` at most; routers have another clock, of which only the differences mean anything. `judge` derives from the
+log of ingest alone when each message is due, and how many tiers it must pass.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
-from kafka_pubsub.core.delays.router import Router, RouterStart
+from kafka_pubsub.core.delays.router import Router, RouterStart, TickPace
 from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Key, Move, Tick, Waiting
 
 __all__ = ["LONGEST", "TIERS", "UNIT", "DelayWorld"]
 
 UNIT, TIERS = 4, 4
 LONGEST = UNIT * 2**TIERS - 1
-#: By how much a router's clock may lag.
-MOST_SKEW = 6
-#: Bytes of messages without a tick that the router keeps: three messages.
+#: By how much a broker's clock may be wrong.
+MOST_SKEW = 60
+#: The longest pause between two ticks, after which a tick counts as lost, and what is no lateness.
+PACE = TickPace(beat=20, lost=6)
+MOMENT = PACE.lost + 2
+#: So many ticks in succession may leave time where it was; so many may be stored and not be readable.
+IDLE_TICKS, UNREAD_TICKS = 9, 3
+#: Bytes of messages without a stamp that the router keeps: three messages.
 KEEP = 2000
 #: A record of a tier that another program wrote, and its offset among the dead letters.
 STRAY, STRAY_OFFSET = "stray", -7
@@ -48,18 +54,30 @@ stray = body()
 class DelayWorld:
     """The logs, what is committed, and the router that lives now."""
 
-    def __init__(self) -> None:
-        self.now = 0
+    def __init__(self, *, in_step: bool = False) -> None:
+        #: The brokers' clocks are right.
+        self.in_step = in_step
+        self.now = 1000
         self.skew = 0
+        #: Somebody has set ingest to CreateTime, so that brokers stamp nothing.
+        self.unstamped = False
         self.ingest: list[Came | Tick] = []
-        # Ticks that were made and aren't stored: time, and how far their router had read.
-        self.made: list[tuple[int, int]] = []
-        # When each message with a relative delay was published, by offset.
+        #: Transactions of publishers: offsets of records that can't be read yet, and of those that were aborted.
+        self.open: set[int] = set()
+        self.aborted: set[int] = set()
+        # Ticks that routers have made and that aren't stored.
+        self.made: list[Router] = []
+        self._idle_ticks = 0
+        # When each message was published, by offset.
         self.published: dict[int, int] = {}
+        # When all was well again; None: it isn't.
+        self.healed: int | None = None
         # A record of a tier, None for a transaction's marker, or `STRAY`.
         self.tiers: list[list[Waiting | str | None]] = [[] for _ in range(TIERS)]
-        # Due, offset, the time at which it was released, hops.
+        # Due, offset, the log's time at which it was released, hops.
         self.home: list[tuple[int, int, int, int]] = []
+        # By offset: when it was released.
+        self.released: dict[int, int] = {}
         self.dead: list[int] = []
         #: Records of other programs in tiers.
         self.strays = 0
@@ -68,44 +86,88 @@ class DelayWorld:
         #: Messages with an even offset may not go home now.
         self.holding = False
         self.texts = [(0, "")] * (TIERS + 1)
+        self._clock_offset = 0
+        self._ticks_of: dict[Router, set[int]] = {}
         self.restart()
 
     # -- what the world does ------------------------------------------------------------------------------------
 
-    def publish_after(self, delay: int) -> None:
-        self.published[len(self.ingest)] = self.now
-        self.ingest.append(Came(len(self.ingest), "home", None, delay, body()))
+    def set_clock(self, skew: int) -> None:
+        self.skew = 0 if self.in_step else skew
 
-    def publish_at(self, due: int) -> None:
-        self.ingest.append(Came(len(self.ingest), "home", due, None, body()))
+    def stamp(self) -> int | None:
+        return None if self.unstamped else max(0, self.now + self.skew)
+
+    def publish_after(self, delay: int, state: str = "committed") -> None:
+        self._publish(None, delay, state)
+
+    def publish_at(self, due: int, state: str = "committed") -> None:
+        self._publish(due, None, state)
+
+    def _publish(self, due: int | None, delay: int | None, state: str) -> None:
+        offset = len(self.ingest)
+        self.published[offset] = self.now
+        self.ingest.append(Came(offset, "home", due, delay, body(), stamp=self.stamp()))
+        if state == "open":
+            self.open.add(offset)
+        elif state == "aborted":
+            self.aborted.add(offset)
+
+    def end_transactions(self, *, abort: bool) -> None:
+        """The publishers' open transactions end."""
+        if abort:
+            self.aborted |= self.open
+        self.open.clear()
 
     def publish_cancel(self, choice: int, wrong: int = 0) -> None:
         """Asks to cancel a message of which a client can know when it is due; `wrong` misses that time."""
         known = list(self.due_times())
         if known:
             due, target = known[choice % len(known)]
-            self.ingest.append(Came(len(self.ingest), "", due + wrong, None, body(), target))
+            self.ingest.append(
+                Came(len(self.ingest), "", due + wrong, None, body(), target, stamp=self.stamp())
+            )
 
     def publish_stray(self) -> None:
-        self.ingest.append(Came(len(self.ingest), None, None, None, body()))
+        self.ingest.append(Came(len(self.ingest), None, None, None, body(), stamp=self.stamp()))
 
     def write_stray(self, tier: int) -> None:
         """Another program writes to a tier."""
         self.tiers[tier].append(STRAY)
         self.strays += 1
 
-    def write_tick(self, time: int) -> None:
-        """As a router does that was replaced, or whose clock is wrong."""
-        self.ingest.append(Tick(len(self.ingest), max(0, time), len(self.ingest)))
+    def write_tick(self) -> None:
+        """As a router does that was replaced."""
+        self.ingest.append(Tick(len(self.ingest), self.stamp()))
 
-    def make_tick(self, time: int) -> None:
-        """A router makes a tick that is stored later."""
-        self.made.append((max(0, time), self.router.ingest.read))
+    def store_tick(self, *, answered: bool = True) -> None:
+        """A tick is stored that was made before, perhaps by a router that was replaced."""
+        if not self.made:
+            return
+        maker, stamp, offset = self.made.pop(0), self.stamp(), len(self.ingest)
+        self.ingest.append(Tick(offset, stamp))
+        if answered and stamp is not None and maker is self.router:
+            # If the first record of a restart shows it at once, the tick was idle all the same.
+            self._idle_ticks = 0 if stamp > maker.time else self._idle_ticks + 1
+            assert self._idle_ticks <= IDLE_TICKS, "ticks that leave time where it is"
+            maker.answer_tick(offset, stamp, self.clock())
+        unread = [each for each in self.ingest[self.router.ingest.read :] if isinstance(each, Tick)]
+        hidden = [each for each in unread if each.offset in self._told(maker)]
+        assert len(hidden) <= UNREAD_TICKS, "ticks that can't be read"
 
-    def store_tick(self) -> None:
-        """A tick is stored that was made long ago."""
+    def _told(self, maker: Router) -> set[int]:
+        """Returns the offsets of the ticks of the router that lives now, this one included."""
+        self._ticks_of = {maker: self._ticks_of.get(maker, set()) | {len(self.ingest) - 1}}
+        return self._ticks_of[maker]
+
+    def lose_tick(self) -> None:
+        """A tick is lost on its way."""
         if self.made:
-            self.ingest.append(Tick(len(self.ingest), *self.made.pop(0)))
+            self.made.pop(0)
+
+    def clock(self) -> int:
+        """The clock of the router that lives now."""
+        return self.now + self._clock_offset
 
     def restart(self) -> None:
         """The router dies; another one begins at what is committed."""
@@ -115,13 +177,14 @@ class DelayWorld:
         self.fetched = [ingest.position, *(each.position for each in tiers)]
         unstored = [source for source, (_, said) in enumerate(self.texts) if not said]
         start = RouterStart(ingest, tiers, [len(tier) for tier in self.tiers], unstored)
-        self.router = Router(start, UNIT, KEEP)
+        self.router = Router(start, UNIT, KEEP, PACE)
+        self._clock_offset += 12_345
 
     # -- what the router does -----------------------------------------------------------------------------------
 
     def fetch(self, source: int, most: int) -> bool:
         """Reads on in one of the logs; False if there was nothing to read."""
-        log: list[Any] = self.tiers[source - 1] if source else self.ingest
+        log: list[Any] = self.tiers[source - 1] if source else self.ingest[: min(self.open, default=None)]
         at = self.fetched[source]
         found = log[at : at + most]
         self.fetched[source] += len(found)
@@ -130,7 +193,8 @@ class DelayWorld:
             self.router.receive_tier(source - 1, list(self._of_tier(tier.low, at, found)))
             tier.reach(self.fetched[source])
         else:
-            self.router.receive_ingest(found)
+            read = [each for each in found if each.offset not in self.aborted]
+            self.router.receive_ingest(read, self.clock())
             if self.router.ingest.seek is not None:
                 self.fetched[0] = self.router.ingest.seek
                 self.router.ingest.sought()
@@ -147,11 +211,10 @@ class DelayWorld:
                 low = each[:2]
 
     def tick(self) -> bool:
-        """Appends a tick if the router wants one."""
-        clock = max(0, self.now + self.skew)
-        wanted = self.router.tick_wanted(clock)
+        """Makes a tick if the router wants one."""
+        wanted = self.router.tick_wanted(self.clock())
         if wanted:
-            self.ingest.append(Tick(len(self.ingest), clock, self.router.ingest.read))
+            self.made.append(self.router)
         return wanted
 
     def transact(self, most: int, outcome: str = "stored") -> bool:
@@ -181,6 +244,7 @@ class DelayWorld:
             elif to == TO_HOME:
                 hops = cast(Body, message.record).hops
                 self.home.append((message.due, message.offset, self.router.time, hops))
+                self.released[message.offset] = self.now
             else:
                 hops = cast(Body, message.record).hops + 1
                 log = self.tiers[to]
@@ -194,16 +258,22 @@ class DelayWorld:
 
     def settle(self) -> None:
         """Lets time pass until everything is home."""
-        self.holding = False
-        for _ in range(UNIT * 2 ** (TIERS + 1) + 40):
-            self.now += 1
+        self.holding = self.unstamped = False
+        self.skew = 0
+        self.end_transactions(abort=False)
+        if self.healed is None and self.now % 2:  # only a new router goes on, after a while
+            self.now += self.now % 50
+            self.made.clear()
+            self.restart()
+        self.healed = self.healed or self.now
+        for _ in range(MOST_SKEW + UNIT * 2 ** (TIERS + 1) + 3 * PACE.beat):
             busy = True
             while busy:
                 busy = sum(self.fetch(source, 100) for source in range(TIERS + 1)) > 0
                 busy |= self.transact(100)
                 busy |= self.tick()
-        # A clock that lags must still come to the end.
-        self.now += 1200
+                self.store_tick()
+            self.now += 1
 
     # -- what must come of it -----------------------------------------------------------------------------------
 
@@ -214,13 +284,13 @@ class DelayWorld:
         offsets = [offset for _, offset, _, _ in self.home]
         twice = sorted({each for each in offsets if offsets.count(each) > 1})
         assert not twice, f"twice: {twice[:5]}"
-        strays = [each.offset for each in self.ingest if isinstance(each, Came) and each.home is None]
+        strays = [each.offset for each in self._messages() if each.home is None]
         dead = [each for each in self.dead if each != STRAY_OFFSET]
         assert dead == strays, f"dead letters {self.dead}, strays {strays}"
         assert len(self.dead) - len(dead) == self.strays, "a stray record of a tier"
         cancelled = self.cancelled()
         assert sorted(self.dropped) == sorted(cancelled), f"dropped {self.dropped}, cancelled {cancelled}"
-        messages = {each.offset for each in self.ingest if isinstance(each, Came) and each.home} - cancelled
+        messages = {each.offset for each in self._messages() if each.home} - cancelled
         assert set(offsets) == messages, f"lost: {sorted(messages - set(offsets))[:5]}"
         keys = [each[:2] for each in self.home]
         assert keys == sorted(keys), "out of order"
@@ -229,8 +299,14 @@ class DelayWorld:
             assert len(set(passed)) == len(passed), "a message was in a tier twice"
         self._judge_times({offset: each for each in self.home for offset in each[1:2]})
 
+    def _messages(self) -> Iterator[Came]:
+        """Yields what can be read of ingest, without ticks."""
+        for each in self.ingest[: min(self.open, default=None)]:
+            if isinstance(each, Came) and each.offset not in self.aborted:
+                yield each
+
     def due_times(self) -> Iterator[tuple[int, int]]:
-        """Yields when each message is due, and its offset; those without a tick behind them aren't known."""
+        """Yields when each message is due, and its offset; those without a stamp behind them aren't known."""
         for time, record in self._arrivals():
             if record.home:
                 wanted = time + record.delay if record.delay is not None else record.due
@@ -243,14 +319,16 @@ class DelayWorld:
         return {each.target for time, each in asked if due[each.target] == each.due and each.due > time}
 
     def _arrivals(self) -> Iterator[tuple[int, Came]]:
-        time, waiting = 0, []
-        for record in self.ingest:
+        time, waiting = 0, list[Came]()
+        for record in self.ingest[: min(self.open, default=None)]:
+            if record.offset in self.aborted:
+                continue
             if isinstance(record, Came):
                 waiting.append(record)
-            else:
-                time = max(time, record.time)
-                yield from ((time, each) for each in waiting if each.offset < record.read)
-                waiting = [each for each in waiting if each.offset >= record.read]
+            if record.stamp is not None:
+                time = max(time, record.stamp)
+                yield from ((time, each) for each in waiting)
+                waiting = []
 
     def _judge_times(self, home: dict[int, tuple[int, int, int, int]]) -> None:
         time_of = {each.offset: time for time, each in self._arrivals()}
@@ -261,9 +339,14 @@ class DelayWorld:
             due, _, released, hops = home[offset]
             assert due == wanted, f"{offset} is due at {wanted}, not {due}"
             assert released >= wanted, f"{offset} came early"
-            delay = cast(Came, self.ingest[offset]).delay
-            if delay is not None:
-                assert wanted >= self.published[offset] - MOST_SKEW + delay, (
-                    f"{offset} came early by the clock"
-                )
-            assert hops == ((wanted - time) // UNIT).bit_count(), f"{hops} hops for {wanted - time}"
+            came = cast(Came, self.ingest[offset])
+            apart = 0 if self.in_step else MOST_SKEW
+            soonest = came.due if came.delay is None else self.published[offset] + came.delay
+            assert self.released[offset] >= (soonest or 0) - 2 * apart, f"{offset} came early by the clock"
+            if self.in_step and came.delay is not None and came.stamp is not None:
+                assert wanted == self.published[offset] + came.delay, f"{offset}: its delay began late"
+            if self.healed is not None and self.released[offset] > self.healed:
+                late = self.released[offset] - max(self.healed, wanted)
+                assert late <= MOMENT + (0 if self.in_step else PACE.beat), f"{offset} is late by {late}"
+            units = min((wanted - time) // UNIT, 2**TIERS - 1)
+            assert hops == units.bit_count(), f"{hops} hops for {wanted - time}"

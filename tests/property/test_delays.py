@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafka_pubsub.core.delays.layout import longest, path, tier_topic, tiers_of
 from kafka_pubsub.core.delays.progress import (
@@ -21,8 +21,11 @@ from kafka_pubsub.core.delays.progress import (
 from kafka_pubsub.core.delays.router import Router
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated
 from tests.property.delays_mutations import MUTATIONS
-from tests.property.delays_world import LONGEST, TIERS, DelayWorld
+from tests.property.delays_world import LONGEST, MOST_SKEW, TIERS, DelayWorld
 
+#: A publisher's clock may be right while a broker's is wrong: such a message still fits the tiers.
+NEAR = 40
+STATES = ("committed", "committed", "open", "aborted")
 OUTCOMES = ("stored", "stored", "stored", "aborted", "unanswered")
 
 
@@ -33,12 +36,24 @@ class Delays(RuleBasedStateMachine):
         super().__init__()
         self.world = DelayWorld()
 
-    @rule(delay=st.one_of(st.integers(0, 5), st.integers(0, LONGEST)), absolute=st.booleans())
-    def publish(self, delay: int, absolute: bool) -> None:
+    @initialize(in_step=st.booleans())
+    def begin(self, in_step: bool) -> None:
+        self.world = DelayWorld(in_step=in_step)
+
+    @rule(
+        delay=st.one_of(st.integers(0, 5), st.integers(0, LONGEST)),
+        absolute=st.booleans(),
+        state=st.sampled_from(STATES),
+    )
+    def publish(self, delay: int, absolute: bool, state: str) -> None:
         if absolute:
-            self.world.publish_at(self.world.now + min(delay, LONGEST - 20) - 2)
+            self.world.publish_at(self.world.now + min(delay, NEAR) - 2, state)
         else:
-            self.world.publish_after(delay)
+            self.world.publish_after(delay, state)
+
+    @rule(abort=st.booleans())
+    def end_transactions(self, abort: bool) -> None:
+        self.world.end_transactions(abort=abort)
 
     @rule(choice=st.integers(0, 50), wrong=st.sampled_from((0, 0, 0, 1, -1)))
     def cancel(self, choice: int, wrong: int) -> None:
@@ -56,21 +71,25 @@ class Delays(RuleBasedStateMachine):
     def time_passes(self, by: int) -> None:
         self.world.now += by
 
-    @rule(skew=st.integers(-6, 6))
+    @rule(skew=st.integers(-MOST_SKEW, MOST_SKEW))
     def clock_steps(self, skew: int) -> None:
-        self.world.skew = skew
+        self.world.set_clock(skew)
 
-    @rule(skew=st.integers(-6, 6))
-    def late_tick(self, skew: int) -> None:
-        self.world.write_tick(self.world.now + skew)
-
-    @rule(skew=st.integers(-6, 6))
-    def make_tick(self, skew: int) -> None:
-        self.world.make_tick(self.world.now + skew)
+    @rule(unstamped=st.booleans())
+    def set_stamps(self, unstamped: bool) -> None:
+        self.world.unstamped = unstamped and not self.world.in_step
 
     @rule()
-    def store_tick(self) -> None:
-        self.world.store_tick()
+    def late_tick(self) -> None:
+        self.world.write_tick()
+
+    @rule(answered=st.booleans())
+    def store_tick(self, answered: bool) -> None:
+        self.world.store_tick(answered=answered)
+
+    @rule()
+    def lose_tick(self) -> None:
+        self.world.lose_tick()
 
     @rule()
     def kill(self) -> None:
@@ -103,16 +122,24 @@ class Delays(RuleBasedStateMachine):
 TestDelays = Delays.TestCase
 
 
+def publish_one(world: DelayWorld, random: Random) -> None:
+    """Publishes a message, now and then in a transaction that stays open or is aborted."""
+    delay = random.choice((0, 0, random.randrange(4), random.randrange(NEAR)))
+    state = random.choice(STATES) if random.random() < 0.1 else "committed"
+    if random.random() < 0.6:
+        world.publish_after(delay, state)
+    else:
+        world.publish_at(world.now + delay - 2, state)
+
+
 def run(seed: int) -> None:
     """One long random schedule, denser in what matters than Hypothesis's."""
-    random, world = Random(seed), DelayWorld()
+    random = Random(seed)
+    world = DelayWorld(in_step=random.random() < 0.4)
+    changes_stamps = not world.in_step and random.random() < 0.3
 
     def publish() -> None:
-        delay = random.choice((0, 0, random.randrange(4), random.randrange(LONGEST - 20)))
-        if random.random() < 0.6:
-            world.publish_after(delay)
-        else:
-            world.publish_at(world.now + delay - 2)
+        publish_one(world, random)
 
     def cancel() -> None:
         world.publish_cancel(-random.randrange(1, 9), random.choice((0, 0, 0, 0, 1)))
@@ -121,7 +148,13 @@ def run(seed: int) -> None:
         world.now += random.randrange(1, most)
 
     def skew() -> None:
-        world.skew = random.randrange(-6, 7)
+        world.set_clock(random.choice((0, -MOST_SKEW, MOST_SKEW, random.randrange(-MOST_SKEW, MOST_SKEW))))
+
+    def set_stamps() -> None:
+        world.unstamped = changes_stamps and not world.unstamped
+
+    def store_tick() -> None:
+        world.store_tick(answered=random.random() < 0.95)
 
     def transact() -> None:
         outcome = random.random()
@@ -138,10 +171,12 @@ def run(seed: int) -> None:
         (1, lambda: pass_time(40)),
         (2, skew),
         (3, world.restart),
-        (2, lambda: world.write_tick(world.now + random.randrange(-6, 7))),
+        (1, world.write_tick),
         (7, world.tick),
-        (2, lambda: world.make_tick(world.now + random.randrange(-6, 7))),
-        (2, world.store_tick),
+        (6, store_tick),
+        (1, world.lose_tick),
+        (1, set_stamps),
+        (2, lambda: world.end_transactions(abort=random.random() < 0.5)),
         (1, hold),
         (1, lambda: world.write_stray(random.randrange(TIERS))),
         (40, lambda: world.fetch(random.randrange(TIERS + 1), random.randrange(1, 9))),
@@ -195,7 +230,7 @@ keys = st.tuples(st.integers(-1, 2**62), st.integers(-1, 2**62))
 def test_progress_comes_back_from_its_text(
     position: int, handled: int, mark: tuple[int, int], time: int, writer: str
 ) -> None:
-    said = IngestProgress(position, handled, mark, time)
+    said = IngestProgress(position, handled, mark, time, 28)
     assert parse_ingest(position, said.text(writer)) == said
     assert writer_of(position, said.text(writer)) == (writer or None)
     assert parse_tier(position, Progress(position, handled).text()) == Progress(position, handled)
@@ -215,6 +250,6 @@ def test_damaged_progress_is_refused(position: int, handled: int, at: int, other
 
 
 def test_an_offset_without_a_text_counts_as_it_stands() -> None:
-    assert parse_ingest(7, "") == IngestProgress(7, 7)
+    assert parse_ingest(7, "") == IngestProgress(7, 7, time=None)
     assert parse_tier(7, "") == Progress(7, 7)
     assert writer_of(7, "") is None

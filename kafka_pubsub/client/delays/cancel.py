@@ -2,15 +2,16 @@
 
 Theory. The id of a delayed message is the place at which it came in. The message is looked for where it may wait: in
 the log of ingest, then in the tiers, the largest first, because that is its way. Then a request is written to ingest,
-which takes the same way. It counts if the message is due after the time at which the request came in, so the request's
-tick is the answer.
+which takes the same way. It counts if the message is due after the time at which the request came in. That is in the
+log as soon as the request is, so the answer needs no router.
 
 Rules
 1. True means that the message will not be delivered. False means that it is at home, or will be.
-2. Times are those of the log: at the committed position of ingest the time is that of the commit, and each tick behind
-   it may raise it. A record came in at the time of the first tick whose router had read it.
-3. If the router has trimmed what is read here, the search begins again.
-4. Without a tick in time the answer isn't known: `DeadlineExceeded`.
+2. Times are those of the log: at the committed position of ingest the time is that of the commit, and each record
+   behind it may raise it by its stamp. A record without a stamp came in with the first one behind it that has one.
+3. If the router has trimmed what is read here, the search begins again. Position and time are taken anew just before
+   the request is sent, and routers keep what they have handled for a while, so that the request can be read.
+4. If it is gone all the same, and the message was due by then, the answer isn't known: `DeadlineExceeded`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kafka_pubsub.client.dead_letters.reading import AT_ONCE, read_all
+from kafka_pubsub.client.delays.stamps import stamp_of
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.core.delays.ingest import due_of
 from kafka_pubsub.core.delays.layout import GROUP, INGEST, DelayLayout, tier_topic
@@ -38,14 +40,12 @@ from kafka_pubsub.schema.delays import (
     DelayCancel,
     decode_delayed,
     decode_request,
-    decode_tick,
     encode_cancel,
-    is_tick,
 )
 
 __all__ = ["cancel_delayed", "parse_id"]
 
-#: Seconds between two looks for a tick.
+#: Seconds between two looks for a record.
 _LOOK = 0.05
 
 
@@ -80,6 +80,7 @@ def cancel_delayed(
                 f"message_id: {message_id!r} is a message of topic {found.home!r}, not of {home!r}"
             )
         request = CANCEL_HEADER, encode_cancel(DelayCancel(found.due, offset))
+        search.begin()
         sent = send(key_into(partition, layout.partitions), request)
         return search.counts(sent, found.due)
     finally:
@@ -109,7 +110,7 @@ class _Search:
         """Returns the message that came in at the offset; None: it doesn't wait any more."""
         while True:
             with suppress(_Trimmed):
-                self._begin()
+                self.begin()
                 found = self._find_in_ingest(offset) or self._find_in_tiers(offset)
                 return None if found is None or found.due <= self._time else found
 
@@ -118,23 +119,23 @@ class _Search:
         try:
             while True:
                 for record in self._read_on():
-                    if self._take_tick(record) > sent:
+                    if self._follow(record) and (record.offset() or 0) >= sent:
                         return due > self._time
         except _Trimmed:
-            self._begin()
+            self.begin()
             if due > self._time:
                 return True
             raise _unanswered() from None
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Goes to the committed position of ingest."""
         committed = self._committed(INGEST)
         start = self._admin.log_range(self._ingest)[0]
         progress = parse_ingest(*committed) if committed else IngestProgress(start, start)
-        self._next, self._time = max(start, progress.position), progress.time
+        self._next, self._time = max(start, progress.position), progress.time or 0
 
     def _find_in_ingest(self, offset: int) -> _Found | None:
-        """Reads all of ingest; if the message is there, to its tick, which says when it is due."""
+        """Reads all of ingest; if the message is there, to the stamp that says when it came in."""
         end = self._admin.last_stable_offsets(INGEST)[self._partition]
         found: _Found | None = None
         came: Came | None = None
@@ -143,7 +144,7 @@ class _Search:
                 if record.offset() == offset:
                     request = decode_request(_header(record, DELAY_HEADER))
                     came = request and Came(offset, request.home, request.due, request.delay, record)
-                if self._take_tick(record) > offset and came is not None and found is None:
+                if self._follow(record) and came is not None and found is None:
                     found = _Found(came.home or "", due_of(came, self._time))
         return found
 
@@ -184,13 +185,11 @@ class _Search:
             time.sleep(_LOOK)
         return records
 
-    def _take_tick(self, record: StoredRecord) -> int:
-        """Follows the time of the log; returns how far the router of a tick had read, of another record 0."""
-        tick = decode_tick(record.value()) if is_tick(record.headers() or ()) else None
-        if tick is None:
-            return 0
-        self._time = max(self._time, tick.time)
-        return tick.read
+    def _follow(self, record: StoredRecord) -> bool:
+        """Follows the time of the log; returns whether the record has a stamp, which dates all up to it."""
+        stamp = stamp_of(record)
+        self._time = max(self._time, stamp or 0)
+        return stamp is not None
 
 
 def _records(fetch: RecordFetch, place: TopicPartition, start: int, end: int) -> Iterator[StoredRecord]:
@@ -214,6 +213,6 @@ def parse_id(message_id: str) -> tuple[str, int, int]:
 
 def _unanswered() -> DeadlineExceeded:
     return DeadlineExceeded(
-        "no delay router has said in time whether the message is cancelled: the request may still count; see "
-        "`kafka-pubsub delay list`, and start `kafka-pubsub service router` if none runs"
+        "it couldn't be read in time whether the message is cancelled: the request may still count; see `kafka-pubsub "
+        "delay list`, and try again"
     )

@@ -26,8 +26,10 @@ from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgume
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Admin
 
-__all__ = ["DelayTopics"]
+__all__ = ["DelayTopics", "unstamped_ingest"]
 
+#: The setting by which brokers tell the time.
+_STAMPS = "message.timestamp.type"
 #: Settings that would lose waiting messages if they were others, and what they must be.
 _VITAL = ("cleanup.policy", "retention.ms", "retention.bytes")
 #: Settings that would make a tier refuse messages if they were less.
@@ -104,8 +106,11 @@ class DelayTopics:
                     f"delayed delivery: topic {topic!r} has {info.partitions} partitions and must have "
                     f"{layout.partitions}, as many as {INGEST!r}"
                 )
+            settings = layout.settings_of(topic)
+            if topic == INGEST and info.config.get(_STAMPS, settings[_STAMPS]) != settings[_STAMPS]:
+                raise FailedPrecondition(unstamped_ingest(info.config[_STAMPS]))
             for setting in (*_VITAL, *_LEAST):
-                value, wanted = info.config.get(setting), layout.settings[setting]
+                value, wanted = info.config.get(setting), settings[setting]
                 if value is None or value == wanted or (setting in _LEAST and int(value) > int(wanted)):
                     continue
                 harm = "it refuses messages" if setting in _LEAST else "waiting messages disappear"
@@ -131,7 +136,7 @@ class DelayTopics:
         if self._exists(DEAD):
             return False
         try:
-            self._admin.create_topic(DEAD, partitions, None, DelayLayout(1, partitions).settings)
+            self._admin.create_topic(DEAD, partitions, None, DelayLayout(1, partitions).settings_of(DEAD))
         except AlreadyExists:
             return False
         return True
@@ -166,4 +171,12 @@ class DelayTopics:
             )
         for topic in missing:
             with contextlib.suppress(AlreadyExists):
-                self._admin.create_topic(topic, layout.partitions, None, layout.settings)
+                self._admin.create_topic(topic, layout.partitions, None, layout.settings_of(topic))
+
+
+def unstamped_ingest(value: str) -> str:
+    """Returns what is wrong where brokers don't stamp what comes in."""
+    return (
+        f"delayed delivery: topic {INGEST!r} has {_STAMPS}={value} and must have LogAppendTime, because delays count "
+        "from the broker's time: `kafka-pubsub topology apply`, with your declaration, sets it, or kafka-configs.sh"
+    )

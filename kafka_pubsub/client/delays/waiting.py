@@ -7,8 +7,8 @@ rests in a router's memory for its last second, and the mark says which of those
 Rules
 1. All commits are read before all ends, so a message that hops meanwhile is found in one of its places or in both; of
    both the later place counts.
-2. A message of ingest came in at the time of the first tick whose router had read it; without one its due time isn't
-   known.
+2. A message of ingest came in at the time of the log there (`core/delays/ingest.py`). Where brokers didn't stamp what
+   came in, and nothing stamped has come since, its due time isn't known.
 3. Requests to cancel are no messages: the message that a request is for doesn't wait any more.
 """
 
@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kafka_pubsub.client.dead_letters.reading import AT_ONCE, read_all
+from kafka_pubsub.client.delays.stamps import stamp_of
 from kafka_pubsub.core.delays.ingest import due_of
 from kafka_pubsub.core.delays.layout import GROUP, INGEST, UNIT, DelayLayout
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
@@ -31,12 +32,9 @@ from kafka_pubsub.schema.delays import (
     CANCEL_HEADER,
     DELAY_HEADER,
     DelayCancel,
-    TickRecord,
     decode_cancel,
     decode_delayed,
     decode_request,
-    decode_tick,
-    is_tick,
 )
 
 __all__ = ["WaitingMessage", "attributes_of", "header_of", "waiting_messages"]
@@ -45,9 +43,10 @@ __all__ = ["WaitingMessage", "attributes_of", "header_of", "waiting_messages"]
 class WaitingMessage(NamedTuple):
     """A delayed message that isn't delivered yet.
 
-    `id`: what `publish`'s future gave. `topic`: where it goes. `due`: when; None: no router has seen it, so a relative
-    delay hasn't begun. `tier`: the tier in which it waits, for 2**tier seconds; None: it came in and is in no tier yet.
-    `size`: the bytes of its body. `data` and `attributes` are there if one message was asked for.
+    `id`: what `publish`'s future gave. `topic`: where it goes. `due`: when; None: no broker has stamped it, so a
+    relative delay begins with the next router. `tier`: the tier in which it waits, for 2**tier seconds; None: it came
+    in and is in no tier yet. `size`: the bytes of its body. `data` and `attributes` are there if one message was asked
+    for.
     """
 
     id: str
@@ -112,7 +111,7 @@ class _Scan:
         self._progress = begun
         ingest = begun[0]
         assert isinstance(ingest, IngestProgress)
-        self._mark, self._time = ingest.mark, ingest.time
+        self._mark, self._time = ingest.mark, ingest.time or 0
         #: By the offset at which they came in.
         self._found: dict[int, WaitingMessage] = {}
         self._cancelled: set[tuple[int, int]] = set()
@@ -131,24 +130,23 @@ class _Scan:
     def _read_ingest(self) -> None:
         came: deque[Came] = deque()
         for record in self._records(0):
-            if is_tick(record.headers() or ()):
-                tick = decode_tick(record.value()) or TickRecord(0, 0)
-                self._time = max(self._time, tick.time)
-                while came and came[0].offset < tick.read:
-                    self._arrive(came.popleft())
-                continue
             request, cancel = decode_request(header_of(record, DELAY_HEADER)), _cancel(record)
             offset = record.offset() or 0
             if request is not None:
                 came.append(Came(offset, request.home, request.due, request.delay, record))
             elif cancel is not None:
                 came.append(Came(offset, "", cancel.due, None, record, cancel.target))
+            stamp = stamp_of(record)
+            if stamp is not None:
+                self._time = max(self._time, stamp)
+                while came:
+                    self._arrive(came.popleft())
         for each in came:
             if each.target < 0:
                 self._add(each.offset, each.home or "", each.due, None, each.record)
 
     def _arrive(self, message: Came) -> None:
-        """Takes a message of ingest, or a request, with its tick."""
+        """Takes a message of ingest, or a request, that came in now."""
         if message.target >= 0:
             if (message.due or 0) > self._time:
                 self._cancelled.add((message.due or 0, message.target))

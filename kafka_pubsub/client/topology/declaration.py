@@ -31,9 +31,13 @@ class WantedTopic(NamedTuple):
 def wanted_topics(declaration: DelayDeclaration) -> list[WantedTopic]:
     """Returns the topics: where messages come in, the tiers, and the routers' dead letters."""
     layout = DelayLayout(declaration.tiers, declaration.partitions)
-    settings = {**layout.settings, **declaration.settings}
     return [
-        WantedTopic(name, declaration.partitions, declaration.replication, settings)
+        WantedTopic(
+            name,
+            declaration.partitions,
+            declaration.replication,
+            {**layout.settings_of(name), **declaration.settings},
+        )
         for name in (*layout.topics, DEAD)
     ]
 

@@ -43,7 +43,9 @@ def render_terraform(declaration: DelayDeclaration) -> str:
         },
         "locals": {
             "topics": [topic.name for topic in topics],
-            "settings": {name: _escape(value) for name, value in topics[0].settings.items()},
+            "settings": {name: _escape(value) for name, value in topics[-1].settings.items()},
+            # Where messages come in, which is the first topic, brokers stamp them.
+            "ingest": {name: _escape(value) for name, value in topics[0].settings.items()},
         },
         "resource": {
             "kafka_topic": {
@@ -52,7 +54,7 @@ def render_terraform(declaration: DelayDeclaration) -> str:
                     "name": "${each.key}",
                     "partitions": "${var.partitions}",
                     "replication_factor": "${var.replication_factor}",
-                    "config": "${merge(var.settings, local.settings)}",
+                    "config": "${merge(var.settings, each.key == local.topics[0] ? local.ingest : local.settings)}",
                     "lifecycle": {"prevent_destroy": True},
                 }
             }

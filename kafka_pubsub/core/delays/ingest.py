@@ -1,25 +1,26 @@
-"""The log of ingest: messages that come in, and the ticks that say when they did.
+"""The log of ingest: messages that come in, and the time that the brokers' stamps tell.
 
-Theory. Time is in the log, and is the highest tick read so far. A tick says how far its router had read. A message
-came in at the time of the first tick whose router had read it. So a message that was read waits for a tick before
-anything can be decided about it. Where very many messages wait for one (no router ran for a while) they aren't kept:
-the log is read on until the tick is found, and then once more from there.
+Theory. Brokers stamp the records of ingest with their time (LogAppendTime). Time is the highest stamp that was read so
+far, and a message came in at the time at its own offset. So everything follows from the log, whenever it is read and by
+which router. Ticks are records without content: they let time go on while no messages come.
 
 Rules
-1. What a message's times are follows from the log alone, however often it is read.
-2. A relative delay counts from the time at which the message came in; `due` is never before that. A tick may be stored
-   long after it was made, so it says nothing of messages that its router hadn't read.
-3. Time is that of the first tick that was found as soon as the log is read once more, and that of each further one when
-   the messages of which the one before says something have come. What is handled before them came in at that time or
-   before, and with a lower offset.
-4. The time at a position is the highest tick below it; it is stored with the position, because the tick may be trimmed.
-5. A request to cancel counts if its message is due after the time at which the request came in.
+1. What a message's times are follows from the log alone, however often it is read. Clocks of routers and publishers,
+   and what a record says of times, count for nothing.
+2. A relative delay counts from the time at which the message came in; `due` is never before that.
+3. The time at a position is the highest stamp below it; it is stored with the position, because the records below may
+   be trimmed.
+4. A request to cancel counts if its message is due after the time at which the request came in.
+5. A record that no broker stamped (ingest had CreateTime when it was stored) moves no time, and comes in with the first
+   record behind it that a broker did stamp. If more such records wait than are kept, the log is read on until that
+   record is found, and then once more from there.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kafka_pubsub.core.delays.values import Came, Tick, Waiting
 from kafka_pubsub.errors import InvariantViolated
@@ -28,9 +29,9 @@ __all__ = ["KEEP", "Ingest", "due_of"]
 
 #: Bytes that a message takes here beside its body.
 _BESIDE = 600
-#: Units beyond the longest delay that are waited out in memory: the publisher's clock may be ahead of the router's.
+#: Units beyond the longest delay that are waited out in memory: the publisher's clock may differ from the brokers'.
 _BEYOND = 600
-#: Bytes of messages without a tick that are kept.
+#: Bytes of messages without a stamp that are kept.
 KEEP = 4 * 1024 * 1024
 
 
@@ -40,6 +41,13 @@ def due_of(message: Came, now: int) -> int:
     return max(now, now if due is None else due)
 
 
+class _Rise(NamedTuple):
+    """The time above an offset."""
+
+    offset: int
+    time: int
+
+
 class Ingest:
     """The log of ingest, from a position on; `time` is the time there."""
 
@@ -47,42 +55,46 @@ class Ingest:
         self.time = time
         #: Everything below it was read.
         self.read = position
-        #: With a tick, and not handled yet.
+        #: Dated, and not handled yet.
         self.arrived: deque[Waiting] = deque()
         #: About so many bytes do they take.
         self.size = 0
         #: From where the log must be read once more; None: it is read on.
         self.seek: int | None = None
+        #: Whether a message that was read is longer than the tiers; the caller sets it back.
+        self.longer = False
+        #: The stamp of the last record that has one; None: none was read.
+        self.stamp: int | None = None
         self._unit, self._tiers, self._kept_size = unit, tiers, keep
-        # Read, and without a tick yet.
-        self._came: deque[Came] = deque()
-        self._came_size = 0
-        # The first message that wasn't kept; None: all were.
+        # Read, and without a stamp. Empty, as a rule: brokers stamp all records.
+        self._undated: deque[Came] = deque()
+        self._undated_size = 0
+        # The first message without a stamp that wasn't kept; None: all were.
         self._dropped: int | None = None
-        # The ticks that were found by reading ahead, in their order. Empty: none is needed.
-        self._ahead: deque[Tick] = deque()
-        # Ticks above the stored position by which the time rose, and the time at that position.
-        self._ticks: deque[Tick] = deque()
+        # The first stamped record behind those that weren't kept; None: none is needed, or it wasn't found yet.
+        self._ahead: Tick | None = None
+        # The rises of time above the stored position, and the time at that position.
+        self._rises: deque[_Rise] = deque()
         self._stored_time = time
 
     @property
-    def asks(self) -> bool:
-        """Whether messages were read that have no tick yet."""
-        return bool(self._came) or self._dropped is not None
+    def undated(self) -> bool:
+        """Whether messages were read that have no time yet."""
+        return bool(self._undated) or self._dropped is not None
 
     @property
     def position(self) -> int:
         """The first message that wasn't handled, or where reading goes on."""
         if self.arrived:
             return self.arrived[0].position
-        if self._came:
-            return self._came[0].offset
+        if self._undated:
+            return self._undated[0].offset
         return self.read if self._dropped is None else self._dropped
 
     def time_at(self, position: int) -> int:
         """The time at a position, which never goes back from one call to the next."""
-        while self._ticks and self._ticks[0].offset < position:
-            self._stored_time = self._ticks.popleft().time
+        while self._rises and self._rises[0].offset < position:
+            self._stored_time = self._rises.popleft().time
         return self._stored_time
 
     def receive(self, records: Sequence[Came | Tick]) -> None:
@@ -91,23 +103,20 @@ class Ingest:
             if record.offset < self.read:
                 continue
             self.read = record.offset + 1
-            if isinstance(record, Tick):
-                self._tick(record)
-            elif self._dropped is None:
-                self._find_tick(record.offset)
-                if self._ahead:
+            if record.stamp is not None:
+                self.stamp = record.stamp
+                if self._dropped is not None:
+                    self._go_back(self._dropped, record.offset, record.stamp)
+                    return
+                self._date(record.offset, record.stamp)
+                if isinstance(record, Came):
                     self._arrive(record)
-                else:
-                    self._keep(record)
-            if self._dropped is not None and self._ahead and self._knows_enough(self._dropped):
-                self._go_back(self._dropped)
-                return
+            elif isinstance(record, Came) and self._dropped is None:
+                self._take_undated(record)
 
     def reach(self, position: int) -> None:
         """Nothing below the position is left to be read."""
         self.read = max(self.read, position)
-        if self._dropped is None:
-            self._find_tick(self.read)
 
     def sought(self) -> None:
         """The log is read from `seek` on now."""
@@ -119,47 +128,34 @@ class Ingest:
         self.size -= _BESIDE + len(message.record)
         return message
 
-    def _keep(self, message: Came) -> None:
-        self._came.append(message)
-        self._came_size += _BESIDE + len(message.record)
-        if self._came_size > self._kept_size:
-            self._dropped = self._came[0].offset
-            self._came.clear()
-            self._came_size = 0
-
-    def _tick(self, tick: Tick) -> None:
-        if self._dropped is not None and (self._ahead or tick.read > self._dropped):
-            self._ahead.append(tick)
+    def _take_undated(self, message: Came) -> None:
+        if self._ahead is not None and message.offset < self._ahead.offset:
+            self._rise(message.offset, self._ahead.stamp or 0)
+            self._arrive(message)
             return
-        self._rise(tick)
-        if self._dropped is None:
-            while self._came and self._came[0].offset < tick.read:
-                message = self._came.popleft()
-                self._came_size -= _BESIDE + len(message.record)
-                self._arrive(message)
+        self._undated.append(message)
+        self._undated_size += _BESIDE + len(message.record)
+        if self._undated_size > self._kept_size:
+            self._dropped = self._undated[0].offset
+            self._undated.clear()
+            self._undated_size = 0
 
-    def _rise(self, tick: Tick) -> None:
-        if tick.time > self.time:
-            self.time = tick.time
-            self._ticks.append(tick)
-
-    def _knows_enough(self, dropped: int) -> bool:
-        """Whether the ticks that were found say something of so many messages that it is worth going back."""
-        ahead = self.read - dropped
-        known = max(tick.read for tick in self._ahead) - dropped
-        return 2 * known >= ahead or ahead > 2 * (self._ahead[0].offset - dropped)
-
-    def _go_back(self, dropped: int) -> None:
+    def _go_back(self, dropped: int, offset: int, stamp: int) -> None:
+        self._ahead = Tick(offset, stamp)
         self.seek = self.read = dropped
         self._dropped = None
-        self._rise(self._ahead[0])
 
-    def _find_tick(self, offset: int) -> None:
-        """Passes over the ticks that say nothing of the messages from an offset on."""
-        while self._ahead and self._ahead[0].read <= offset:
-            self._ahead.popleft()
-            if self._ahead:
-                self._rise(self._ahead[0])
+    def _date(self, offset: int, stamp: int) -> None:
+        """A record with this stamp dates itself, and all before it that have none."""
+        self._rise(self._undated[0].offset if self._undated else offset, stamp)
+        while self._undated:
+            self._arrive(self._undated.popleft())
+        self._undated_size = 0
+
+    def _rise(self, offset: int, stamp: int) -> None:
+        if stamp > self.time:
+            self.time = stamp
+            self._rises.append(_Rise(offset, stamp))
 
     def _arrive(self, message: Came) -> None:
         """Decides the message's times: it came in now."""
@@ -170,6 +166,7 @@ class Ingest:
         # A request to cancel must be in memory before its message is due.
         left = (due - (1 if target >= 0 else 0) - now) // self._unit
         most = (1 << self._tiers) - 1
+        self.longer = self.longer or left > most
         if left > most + _BEYOND:
             due, left, home = now, 0, None
         left = min(max(0, left), most)
@@ -179,7 +176,7 @@ class Ingest:
 
     def check(self) -> None:
         """Raises `InvariantViolated` if it contradicts itself."""
-        offsets = [each.offset for each in self.arrived] + [each.offset for each in self._came]
+        offsets = [each.offset for each in self.arrived] + [each.offset for each in self._undated]
         if offsets != sorted(set(offsets)) or (offsets and offsets[-1] >= self.read):
             raise InvariantViolated(f"ingest was read up to {self.read} and holds {offsets}")
         if [each.at for each in self.arrived] != sorted(each.at for each in self.arrived):

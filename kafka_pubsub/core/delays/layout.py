@@ -6,8 +6,9 @@ the largest first. What is left below a second is waited out in memory.
 
 Rules
 1. All these topics have the same number of partitions; partition p of each belongs to one router.
-2. Retention deletes nothing: the router trims what it has handled. Records may be as large as any home topic takes, and
-   carry the time at which they leave as their timestamp, years ahead if need be.
+2. Retention deletes nothing: the router trims what it has handled. Records may be as large as any home topic takes.
+   Those of tiers carry the time at which they leave as their timestamp, years ahead if need be; those of ingest that
+   at which the broker stored them, from which delays count.
 3. Which tiers there are says how long a delay may be; there are no gaps between them.
 """
 
@@ -45,6 +46,7 @@ MOST_TIERS = 28
 PARTITIONS = 2
 
 _TIER = re.compile(re.escape("_kafka_pubsub.delay.") + r"(\d\d)")
+_STAMPED = {"message.timestamp.type": "LogAppendTime"}
 _INT64 = 2**63 - 1
 _MIB = 1024 * 1024
 
@@ -81,9 +83,13 @@ class DelayLayout(NamedTuple):
         """The topics that a router reads: where messages come in, then the tiers."""
         return INGEST, *map(tier_topic, range(self.tiers))
 
+    def settings_of(self, topic: str) -> Mapping[str, str]:
+        """Returns what one of them, or the dead letters' topic, is configured with."""
+        return {**self.settings, **_STAMPED} if topic == INGEST else self.settings
+
     @property
     def settings(self) -> Mapping[str, str]:
-        """What each of them, and the dead letters' topic, is configured with."""
+        """What all of them are configured with; ingest besides has the brokers stamp its records."""
         return {
             "cleanup.policy": "delete",
             "retention.ms": "-1",

@@ -2,9 +2,9 @@
 
 Theory. Everything has a key: when it is handled, and the offset at which the message came in. The router handles one
 thing after the other, the lowest key first: messages that came in, the head of each tier, and what waits in memory for
-the rest of its time. Nothing is handled beyond the time of the last tick. A message that leaves a tier is counted on
-from its scheduled time, not from now. So each tier is in the order of leaving, messages come home in the order of (due,
-offset), and one mark says which of them are home.
+the rest of its time. Nothing is handled beyond the time of the log (`ingest.py`). A message that leaves a tier is
+counted on from its scheduled time, not from now. So each tier is in the order of leaving, messages come home in the
+order of (due, offset), and one mark says which of them are home.
 
 Rules
 1. All that it decides follows from the logs. Its caller writes the moves of one `take` and the `progress` after it in
@@ -14,6 +14,10 @@ Rules
 3. Where a tier's head isn't known yet, nothing above its possible key is handled.
 4. A request to cancel takes the same way as its message, and waits in memory until the message is due: then both go.
 5. While the first message that is due may not go home, nothing else goes: all stay in order, and the mark stays true.
+6. A tick is wanted when the leader's clock, reckoned on from the last stamp that is known to be new, reaches the next
+   key; every ten seconds while something waits, because clocks are set; and once at the beginning, because a new router
+   doesn't know how old the last stamp is. Its answer says what time it is.
+7. No tick is wanted while one is on its way, or is stored and not read yet: an open transaction may hide it.
 """
 
 from __future__ import annotations
@@ -39,16 +43,24 @@ from kafka_pubsub.core.delays.values import (
 )
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Router", "RouterStart"]
+__all__ = ["Router", "RouterStart", "TickPace"]
 
-#: Milliseconds after which a tick that was asked for counts as lost.
-_LOST = 1000
-#: Milliseconds after which a tick is too old while messages are due.
-_OLD = 5
 #: The log of ingest among the sources; tier k is the source k + 1.
 _INGEST = 0
 #: A head behind all heads.
 _NEVER = (1 << 63, 0, 0)
+
+
+class TickPace(NamedTuple):
+    """How often ticks are wanted, in milliseconds."""
+
+    #: Between two ticks at most, while something waits: as late is a message where a broker's clock was set.
+    beat: int = 10_000
+    #: A tick that has no answer by then counts as lost.
+    lost: int = 1000
+
+
+TICK_PACE = TickPace()
 
 
 class RouterStart(NamedTuple):
@@ -66,9 +78,11 @@ class RouterStart(NamedTuple):
 class Router:
     """One partition of ingest and of all tiers."""
 
-    def __init__(self, start: RouterStart, unit: int = UNIT, keep: int = KEEP) -> None:
-        self._unit = unit
-        self.ingest = Ingest(start.ingest.position, start.ingest.time, unit, len(start.tiers), keep)
+    def __init__(
+        self, start: RouterStart, unit: int = UNIT, keep: int = KEEP, pace: TickPace = TICK_PACE
+    ) -> None:
+        self._unit, self._pace = unit, pace
+        self.ingest = Ingest(start.ingest.position, start.ingest.time or 0, unit, len(start.tiers), keep)
         self.tiers = [Tier(each.position, end) for each, end in zip(start.tiers, start.ends, strict=True)]
         #: The key of the last message that went home.
         self.mark: Key = start.ingest.mark
@@ -91,19 +105,24 @@ class Router:
         self._holds: Callable[[Waiting], bool] = _hold_none
         #: Whether the last `take` ended at a message that may not go home now.
         self.held = False
-        # When a tick was asked for that hasn't come; None: none is on its way.
+        # When a tick was asked for that has no answer; None: none is on its way.
         self._asked: int | None = None
+        # A stamp, and when it was new; None: no tick of this router was answered yet.
+        self._known: tuple[int, int] | None = None
+        # The offset behind the last tick that was answered.
+        self._behind = 0
 
     # -- what is read -------------------------------------------------------------------------------------------
 
-    def receive_ingest(self, records: Sequence[Came | Tick]) -> None:
-        """Takes messages and ticks; look at `ingest.seek` afterwards."""
+    def receive_ingest(self, records: Sequence[Came | Tick], now: int) -> None:
+        """Takes messages and ticks; look at `ingest.seek` afterwards. `now` is as in `next_tick_at`."""
         empty = not self.ingest.arrived
         self.ingest.receive(records)
         if empty and self.ingest.arrived:
             heappush(self._heads, (*self.ingest.arrived[0][:2], _INGEST))
-        if any(isinstance(record, Tick) for record in records):
-            self._asked = None
+        stamp = self.ingest.stamp
+        if self._known is not None and stamp is not None and stamp - now > self._known[0] - self._known[1]:
+            self._known = stamp, now
 
     def receive_tier(self, number: int, records: Sequence[Waiting]) -> None:
         """Takes records of a tier."""
@@ -131,11 +150,6 @@ class Router:
         heads = [each[0][:2] for each in (self._heads, self._memory) if each]
         return bool(heads) and min(heads)[0] <= self.time and min(heads) <= self._bound()
 
-    @property
-    def asked(self) -> bool:
-        """Whether a tick is on its way."""
-        return self._asked is not None
-
     def take(self, most: int, holds: Callable[[Waiting], bool] | None = None) -> list[Move]:
         """Handles up to `most` things, and returns what is to be written, in this order.
 
@@ -148,7 +162,7 @@ class Router:
         self._limit = self._bound()
         for _ in range(most):
             head = heads[0] if heads else _NEVER
-            if memory and memory[0] < head:
+            if memory and memory[0] < head and not self._hides_message(head, memory[0]):
                 due, offset, order, _, message = memory[0]
                 # The head that isn't known may be the message of a request itself.
                 if due > time or (due, offset) > self._limit or (order < 0 and (due, offset) == self._limit):
@@ -174,18 +188,36 @@ class Router:
         times += [tier.low[0] for tier in self.tiers if tier.unknown and tier.low[0] > self.time]
         return min(times) if times else None
 
+    def next_tick_at(self) -> int | None:
+        """When a tick is wanted, by a clock of milliseconds that is never set; None: not now.
+
+        0 is at once. All that has a `now` goes by the same clock, which knows nothing of the brokers' clocks.
+        """
+        if self.ingest.read < self._behind:
+            return None
+        if self._asked is not None:
+            return self._asked + self._pace.lost
+        if self.ingest.undated:
+            return 0
+        at = self.next_at()
+        if at is None or at <= self.time:
+            return None
+        if self._known is None:
+            return 0
+        stamp, when = self._known
+        return when + max(1, min(at - stamp, self._pace.beat))
+
     def tick_wanted(self, now: int) -> bool:
         """Whether a tick is to be appended now; the caller appends it."""
-        if self._asked is not None and self._asked <= now < self._asked + _LOST:
+        at = self.next_tick_at()
+        if at is None or now < at:
             return False
-        at = self.next_at()
-        due = at is not None and at <= now and not self.held
-        # What became due since the last tick should go with the next transaction, not with the one after it.
-        old = self.time < (at or 0) or now - self.time >= _OLD
-        if self.ingest.asks or (due and old):
-            self._asked = now
-            return True
-        return False
+        self._asked = now
+        return True
+
+    def answer_tick(self, offset: int, stamp: int, now: int) -> None:
+        """A tick is stored, with the broker's time."""
+        self._asked, self._known, self._behind = None, (stamp, now), offset + 1
 
     def progress(self) -> dict[int, IngestProgress | Progress]:
         """What is to be committed now, of the sources of which it changed since it was last asked for."""
@@ -261,6 +293,10 @@ class Router:
         heappush(self._memory, (*_key(message), order, source, message))
         self._resting[source][message.position] = None
 
+    def _hides_message(self, head: tuple[int, int, int], rested: tuple[int, int, int, int, Waiting]) -> bool:
+        """Whether the head is a record of another program, before the message that a request is to cancel."""
+        return rested[2] < 0 and head[:2] == rested[:2] and self._head_of(head[2]).home is None
+
     def _take_rested(self) -> Waiting:
         *_, source, message = heappop(self._memory)
         del self._resting[source][message.position]
@@ -292,7 +328,7 @@ class Router:
         handled = max(self._handled[source], self._next(source))
         if source != _INGEST:
             return Progress(position, handled)
-        return IngestProgress(position, handled, self.mark, self.ingest.time_at(position))
+        return IngestProgress(position, handled, self.mark, self.ingest.time_at(position), len(self.tiers))
 
     def check(self) -> None:
         """Raises `InvariantViolated` if it contradicts itself."""

@@ -25,7 +25,7 @@ class Came(NamedTuple):
     """A message of the log of ingest: due at a time, or so long after it came in.
 
     `home`: the topic that it is for; None: the record is none of ours. A request to cancel has the `target`, the offset
-    at which the message came in, and that message's `due`.
+    at which the message came in, and that message's `due`. `stamp`: the broker's time; None: no broker stamped it.
     """
 
     offset: int
@@ -34,14 +34,14 @@ class Came(NamedTuple):
     delay: int | None
     record: StoredRecord
     target: int = -1
+    stamp: int | None = None
 
 
 class Tick(NamedTuple):
-    """A record of the log of ingest that says what time it was when its router had read all below `read`."""
+    """A record without content, which lets the time of ingest go on; `stamp` as in `Came`."""
 
     offset: int
-    time: int
-    read: int
+    stamp: int | None
 
 
 class Waiting(NamedTuple):

@@ -49,21 +49,19 @@ def router(bootstrap: str, topic: str, messages: int) -> Measured:
         ps.create_topic(topic, partitions=8, exist_ok=True)
     backend = KafkaBackend(bootstrap)
     for name in (*LAYOUT.topics, DEAD):
-        backend.admin.create_topic(name, LAYOUT.partitions, None, LAYOUT.settings)
+        backend.admin.create_topic(name, LAYOUT.partitions, None, LAYOUT.settings_of(name))
     _publish(bootstrap, topic, messages)
-    now = [_now()]
     metrics = ServiceMetrics()
-    role = DelayRole(
-        backend, LAYOUT.tiers, LAYOUT.partitions, metrics, clock=lambda: now[0], max_rate=_UNLIMITED
-    )
-    engine = Engine(backend, role, lambda: now[0], metrics)
+    role = DelayRole(backend, LAYOUT.tiers, LAYOUT.partitions, metrics, max_rate=_UNLIMITED)
+    engine = Engine(backend, role, metrics)
     engine.start()
     say("filling the tiers")
     while _moved(metrics) + sum(task.router.resting for task in _tasks(engine)) < messages or engine.busy:
         engine.turn()
     say("routing")
     before, transactions = metrics.records, metrics.transactions
-    now[0] += 2 * LONGEST_MS
+    for task in _tasks(engine):  # as if brokers had stamped a record so much later: everything is due
+        task.router.ingest.time += 2 * LONGEST_MS
     started, busy = time.perf_counter(), time.process_time()
     while metrics.counts.get("home", 0) < messages or engine.busy:
         engine.turn()
@@ -86,10 +84,10 @@ def waiting(bootstrap: str, topic: str, messages: int) -> Measured:
     backend = KafkaBackend(bootstrap)
     if INGEST not in backend.admin.topic_names():
         for name in (topic, *layout.topics, DEAD):
-            backend.admin.create_topic(name, layout.partitions, None, layout.settings)
+            backend.admin.create_topic(name, layout.partitions, None, layout.settings_of(name))
     metrics = ServiceMetrics()
-    role = DelayRole(backend, layout.tiers, layout.partitions, metrics, clock=_now)
-    engine = Engine(backend, role, _now, metrics)
+    role = DelayRole(backend, layout.tiers, layout.partitions, metrics)
+    engine = Engine(backend, role, metrics)
     engine.start()
     # Its memory isn't the router's.
     publisher = multiprocessing.get_context("spawn").Process(

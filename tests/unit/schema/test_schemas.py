@@ -32,7 +32,6 @@ CHECKSUMS = {
     "proposal/v1.avsc": "14274076c980a7064140549e0471b1ebcb6d35a5d576202877f1de69768fd185",
     "receipt/v1.avsc": "bfb27374276554d20808cc17c8df65bdcf9eb882a8b279aa32b24ce1ee689dda",
     "stage/v1.avsc": "bd4e0c149b36704a799c3e9ec2a262efa0a4fd13930bc288320b55c62fabfd0e",
-    "tick/v1.avsc": "2ba6478431dd5b1a624ce8b1f9393a1675e24d4b537225c1f6d7d473b5e80f6b",
 }
 
 SMALL = Checkpoint(
@@ -99,7 +98,6 @@ def test_a_record_of_a_version_that_is_not_known_is_not_guessed() -> None:
 REQUEST = delays.DelayRequest("orders.eu", None, 2**28 * 1000 - 1)
 ABSOLUTE = delays.DelayRequest("orders.eu", 1_700_000_000_123, None)
 DELAYED = delays.Delayed("orders.eu", 1_700_000_000_123, 1_700_000_000_000, 2**27 + 5, 2**40)
-TICK = delays.TickRecord(1_700_000_000_123, 2**40)
 CANCEL = delays.DelayCancel(1_700_000_000_123, 2**40, 2**40 + 7, 1_700_000_000_000, 2**27 + 5)
 KEPT: dict[str, tuple[bytes, Callable[[bytes], bool]]] = {
     "delay_cancel/v1-0": (delays.encode_cancel(CANCEL), lambda value: delays.decode_cancel(value) == CANCEL),
@@ -112,7 +110,6 @@ KEPT: dict[str, tuple[bytes, Callable[[bytes], bool]]] = {
         lambda value: delays.decode_request(value) == ABSOLUTE,
     ),
     "delayed/v1-0": (delays.encode_delayed(DELAYED), lambda value: delays.decode_delayed(value) == DELAYED),
-    "tick/v1-0": (delays.encode_tick(TICK), lambda value: delays.decode_tick(value) == TICK),
 }
 
 
@@ -141,7 +138,7 @@ def test_a_header_of_numbers_that_are_none_says_nothing(number: float) -> None:
 
 
 def test_all_that_is_kept_of_the_delays_is_tested() -> None:
-    kinds = ("delay_cancel", "delay_request", "delayed", "tick")
+    kinds = ("delay_cancel", "delay_request", "delayed")
     kept = {f"{kind}/{path.stem}" for kind in kinds for path in (RECORDS / kind).iterdir()}
     assert kept == set(KEPT)
 
@@ -161,7 +158,5 @@ def test_a_damaged_or_foreign_delay_header_says_nothing(
 
 def test_a_tick_is_told_by_its_header() -> None:
     assert delays.is_tick([("a", b"b"), delays.TICK_HEADER])
+    assert delays.is_tick([("ps-schema", b"tick/v1")]), "what routers wrote before"
     assert not delays.is_tick([("ps-schema", b"checkpoint/v1"), ("tick/v1", b"")])
-    assert delays.decode_tick(None) is None
-    assert delays.decode_tick(b"") is None
-    assert delays.decode_tick(delays.encode_tick(TICK) + b"x") is None
