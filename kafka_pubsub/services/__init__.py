@@ -2,6 +2,6 @@
 
 Begin with `lifecycle.py`, which you start and stop; `engine.py` is the loop, `delay_router.py` the router of delays,
 `sequencer_role.py` the sequencer of causal topics.
-May import, beside top modules: `client`, `client.admin`, `client.delays`, `core`, `core.delays`, `core.multicast`,
-`schema`.
+May import, beside top modules: `client`, `client.admin`, `client.dead_letters`, `client.delays`, `core`,
+`core.delays`, `core.multicast`, `schema`.
 """

@@ -22,15 +22,14 @@ from typing import Final, NamedTuple, cast
 
 from kafka_pubsub.client.dead_letters.reading import read_all
 from kafka_pubsub.client.delays.homes import Homes
-from kafka_pubsub.client.delays.stamps import stamp_of
 from kafka_pubsub.client.delays.topology import unstamped_ingest
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, UNIT, tier_topic, tiers_of
 from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, parse_tier, writer_of
 from kafka_pubsub.core.delays.router import Router, RouterStart
-from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Tick, Waiting
+from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Waiting
 from kafka_pubsub.core.partitioner import key_into
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
     CANCEL_HEADER,
@@ -39,12 +38,16 @@ from kafka_pubsub.schema.delays import (
     ID_HEADER,
     TICK_HEADER,
     DelayCancel,
-    decode_cancel,
-    decode_request,
     encode_cancel,
     encode_delayed,
-    is_tick,
-    open_delayed,
+)
+from kafka_pubsub.services.delay_records import (
+    cancel_of,
+    others_of,
+    read_cancel,
+    read_delayed,
+    read_ingest,
+    why_dead,
 )
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
@@ -103,7 +106,7 @@ class DelayRole:
     name = "delay router"
     group = GROUP
     at_once = 8000
-    #: Somebody may ask to cancel a message, and read from a committed position of ingest on.
+    #: A client that cancels a message reads ingest from a committed position on.
     kept = (0,)
 
     def __init__(
@@ -198,7 +201,7 @@ class DelayRole:
                 for record in read_all(
                     fetch, place, list(range(max(each.start, each.end - _LAST), each.end))
                 ):
-                    said, cancel = _read_delayed(record), _cancel_header(record)
+                    said, cancel = read_delayed(record), cancel_of(record)
                     leaves = said[2] if said is not None else cancel.leaves if cancel is not None else 0
                     times.append(leaves - (UNIT << tier))
         finally:
@@ -263,7 +266,7 @@ class DelayTask:
             self._receive_tier(topic - 1, records)
             return None
         ingest = self.router.ingest
-        found = [_read_ingest(record) for record in records]
+        found = [read_ingest(record) for record in records]
         if any(each.offset == self._tick_at and each.stamp is None for each in found):
             raise FailedPrecondition(unstamped_ingest("CreateTime"))
         self.router.receive_ingest(found, now)
@@ -275,10 +278,10 @@ class DelayTask:
     def _receive_tier(self, number: int, records: Sequence[StoredRecord]) -> None:
         key, found = self.router.tiers[number].low, []
         for record in records:
-            said = _read_delayed(record)
+            said = read_delayed(record)
             offset = record.offset() or 0
             if said is None:
-                message = _read_cancel(record) or Waiting(*key, 0, 0, None, offset, record)
+                message = read_cancel(record) or Waiting(*key, 0, 0, None, offset, record)
             else:
                 home, due, leaves, left, came = said
                 message = Waiting(leaves, came, due, left, home, offset, record)
@@ -308,7 +311,7 @@ class DelayTask:
     def appended(self, record: StoredRecord, now: int) -> None:
         """A tick is stored."""
         self._tick_at = record.offset() or 0
-        self.router.answer_tick(self._tick_at, record.timestamp()[1], now)
+        self.router.ticks.answer(self._tick_at, record.timestamp()[1], now)
         self._role.metrics.count("ticks")
 
     def work(self, most: int) -> Work | None:
@@ -403,7 +406,10 @@ class DelayTask:
         self._counts["hops"] += 1
         at, offset, due, left, home, _, record, target = message
         if target < 0:
-            headers = [(DELAY_HEADER, encode_delayed((home or "", due, at, left, offset))), *_others(record)]
+            headers = [
+                (DELAY_HEADER, encode_delayed((home or "", due, at, left, offset))),
+                *others_of(record),
+            ]
         else:
             headers = [(CANCEL_HEADER, encode_cancel(DelayCancel(due, target, offset, at, left)))]
         return NewRecord(self._role.topics[tier + 1], self._number, record.key(), record.value(), headers, at)
@@ -420,7 +426,7 @@ class DelayTask:
         if partition is None:
             return self._dead(message, f"home topic {home!r} doesn't exist any more")
         self._counts["home"] += 1
-        headers = [(ID_HEADER, self._id(message)), *_others(record)]
+        headers = [(ID_HEADER, self._id(message)), *others_of(record)]
         return NewRecord(home, partition, key, record.value(), headers, self._delivered_at)
 
     def _id(self, message: Waiting) -> bytes:
@@ -431,69 +437,9 @@ class DelayTask:
         record = message.record
         headers = list(record.headers() or ())
         if not reason:
-            reason = _why(record)
+            reason = why_dead(record)
         headers += [(DEAD_REASON_HEADER, reason.encode()), (ID_HEADER, self._id(message))]
         return NewRecord(DEAD, self._number, record.key(), record.value(), headers, self._delivered_at)
-
-
-def _header(record: StoredRecord) -> bytes | None:
-    """What we say of the message: the first header, as we write it."""
-    headers = record.headers()
-    if not headers:
-        return None
-    name, value = headers[0]
-    if name == DELAY_HEADER:
-        return value
-    return next((value for name, value in headers if name == DELAY_HEADER), None)
-
-
-def _read_delayed(record: StoredRecord) -> tuple[str, int, int, int, int] | None:
-    header = _header(record)
-    return None if header is None else open_delayed(header)
-
-
-def _others(record: StoredRecord) -> list[Header]:
-    """The publisher's own headers."""
-    headers = record.headers() or []
-    if headers and headers[0][0] == DELAY_HEADER:
-        return headers[1:]
-    return [header for header in headers if header[0] != DELAY_HEADER]
-
-
-def _read_ingest(record: StoredRecord) -> Came | Tick:
-    offset, stamp = record.offset() or 0, stamp_of(record)
-    said = decode_request(_header(record))
-    if said is not None:
-        return Came(offset, said.home, said.due, said.delay, record, stamp=stamp)
-    if is_tick(record.headers() or ()):
-        return Tick(offset, stamp)
-    cancel = _cancel_header(record)
-    if cancel is not None:
-        return Came(offset, "", cancel.due, None, record, cancel.target, stamp)
-    return Came(offset, None, None, None, record, stamp=stamp)
-
-
-def _cancel_header(record: StoredRecord) -> DelayCancel | None:
-    values = [value for name, value in record.headers() or () if name == CANCEL_HEADER]
-    return decode_cancel(values[0]) if values else None
-
-
-def _read_cancel(record: StoredRecord) -> Waiting | None:
-    """Reads a tier's record as a request to cancel; returns None if it isn't one."""
-    said = _cancel_header(record)
-    if said is None:
-        return None
-    return Waiting(
-        said.leaves, said.offset, said.due, said.left, "", record.offset() or 0, record, said.target
-    )
-
-
-def _why(record: StoredRecord) -> str:
-    if _header(record) is None:
-        return f"a record without the header {DELAY_HEADER}: it wasn't written by kafka_pubsub"
-    if decode_request(_header(record)) is not None:
-        return "its delay is longer than the tiers of this cluster can hold"
-    return f"its header {DELAY_HEADER} can't be read"
 
 
 def _lost(number: int, beginnings: Sequence[Beginning], topics: Sequence[str]) -> str:

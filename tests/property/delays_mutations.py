@@ -15,7 +15,8 @@ import pytest
 from kafka_pubsub.core.delays import router
 from kafka_pubsub.core.delays.ingest import Ingest, _Rise
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress
-from kafka_pubsub.core.delays.router import Router, TickPace
+from kafka_pubsub.core.delays.router import Router
+from kafka_pubsub.core.delays.ticks import TickPace
 from kafka_pubsub.core.delays.tier import Tier
 from kafka_pubsub.core.delays.values import BEFORE_ALL, Came, Key, Move, Tick, Waiting
 
@@ -129,30 +130,30 @@ def timer_from_read(patch: Patch) -> None:
 
     def receive(self: Router, records: Sequence[Came | Tick], now: int) -> None:
         real(self, records, now)
-        if self._known is None and self.ingest.stamp is not None:
-            self._known = self.ingest.stamp, now
+        if self.ticks._known is None and self.ingest.stamp is not None:
+            self.ticks._known = self.ingest.stamp, now
 
     patch.setattr(Router, "receive_ingest", receive)
 
 
 def no_beat(patch: Patch) -> None:
     """A tick is wanted only when something is due by the last stamp, however long that takes."""
-    change_pace(patch, lambda router: router._pace._replace(beat=1 << 40))
+    change_pace(patch, lambda pace: pace._replace(beat=1 << 40))
 
 
 def ask_once(patch: Patch) -> None:
     """A tick that was lost isn't asked for again."""
-    change_pace(patch, lambda router: router._pace._replace(lost=1 << 40))
+    change_pace(patch, lambda pace: pace._replace(lost=1 << 40))
 
 
-def change_pace(patch: Patch, change: Callable[[Router], TickPace]) -> None:
+def change_pace(patch: Patch, change: Callable[[TickPace], TickPace]) -> None:
     """Asks for ticks at another pace."""
     real = Router.next_tick_at
 
     def next_tick_at(self: Router) -> int | None:
-        pace, self._pace = self._pace, change(self)
+        pace, self.ticks._pace = self.ticks._pace, change(self.ticks._pace)
         at = real(self)
-        self._pace = pace
+        self.ticks._pace = pace
         return at
 
     patch.setattr(Router, "next_tick_at", next_tick_at)
@@ -163,11 +164,11 @@ def pace_by_time(patch: Patch) -> None:
     real = Router.next_tick_at
 
     def next_tick_at(self: Router) -> int | None:
-        known = self._known
+        known = self.ticks._known
         if known is not None:
-            self._known = self.time, known[1]
+            self.ticks._known = self.time, known[1]
         at = real(self)
-        self._known = known
+        self.ticks._known = known
         return at
 
     patch.setattr(Router, "next_tick_at", next_tick_at)
@@ -178,7 +179,7 @@ def ask_unread(patch: Patch) -> None:
     real = Router.next_tick_at
 
     def next_tick_at(self: Router) -> int | None:
-        self._behind = 0
+        self.ticks._behind = 0
         return real(self)
 
     patch.setattr(Router, "next_tick_at", next_tick_at)

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
-from kafka_pubsub.core.delays.router import Router, RouterStart, TickPace
+from kafka_pubsub.core.delays.router import Router, RouterStart
+from kafka_pubsub.core.delays.ticks import TickPace
 from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Key, Move, Tick, Waiting
 
 __all__ = ["LONGEST", "TIERS", "UNIT", "DelayWorld"]
@@ -150,7 +151,7 @@ class DelayWorld:
             # If the first record of a restart shows it at once, the tick was idle all the same.
             self._idle_ticks = 0 if stamp > maker.time else self._idle_ticks + 1
             assert self._idle_ticks <= IDLE_TICKS, "ticks that leave time where it is"
-            maker.answer_tick(offset, stamp, self.clock())
+            maker.ticks.answer(offset, stamp, self.clock())
         unread = [each for each in self.ingest[self.router.ingest.read :] if isinstance(each, Tick)]
         hidden = [each for each in unread if each.offset in self._told(maker)]
         assert len(hidden) <= UNREAD_TICKS, "ticks that can't be read"

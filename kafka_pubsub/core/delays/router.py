@@ -14,10 +14,6 @@ Rules
 3. Where a tier's head isn't known yet, nothing above its possible key is handled.
 4. A request to cancel takes the same way as its message, and waits in memory until the message is due: then both go.
 5. While the first message that is due may not go home, nothing else goes: all stay in order, and the mark stays true.
-6. A tick is wanted when the leader's clock, reckoned on from the last stamp that is known to be new, reaches the next
-   key; every ten seconds while something waits, because clocks are set; and once at the beginning, because a new router
-   doesn't know how old the last stamp is. Its answer says what time it is.
-7. No tick is wanted while one is on its way, or is stored and not read yet: an open transaction may hide it.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ from typing import NamedTuple
 from kafka_pubsub.core.delays.ingest import KEEP, Ingest
 from kafka_pubsub.core.delays.layout import UNIT
 from kafka_pubsub.core.delays.progress import IngestProgress, Progress
+from kafka_pubsub.core.delays.ticks import TICK_PACE, TickPace, Ticks
 from kafka_pubsub.core.delays.tier import Tier
 from kafka_pubsub.core.delays.values import (
     BEFORE_ALL,
@@ -43,24 +40,12 @@ from kafka_pubsub.core.delays.values import (
 )
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Router", "RouterStart", "TickPace"]
+__all__ = ["Router", "RouterStart"]
 
 #: The log of ingest among the sources; tier k is the source k + 1.
 _INGEST = 0
 #: A head behind all heads.
 _NEVER = (1 << 63, 0, 0)
-
-
-class TickPace(NamedTuple):
-    """How often ticks are wanted, in milliseconds."""
-
-    #: Between two ticks at most, while something waits: as late is a message where a broker's clock was set.
-    beat: int = 10_000
-    #: A tick that has no answer by then counts as lost.
-    lost: int = 1000
-
-
-TICK_PACE = TickPace()
 
 
 class RouterStart(NamedTuple):
@@ -81,7 +66,9 @@ class Router:
     def __init__(
         self, start: RouterStart, unit: int = UNIT, keep: int = KEEP, pace: TickPace = TICK_PACE
     ) -> None:
-        self._unit, self._pace = unit, pace
+        self._unit = unit
+        #: When the next tick is wanted.
+        self.ticks = Ticks(pace)
         self.ingest = Ingest(start.ingest.position, start.ingest.time or 0, unit, len(start.tiers), keep)
         self.tiers = [Tier(each.position, end) for each, end in zip(start.tiers, start.ends, strict=True)]
         #: The key of the last message that went home.
@@ -105,24 +92,19 @@ class Router:
         self._holds: Callable[[Waiting], bool] = _hold_none
         #: Whether the last `take` ended at a message that may not go home now.
         self.held = False
-        # When a tick was asked for that has no answer; None: none is on its way.
-        self._asked: int | None = None
-        # A stamp, and when it was new; None: no tick of this router was answered yet.
-        self._known: tuple[int, int] | None = None
-        # The offset behind the last tick that was answered.
-        self._behind = 0
 
     # -- what is read -------------------------------------------------------------------------------------------
 
     def receive_ingest(self, records: Sequence[Came | Tick], now: int) -> None:
-        """Takes messages and ticks; look at `ingest.seek` afterwards. `now` is as in `next_tick_at`."""
+        """Takes messages and ticks; look at `ingest.seek` afterwards.
+
+        `now` is by a clock of milliseconds that is never set, and that knows nothing of the brokers' clocks.
+        """
         empty = not self.ingest.arrived
         self.ingest.receive(records)
         if empty and self.ingest.arrived:
             heappush(self._heads, (*self.ingest.arrived[0][:2], _INGEST))
-        stamp = self.ingest.stamp
-        if self._known is not None and stamp is not None and stamp - now > self._known[0] - self._known[1]:
-            self._known = stamp, now
+        self.ticks.follow(self.ingest.stamp, self.ingest.read, now)
 
     def receive_tier(self, number: int, records: Sequence[Waiting]) -> None:
         """Takes records of a tier."""
@@ -189,35 +171,19 @@ class Router:
         return min(times) if times else None
 
     def next_tick_at(self) -> int | None:
-        """When a tick is wanted, by a clock of milliseconds that is never set; None: not now.
-
-        0 is at once. All that has a `now` goes by the same clock, which knows nothing of the brokers' clocks.
-        """
-        if self.ingest.read < self._behind:
-            return None
-        if self._asked is not None:
-            return self._asked + self._pace.lost
+        """Returns when a tick is wanted, by the clock of all that has a `now`; None: not as things are, 0: at once."""
         if self.ingest.undated:
-            return 0
+            return self.ticks.next_at(None)
         at = self.next_at()
-        if at is None or at <= self.time:
-            return None
-        if self._known is None:
-            return 0
-        stamp, when = self._known
-        return when + max(1, min(at - stamp, self._pace.beat))
+        return None if at is None or at <= self.time else self.ticks.next_at(at)
 
     def tick_wanted(self, now: int) -> bool:
         """Whether a tick is to be appended now; the caller appends it."""
         at = self.next_tick_at()
         if at is None or now < at:
             return False
-        self._asked = now
+        self.ticks.ask(now)
         return True
-
-    def answer_tick(self, offset: int, stamp: int, now: int) -> None:
-        """A tick is stored, with the broker's time."""
-        self._asked, self._known, self._behind = None, (stamp, now), offset + 1
 
     def progress(self) -> dict[int, IngestProgress | Progress]:
         """What is to be committed now, of the sources of which it changed since it was last asked for."""

@@ -67,9 +67,10 @@ def test_a_client_of_a_cluster_with_waiting_messages_brings_them_home() -> None:
     with PubSub.in_memory(backend, services=False) as ps:
         topic = ps.create_topic("orders")
         ps.create_topic("a", causal=True)
+        ps.create_subscription("billing", "orders")
         topic.publish(b"later", delay=0.05).result(PATIENCE)
     with PubSub.in_memory(backend) as ps:
-        sub = ps.create_subscription("billing", "orders")
+        sub = ps.subscription("billing")
         assert threads() == {"kafka_pubsub-delay router", "kafka_pubsub-sequencer"}
         (message,) = sub.receive(1, timeout=PATIENCE)
         message.ack()

@@ -1,0 +1,82 @@
+"""The records of ingest and of the tiers, as a router reads them."""
+
+from __future__ import annotations
+
+from kafka_pubsub.client.delays.stamps import stamp_of
+from kafka_pubsub.core.delays.values import Came, Tick, Waiting
+from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.schema.delays import (
+    CANCEL_HEADER,
+    DELAY_HEADER,
+    DelayCancel,
+    decode_cancel,
+    decode_request,
+    is_tick,
+    open_delayed,
+)
+
+__all__ = ["cancel_of", "others_of", "read_cancel", "read_delayed", "read_ingest", "why_dead"]
+
+
+def header_of(record: StoredRecord) -> bytes | None:
+    """What we say of the message: the first header, as we write it."""
+    headers = record.headers()
+    if not headers:
+        return None
+    name, value = headers[0]
+    if name == DELAY_HEADER:
+        return value
+    return next((value for name, value in headers if name == DELAY_HEADER), None)
+
+
+def read_delayed(record: StoredRecord) -> tuple[str, int, int, int, int] | None:
+    """Reads what the header of a tier's record says of its message; None: it says nothing."""
+    header = header_of(record)
+    return None if header is None else open_delayed(header)
+
+
+def others_of(record: StoredRecord) -> list[Header]:
+    """The publisher's own headers."""
+    headers = record.headers() or []
+    if headers and headers[0][0] == DELAY_HEADER:
+        return headers[1:]
+    return [header for header in headers if header[0] != DELAY_HEADER]
+
+
+def read_ingest(record: StoredRecord) -> Came | Tick:
+    """Reads a record of ingest."""
+    offset, stamp = record.offset() or 0, stamp_of(record)
+    said = decode_request(header_of(record))
+    if said is not None:
+        return Came(offset, said.home, said.due, said.delay, record, stamp=stamp)
+    if is_tick(record.headers() or ()):
+        return Tick(offset, stamp)
+    cancel = cancel_of(record)
+    if cancel is not None:
+        return Came(offset, "", cancel.due, None, record, cancel.target, stamp)
+    return Came(offset, None, None, None, record, stamp=stamp)
+
+
+def cancel_of(record: StoredRecord) -> DelayCancel | None:
+    """Returns what a request to cancel says; None: the record isn't one."""
+    values = [value for name, value in record.headers() or () if name == CANCEL_HEADER]
+    return decode_cancel(values[0]) if values else None
+
+
+def read_cancel(record: StoredRecord) -> Waiting | None:
+    """Reads a tier's record as a request to cancel; returns None if it isn't one."""
+    said = cancel_of(record)
+    if said is None:
+        return None
+    return Waiting(
+        said.leaves, said.offset, said.due, said.left, "", record.offset() or 0, record, said.target
+    )
+
+
+def why_dead(record: StoredRecord) -> str:
+    """Returns why a record that isn't ours, or is too long for the tiers, becomes a dead letter."""
+    if header_of(record) is None:
+        return f"a record without the header {DELAY_HEADER}: it wasn't written by kafka_pubsub"
+    if decode_request(header_of(record)) is not None:
+        return "its delay is longer than the tiers of this cluster can hold"
+    return f"its header {DELAY_HEADER} can't be read"
