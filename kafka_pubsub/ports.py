@@ -329,6 +329,9 @@ class Admin(Protocol):
     def group_members(self, group: str) -> int:
         """Returns the number of members that the group has now; 0 if it doesn't exist."""
 
+    def has_members(self, group: str) -> bool:
+        """Returns whether the group has members now. Unlike `group_members` it may be asked all the time."""
+
     def delete_group(self, group: str) -> None: ...
     def metadata_limit(self) -> int | None:
         """Returns the least `offset.metadata.max.bytes` of all brokers; None if this client may not read it."""

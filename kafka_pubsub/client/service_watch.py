@@ -51,8 +51,8 @@ class ServiceWatch:
     def __init__(
         self, service: str, command: str, waits: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        #: Asks how many run; set it before the first message.
-        self.count: Callable[[], int] = lambda: 0
+        #: Asks whether one runs; set it before the first message.
+        self.running: Callable[[], bool] = lambda: False
         self._clock = clock
         self._service, self._command, self._waits = service, command, waits
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class ServiceWatch:
     def look(self) -> None:
         """Looks once whether a service runs, and says what has changed."""
         try:
-            running = self.count() > 0
+            running = self.running()
         except PubSubError as error:
             _log.debug("couldn't look whether a %s runs: %s", self._service, error)
             return

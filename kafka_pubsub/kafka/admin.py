@@ -74,6 +74,8 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC
 
 #: Seconds for which a change of settings is awaited; a broker gets it within some 10 ms.
 _SHOW_DEADLINE = 2.0
+#: The states of groups that have members.
+_ALIVE = {state for state in ConsumerGroupState if state.name not in ("UNKNOWN", "EMPTY", "DEAD")}
 
 
 class KafkaAdmin(Admin):
@@ -313,6 +315,14 @@ class KafkaAdmin(Admin):
         except NotFound:
             return 0
         return 0 if found.state == ConsumerGroupState.DEAD else len(found.members)
+
+    def has_members(self, group: str) -> bool:
+        """Returns whether the group has members now; decision 071 says why this asks all brokers first."""
+        found = self._ask(
+            "groups with members",
+            lambda client, left: client.list_consumer_groups(states=_ALIVE, request_timeout=left),
+        )
+        return any(each.group_id == group for each in found.valid) or self.group_members(group) > 0
 
     def delete_group(self, group: str) -> None:
         """Deletes a group's offsets; raises `NotFound` if there is no group, `FailedPrecondition` if it has members."""

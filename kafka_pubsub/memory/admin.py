@@ -150,6 +150,10 @@ class MemoryAdmin(Admin):
         with self._cluster.changed:
             return len(self._cluster.group(group).members) if self._cluster.has_group(group) else 0
 
+    def has_members(self, group: str) -> bool:
+        """Returns whether the group has members now."""
+        return self.group_members(group) > 0
+
     def delete_group(self, group: str) -> None:
         """Deletes a group with its positions; raises `NotFound`, or `FailedPrecondition` while it has members."""
         self._may("delete_group", group)

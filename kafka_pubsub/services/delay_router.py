@@ -314,6 +314,10 @@ class DelayTask:
         self.router.ticks.answer(self._tick_at, record.timestamp()[1], now)
         self._role.metrics.count("ticks")
 
+    def awaits(self) -> bool:
+        """Whether a tick is on its way, or wasn't read back yet."""
+        return self.router.ticks.pending
+
     def work(self, most: int) -> Work | None:
         """What is to be written, and how far that is; at first only our transactional id."""
         if not self._announced:

@@ -42,6 +42,7 @@ def test_an_unknown_group_has_no_positions_and_no_members(world: World) -> None:
     topic, group = world.topic(), world.name("absent")
     assert world.backend.admin.group_offsets(group, topic) == {}
     assert world.backend.admin.group_members(group) == 0
+    assert not world.backend.admin.has_members(group)
 
 
 def test_a_partition_that_never_was_committed_has_no_position(world: World) -> None:
@@ -61,11 +62,13 @@ def test_members_are_counted(world: World) -> None:
     first, second = world.member(group, topic), world.member(group, topic)
     until(lambda: first.owned and second.owned, first, second)
     assert world.backend.admin.group_members(group) == 2
+    assert world.backend.admin.has_members(group)
     second.reader.close()
     until(lambda: len(first.owned) == 2, first)
     assert world.backend.admin.group_members(group) == 1
     first.reader.close()
     assert world.backend.admin.group_members(group) == 0
+    assert not world.backend.admin.has_members(group)
 
 
 @pytest.mark.parametrize(("spread", "shares"), [(False, {0, 4}), (True, {2})])

@@ -75,7 +75,7 @@ class DelayedPublisher:
         self._publisher = _IngestPublisher(INGEST, self._target, writers)
         self._publisher.configure(batching=_BATCHING)
         self._watch = watch
-        watch.count = topics.routers
+        watch.running = topics.is_routed
         # The topics of which delayed messages were published here.
         self._published: set[str] = set()
         self._lock = threading.Lock()

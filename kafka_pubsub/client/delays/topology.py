@@ -123,6 +123,10 @@ class DelayTopics:
         """The topic in which delayed messages come in."""
         return self._admin.topic(INGEST)
 
+    def is_routed(self) -> bool:
+        """Returns whether a router runs now, anywhere."""
+        return self._admin.has_members(GROUP)
+
     def routers(self) -> int:
         """How many routers run now, anywhere."""
         return self._admin.group_members(GROUP)

@@ -81,7 +81,7 @@ class MulticastPublisher:
 
     def __init__(self, backend: Backend, watch: ServiceWatch, timeout: float = TIMEOUT) -> None:
         self._backend, self._watch, self._timeout = backend, watch, timeout
-        watch.count = lambda: backend.admin.group_members(GROUP)
+        watch.running = lambda: backend.admin.has_members(GROUP)
         # The time of deadlines, by the cluster's clock if a test moves it.
         self._time: Callable[[], float] = time.monotonic if backend.clock is None else backend.clock.now
         self._id = uuid.uuid4().hex[:16]

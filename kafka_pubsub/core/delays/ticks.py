@@ -44,6 +44,11 @@ class Ticks:
         # The offset behind the last tick that was answered, and the offset up to which ingest was read.
         self._behind = self._read = 0
 
+    @property
+    def pending(self) -> bool:
+        """Whether a tick is on its way, or is stored and wasn't read yet."""
+        return self._asked is not None or self._read < self._behind
+
     def follow(self, stamp: int | None, read: int, now: int) -> None:
         """Takes the last stamp that was read, and up to which offset ingest was read."""
         self._read = read

@@ -21,11 +21,11 @@ class Services:
     def __init__(self) -> None:
         self.running, self.looks, self.away = 0, 0, False
 
-    def __call__(self) -> int:
+    def __call__(self) -> bool:
         self.looks += 1
         if self.away:
             raise BrokerUnavailable("no broker answers")
-        return self.running
+        return self.running > 0
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def watch(services: Services) -> ServiceWatch:
 
 def watch_of(services: Services, clock: Callable[[], float] = time.monotonic) -> ServiceWatch:
     made = ServiceWatch("delay router", "kafka-pubsub service router", "delayed messages wait", clock)
-    made.count = services
+    made.running = services
     return made
 
 
