@@ -71,6 +71,7 @@ def test_a_client_of_a_cluster_with_waiting_messages_brings_them_home() -> None:
         topic.publish(b"later", delay=0.05).result(PATIENCE)
     with PubSub.in_memory(backend) as ps:
         sub = ps.subscription("billing")
+        assert [each.name for each in ps.list_subscriptions()] == ["billing"]
         assert threads() == {"kafka_pubsub-delay router", "kafka_pubsub-sequencer"}
         (message,) = sub.receive(1, timeout=PATIENCE)
         message.ack()
