@@ -120,6 +120,15 @@ class LogReader(Protocol):
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         """Returns the partitions whose log ended at our position at the last fetch, without a request."""
 
+    def readable_ends(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, LogEnd]:
+        """Returns where a reader of committed records finds the end of each now, by one request for all.
+
+        The epoch is that of the leader that answered, if known. Leaves out those that aren't answered for within
+        `timeout` seconds.
+        """
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Returns the next offset to be written of each now, with open transactions, by one request for all."""
 

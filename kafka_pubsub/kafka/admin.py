@@ -89,7 +89,7 @@ class KafkaAdmin(Admin):
         # None until the first call: a process may fork before.
         self._client: AdminClient | None = None
         self._calls, self._closed = 0, False
-        self._ends = ReadableEnds(handles, self._connect, self._let_go)
+        self.ends = ReadableEnds(handles, self._connect, self._let_go)
         # When this client last made the topic, or a broker confirmed that it exists.
         self._made: dict[str, float] = {}
 
@@ -233,7 +233,7 @@ class KafkaAdmin(Admin):
 
     def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
         """Returns the ends for a committed reader; leaves out those whose leader doesn't answer in time."""
-        return self._ends.find(places, timeout)
+        return self.ends.find(places, timeout)
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Returns the next offset to be written of each, open transactions included."""
@@ -334,7 +334,7 @@ class KafkaAdmin(Admin):
     def close(self) -> None:
         """Closes the handle, with librdkafka's threads; a call that is running closes it when it returns."""
         self._closed = True
-        self._ends.close()
+        self.ends.close()
         self._let_go(0)
 
     # -- parts -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import ConfigValue
-from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.model import LogEnd, TopicPartition
 
 __all__ = ["ReadableEnds"]
 
@@ -52,6 +52,12 @@ class ReadableEnds:
         found = self._find_together(partitions, min(timeout, _SOON))
         if found is not None:
             return found
+        return {place: end.offset for place, end in self.find_one_by_one(partitions, timeout).items()}
+
+    def find_one_by_one(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, LogEnd]:
+        """Returns the end of each log, with its leader's epoch, by the admin client; leaves out the same logs."""
         client = self._connect()
         try:
             return _find_one_by_one(client, partitions, timeout)
@@ -84,9 +90,9 @@ class ReadableEnds:
 
 def _find_one_by_one(
     client: AdminClient, partitions: Sequence[TopicPartition], timeout: float
-) -> Mapping[TopicPartition, int]:
+) -> Mapping[TopicPartition, LogEnd]:
     wanted = {KafkaPartition(*each): OffsetSpec.latest() for each in partitions}
-    found: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, LogEnd] = {}
     try:
         futures = client.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
@@ -96,13 +102,13 @@ def _find_one_by_one(
     away: set[str] = set()
     for each, future in futures.items():
         try:
-            offset = future.result(timeout + _LOOK).offset
+            end = future.result(timeout + _LOOK)
         except (KafkaException, FutureTimeout):
-            offset = -1
-        if offset < 0:  # without an error while a leader is away
+            end = None
+        if end is None or end.offset < 0:  # without an error while a leader is away
             away.add(each.topic)
         else:
-            found[TopicPartition(each.topic, each.partition)] = offset
+            found[TopicPartition(each.topic, each.partition)] = LogEnd(end.offset, end.leader_epoch)
     for topic in away:  # else librdkafka goes on asking the leader that it remembers
         try:
             client.list_topics(topic, timeout=_LOOK)

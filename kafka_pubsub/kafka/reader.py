@@ -50,10 +50,7 @@ from kafka_pubsub.kafka.conversions import (
     say_nothing,
     where_of,
 )
-from kafka_pubsub.kafka.errors import (
-    error_of,
-    translate,
-)
+from kafka_pubsub.kafka.errors import error_of, translate
 from kafka_pubsub.kafka.group_membership import membership_of, renewed
 from kafka_pubsub.kafka.reader_errors import ReaderErrors
 from kafka_pubsub.kafka.reader_settings import reader_settings
@@ -73,7 +70,7 @@ _COMMITTED_DEADLINE = 30.0
 _CLOSE_DEADLINE = 15.0
 
 #: Seconds for which `close` waits until the group has revoked the partitions; and between two checks.
-_REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.05
+_REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.005
 
 #: Seconds between two checks for a newer epoch: a transaction that was refused for an old one is sent again soon.
 _EPOCH_EVERY = 0.5
@@ -216,6 +213,12 @@ class KafkaLogReader(LogReader):
         """Returns the ranges of many partitions, with two requests to each leader."""
         return self._admin.log_ranges(partitions)
 
+    def readable_ends(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, LogEnd]:
+        """Returns where committed records end in each, over other connections: here the broker may wait for a fetch."""
+        return self._admin.ends.find_one_by_one(partitions, timeout)
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Returns the next offset to be written of each, open transactions included."""
         return self._admin.high_watermarks(partitions)
@@ -228,9 +231,8 @@ class KafkaLogReader(LogReader):
 
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         """Returns the partitions whose end librdkafka reported at the present position."""
-        return {
-            place for place, at in self.positions(partitions).items() if at.offset == self._ends.get(place)
-        }
+        at = self.positions(partitions)
+        return {place for place in at if at[place].offset == self._ends.get(place)}
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         """Sets the offset from which the partition's next record is read."""
@@ -331,8 +333,7 @@ class KafkaLogReader(LogReader):
         self._answer(consumer, answer)
         # librdkafka remembers from an earlier assignment which partitions were paused.
         consumer.resume(answer)
-        idle = [KafkaPartition(*each) for each in mine if each not in starts]
-        if idle:
+        if idle := [KafkaPartition(*each) for each in mine if each not in starts]:
             consumer.pause(idle)
 
     def _answer(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:

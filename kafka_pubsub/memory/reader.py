@@ -164,6 +164,16 @@ class MemoryReader(LogReader):
         with self._cluster.changed:
             return {p for p in partitions if self._positions.get(p) == self._cluster.log(p).stable_end}
 
+    def readable_ends(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, LogEnd]:
+        """Returns where committed records end in each; leaves out those whose topic is gone."""
+        self._may_ask("readable_ends")
+        with self._cluster.changed:
+            names = set(self._cluster.names())
+            logs = {each: self._cluster.log(each) for each in partitions if each.topic in names}
+            return {each: LogEnd(log.stable_end, log.epoch) for each, log in logs.items()}
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Returns the next offset to be written of each, open transactions included."""
         self._may_ask("high_watermarks")

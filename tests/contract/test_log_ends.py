@@ -1,12 +1,12 @@
-"""Whether what was read of a log is still there."""
+"""Where logs end, and whether what was read of them is still there."""
 
 from __future__ import annotations
 
 import pytest
 
 from kafka_pubsub.errors import DeadlineExceeded, NotFound
-from kafka_pubsub.model import Committed, LogEnd, TopicPartition
-from tests.contract.world import PATIENCE, World
+from kafka_pubsub.model import Committed, Ending, LogEnd, NewRecord, TopicPartition
+from tests.contract.world import PATIENCE, World, until
 
 
 def _filled(world: World, count: int) -> TopicPartition:
@@ -49,3 +49,24 @@ def test_a_record_reports_its_leader_s_epoch_and_a_commit_keeps_it(world: World)
     group = world.name("group")
     world.backend.admin.set_positions(group, {at: Committed(1, "told", 0)})
     assert world.backend.admin.group_offsets(group, at.topic) == {0: Committed(1, "told", 0)}
+
+
+def test_readable_ends_lie_behind_markers_and_below_open_transactions(world: World) -> None:
+    at, behind = TopicPartition(world.topic(), 0), TopicPartition(world.topic(), 0)
+    member, places = world.member(world.name("group"), at.topic, behind.topic), [at, behind]
+    until(lambda: len(member.owned) == 2, member)
+    reader, dead = member.reader, world.name("dead")
+    membership = reader.membership()
+    assert membership is not None
+    assert reader.readable_ends(places, 5.0) == {at: LogEnd(0, 0), behind: LogEnd(0, 0)}
+    writer = world.transactions()
+    outcome = writer.transact([NewRecord(*behind, b"k", b"a")], {at: Committed(0, "")}, membership)
+    assert outcome.ending is Ending.STORED
+    wanted = {at: LogEnd(0, 0), behind: LogEnd(2, 0)}
+    until(lambda: reader.readable_ends(places, 5.0) == wanted)
+    world.leave_open(dead, [NewRecord(*behind, b"k", b"x")], {at: Committed(1, "")}, membership)
+    assert reader.readable_ends(places, 5.0) == wanted
+    writer.fence(dead)
+    until(lambda: reader.readable_ends([behind], 5.0) == {behind: LogEnd(4, 0)})
+    absent = TopicPartition(world.name("absent"), 0)
+    assert reader.readable_ends([absent, behind], 5.0) == {behind: LogEnd(4, 0)}

@@ -21,6 +21,8 @@ from tests.support import until
 PATIENCE = 60.0
 #: Seconds within which the lag is gone after the last ack; a second is promised, the rest is for a busy machine.
 SOON = 5.0
+#: Seconds for the median close of so many: with an idle fetch each takes 0.5 at least.
+QUICKLY, CLOSES = 0.4, 5
 Protocol = Literal["classic", "consumer"]
 QUICK = RetryPolicy(min_backoff=0.05, max_backoff=0.2)
 
@@ -169,6 +171,23 @@ def test_a_stream_that_is_closed_at_the_last_ack_leaves_no_lag(
         publish(ps, name, 14)
         callback.await_acked(14)
     cluster.await_no_lag(within=0)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["all-acked", "one-kept"])
+def test_a_stream_that_closes_does_not_wait_for_an_idle_fetch(ps: PubSub, name: str, kept: bool) -> None:
+    ps.create_topic(name, partitions=8)
+    long = RetryPolicy(min_backoff=600, max_backoff=600)
+    sub = ps.create_subscription(name, name, message_ordering=True, retry=long)
+    seconds = []
+    for _ in range(CLOSES):
+        callback = Handler(lambda message: kept and message.data == b"3")
+        with sub.pull(callback) as stream:
+            publish(ps, name, 50)
+            callback.await_acked(50 - 7 * kept)  # seven messages have the key of the kept one
+            began = time.monotonic()
+            stream.close()
+            seconds.append(time.monotonic() - began)
+    assert sorted(seconds)[len(seconds) // 2] < QUICKLY, seconds
 
 
 def test_synchronous_pull_leaves_no_lag(ps: PubSub, cluster: Cluster, name: str) -> None:

@@ -45,6 +45,11 @@ class DelegatingReader:
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         return self._reader.at_end(partitions)
 
+    def readable_ends(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, LogEnd]:
+        return self._reader.readable_ends(partitions, timeout)
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._reader.high_watermarks(partitions)
 

@@ -9,17 +9,21 @@ Rules
 1. It looks only after a read that returned nothing, and at most every `LOOK` seconds: a message costs nothing.
 2. A partition that must be sought first (`paired_partitions`) is left out: the reader's position is
    that of an earlier ownership until then.
-3. Before it leaves the group, it waits for the checkpoint of what is finished (at most `SAVING`), and for the ends of
-   logs that are finished except for markers (at most `SETTLE`).
+3. Before it leaves the group, it waits for the checkpoint of what is finished (at most `SAVING`). Then it asks once for
+   the ends of the logs that are finished: where the reader's position is the end, nothing is hidden.
+4. The marker behind what the stream itself wrote needn't be read, where nothing else can lie there
+   (`core/commit/markers`).
+5. For other markers it waits until the reader is told the ends (at most `SETTLE`), which takes an idle fetch.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.subscribe.runner_api import Runner
+from kafka_pubsub.core.commit.markers import is_marker
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import LogEnd, TopicPartition
 from kafka_pubsub.ports import LogReader
@@ -31,12 +35,14 @@ __all__ = ["LOOK", "SETTLE", "LogEnds"]
 LOOK, LONGEST_LOOK = 0.2, 2.0
 #: The largest share of the fetcher's time for looks, because a look at many partitions takes long.
 SHARE = 0.02
-#: Seconds that closing waits for checkpoints: a producer's start takes up to 1.1 s, and a transaction 0.1.
+#: Seconds that closing waits for checkpoints: with the producer's start a transaction takes 0.1.
 SAVING = 3.0
 #: Seconds that closing waits for the ends of logs; the broker reports them after an idle fetch of 0.5 s.
 SETTLE = 1.0
+#: Seconds that closing waits for the answer to its question for ends; a broker that is there needs milliseconds.
+ANSWER = 0.3
 #: Seconds and records of one read meanwhile.
-SLICE, FEW = 0.02, 100
+SLICE, FEW = 0.005, 100
 
 
 class LogEnds:
@@ -48,6 +54,8 @@ class LogEnds:
         self._reader = reader
         self._look_at = 0.0
         self._wait = LOOK
+        #: The logs that were read to the end, by the answer to the question before leaving; None: it wasn't asked.
+        self._read: set[TopicPartition] | None = None
 
     def look(self) -> None:
         """Reports to the core which logs were read further than it knows, if it is time for a look."""
@@ -100,7 +108,7 @@ class LogEnds:
             self._reader.close()
 
     def _settle(self) -> None:
-        """Reads on until checkpoints are written and the ends of finished logs are reported (rule 3)."""
+        """Reads on until checkpoints are written and the ends of finished logs are known (rules 3 to 5)."""
         runner = self._runner
         limit = runner.clock() + SAVING
         until = runner.clock() + SETTLE
@@ -134,13 +142,36 @@ class LogEnds:
             main, beside = self._places(number)
             if not partition.offsets.unfinished:
                 finished.append(main)
-            finished_runs, named = (
-                partition.retry_partition.retries.finished_runs,
-                partition.commits.checkpoints.named,
-            )
+            finished_runs = partition.retry_partition.retries.finished_runs
+            named = partition.commits.checkpoints.named
             # The reader may know the log's end from before the checkpoint was written.
             if named is not None and named.offset >= finished_runs.position:
                 return True
             if finished_runs.committable == finished_runs.position:
                 finished.append(beside)
-        return len(self._reader.at_end(finished)) < len(finished)
+        told = self._reader.at_end(finished)
+        unsure = [place for place in finished if place not in told]
+        if unsure and self._read is None:
+            self._read = self._ask_for_ends(unsure)
+        return not (self._read or set()).issuperset(unsure)
+
+    def _ask_for_ends(self, places: Sequence[TopicPartition]) -> set[TopicPartition]:
+        """Returns those of these logs that were read to their ends now, but for a marker that it reports (rule 4)."""
+        ends, positions = self._reader.readable_ends(places, ANSWER), self._reader.positions(places)
+        read = {place for place, end in ends.items() if positions[place].offset == end.offset}
+        written = self._rebalances.pairs.retry_side.written
+        ours = {place: written[place] for place in ends if place not in read and place in written}
+        tops = self._reader.high_watermarks(list(ours)) if ours else {}
+        for place, last in ours.items():
+            at, end = positions[place].offset, ends[place].offset
+            if end == tops[place] and is_marker(last, at, end):
+                self._tell_marker(place, ends[place])
+                read.add(place)
+        return read
+
+    def _tell_marker(self, place: TopicPartition, end: LogEnd) -> None:
+        """Reports that a retry partition was read up to this end, though the reader isn't told yet."""
+        number = self._rebalances.layout.number(place)
+        main = self._places(number)[0]
+        if (position := self._reader.positions([main]).get(main)) is not None:
+            self._post(number, position, end)

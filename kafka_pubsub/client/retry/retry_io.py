@@ -149,6 +149,8 @@ class RetryIO:
             lambda: backend.transactions(dead), self._written, self._move_answered, f"{name}-dead-letters"
         )
         self.bodies = BodyReader(backend.record_fetch, self._found, f"{name}-bodies")
+        #: The last offset of each retry partition that transactions of this stream have written.
+        self.written: dict[TopicPartition, int] = {}
         #: The number of move requests without a result, by partition.
         self._up: Counter[int] = Counter()
         self._changed = threading.Condition()
@@ -258,6 +260,9 @@ class RetryIO:
         self._post(lambda: self._answers.move_answered(move_result))
 
     def _move_answered(self, move_result: MoveResult) -> None:
+        beside = self.layout.beside(move_result.move_request.partition)
+        if (last := move_result.last_in(beside)) is not None:
+            self.written[beside] = last
         self._answer(move_result)
         with self._changed:
             self._up[move_result.move_request.partition] -= 1

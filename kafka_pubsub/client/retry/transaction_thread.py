@@ -37,6 +37,7 @@ from kafka_pubsub.model import (
     Outcome,
     Positions,
     PositionsLater,
+    TopicPartition,
 )
 from kafka_pubsub.ports import Transactions
 
@@ -86,6 +87,13 @@ class MoveResult(NamedTuple):
         """The offset of the request's checkpoint; None: the request had none, or it wasn't stored."""
         at = self.move_request.checkpoint
         return None if at is None or at >= len(self.offsets) else self.offsets[at]
+
+    def last_in(self, place: TopicPartition) -> int | None:
+        """Returns the last offset that the request's records have in this partition; None: none is stored there."""
+        if self.ending is not Ending.STORED:
+            return None
+        stored = zip(self.move_request.records, self.offsets, strict=False)
+        return max((at for record, at in stored if record[:2] == place), default=None)
 
 
 class TransactionThread:

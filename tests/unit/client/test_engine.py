@@ -71,6 +71,11 @@ class Valves:
     def at_end(self, partitions: Sequence[TopicPartition]) -> Set[TopicPartition]:
         return set(partitions)
 
+    def readable_ends(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, LogEnd]:
+        return {}
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import pytest
 
@@ -10,7 +11,7 @@ from kafka_pubsub import Message, PubSub, RetryPolicy
 from kafka_pubsub.client.assignment import log_ends
 from kafka_pubsub.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.memory.reader import MemoryReader
-from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.model import LogEnd, TopicPartition
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
@@ -43,6 +44,12 @@ class Scene:
     def nack_once(self, message: Message) -> None:
         if message.delivery_attempt == 1:
             message.nack()
+        else:
+            self.ack(message)
+
+    def keep_one(self, message: Message) -> None:
+        if message.ordering_key == "k3":
+            message.nack(delay=600)
         else:
             self.ack(message)
 
@@ -106,6 +113,50 @@ def test_a_stream_that_closes_asks_about_the_ends_of_all_partitions_at_once(
     with scene.sub.pull(scene.ack) as stream:
         until(lambda: len(stream.stats.partitions) == 2, "both partitions")
     assert asked == [4]  # of two partitions, and of their retry partitions
+
+
+@pytest.fixture
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers that no broker tells the end of a log: their positions stay before markers, however long one waits."""
+    real = MemoryReader.positions
+
+    def positions(
+        reader: MemoryReader, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, LogEnd]:
+        found = {}
+        for place, end in real(reader, partitions).items():
+            records = reader._cluster.log(place).read(0, end.offset)
+            found[place] = LogEnd(max([0, *((record.offset() or 0) + 1 for record in records)]), end.epoch)
+        return found
+
+    monkeypatch.setattr(MemoryReader, "positions", positions)
+    monkeypatch.setattr(MemoryReader, "at_end", lambda reader, partitions: set())
+    monkeypatch.setattr(log_ends, "SETTLE", PATIENCE)
+    monkeypatch.setattr(log_ends, "SAVING", PATIENCE)
+
+
+@pytest.mark.parametrize("conduct", ["ack", "nack_once", "keep_one"])
+def test_a_stream_that_closes_asks_for_the_ends_that_its_reader_is_not_told(
+    scene: Scene, untold: None, monkeypatch: pytest.MonkeyPatch, conduct: str
+) -> None:
+    asked: list[int] = []
+    real = MemoryReader.readable_ends
+
+    def readable_ends(
+        reader: MemoryReader, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, LogEnd]:
+        asked.append(len(partitions))
+        return real(reader, partitions, timeout)
+
+    monkeypatch.setattr(MemoryReader, "readable_ends", readable_ends)
+    stream = scene.sub.pull(getattr(scene, conduct))
+    scene.publish(6)
+    scene.await_acked(6 if conduct != "keep_one" else 5)
+    began = time.monotonic()
+    stream.close()
+    assert time.monotonic() - began < PATIENCE / 2
+    assert asked == [4 if conduct != "keep_one" else 3]
+    assert scene.lag() == 0 if conduct != "keep_one" else scene.lag() > 0
 
 
 def test_what_waits_is_a_lag(scene: Scene) -> None:
