@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.benchmarks import delay_scenarios, lane_scenarios, multicast_scenarios, start_scenarios
+from tests.benchmarks import (
+    delay_scenarios,
+    lane_scenarios,
+    latency_scenarios,
+    multicast_scenarios,
+    start_scenarios,
+)
 from tests.benchmarks.data import A_KEY_EACH
 from tests.benchmarks.figures import Parameter, Row, Scenario, Target
 
@@ -443,6 +449,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "exactly_once": _exactly_once,
     **delay_scenarios.ALL,
     **lane_scenarios.ALL,
+    **latency_scenarios.ALL,
     **multicast_scenarios.ALL,
     **start_scenarios.ALL,
 }
