@@ -28,6 +28,7 @@ from xdist.remote import Producer
 
 from kafka_pubsub.local.pytest_plugin import RunningKafka, running_kafka
 from tests.scheduling import RECORD, Durations, Scheduling, in_order, recorded
+from tests.seeds import DAY
 
 # No deadlines: they would measure the machine's other tenants.
 settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -68,6 +69,10 @@ SLOW = (
     "tests/simulation/test_recorded_world.py",
     "tests/spark/",
 )
+
+
+def pytest_report_header() -> str:
+    return f"seeds of the day: KAFKA_PUBSUB_DAY={DAY}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks

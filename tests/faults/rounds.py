@@ -12,11 +12,12 @@ from tests.faults.arena import Arena
 from tests.faults.faults import FAULTS
 from tests.faults.plan import RoundPlan
 from tests.faults.round import run_round
+from tests.seeds import DAY, DEEP
 
 __all__ = ["HUNG", "check", "possible"]
 
-#: Seconds; after them the burst that is under way is the last: one or two, as long as they take.
-SHORT = 4.0
+#: Seconds; after them the burst that is under way is the last: of a short round one or two, as long as they take.
+SHORT = 60.0 if DEEP else 4.0
 #: Seconds until everything has to be done; beside other tests on a busy machine a rebalance alone takes ten.
 SETTLE = 240.0
 #: Seconds until a round has failed for sure: all its waits are at their bounds.
@@ -35,7 +36,9 @@ def check(name: str, arena: Arena, folder: Path) -> None:
     fault = FAULTS[name]
     # Poison that kills takes a life for each attempt, and each life a session.
     publishers = 1 if "kills" in fault.poison else 2
-    plan = RoundPlan(name, seed=1, seconds=SHORT, rate=RATE, settle=SETTLE, publishers=publishers)
+    plan = RoundPlan(
+        name, seed=DAY if DEEP else 1, seconds=SHORT, rate=RATE, settle=SETTLE, publishers=publishers
+    )
     outcome = run_round(plan, arena, folder)
     assert not outcome.problems, "\n".join(outcome.problems)
     counts = outcome.counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 
@@ -12,6 +13,7 @@ from kafka_pubsub.core.commit.checkpoint import split
 from kafka_pubsub.core.retry import maintenance, retry_partition, retry_state
 from kafka_pubsub.core.retry.backoff import Exhausted
 from tests.property.retry_world import Plan, World
+from tests.seeds import fixed, of_the_day
 
 PLANS = {
     "everything": Plan(broken=True),
@@ -25,8 +27,8 @@ PLANS = {
     "one_key": Plan(keys=(b"a",), messages=20),
     "forgotten": Plan(forgets=0.004, nacks=0.5, max_attempts=3),
 }
-#: Schedules of each plan, in the fast suite and in the slow one; more with a number raised by hand.
-FAST_SEEDS, SLOW_SEEDS = 4, 12
+#: Schedules of each plan, in the fast suite and in the slow one.
+FAST, SLOW = range(4), [*fixed(3, first=4), *of_the_day(3)]
 
 
 def run(seed: int, plan: Plan, steps: int = 700) -> World:
@@ -52,15 +54,17 @@ def test_only_the_messages_that_kill_are_dead_lettered(seed: int) -> None:
     assert world.dead.keys() == KILLERS.killers & there
 
 
-@pytest.mark.parametrize("seeds", [FAST_SEEDS, pytest.param(SLOW_SEEDS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds", [pytest.param(FAST, id="first"), pytest.param(SLOW, id="more", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("tight", [False, True])
-def test_promises_hold(name: str, tight: bool, seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_promises_hold(name: str, tight: bool, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
     if tight:  # a map of a few runs, checkpoints of several records, a backlog of a few messages
         monkeypatch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 50)
         monkeypatch.setattr(retry_partition, "TRIM", 1)
         monkeypatch.setattr(commits, "split", partial(split, most=5))
         monkeypatch.setattr(retry_state, "BACKLOG", 2)
         monkeypatch.setattr(maintenance, "BACKLOG", 2)
-    for seed in range(seeds):
+    for seed in seeds:
         run(seed, PLANS[name])
