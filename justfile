@@ -21,9 +21,19 @@ fast *paths="tests/unit --ignore tests/unit/house --ignore tests/unit/local/test
 test:
     .venv/bin/pytest -n auto
 
-# The slow suite: broken brokers, long searches, Spark.
+# The slow suite: broken brokers, searches, Spark.
 slow:
     .venv/bin/pytest -m slow -n auto
+
+# Ten times the seeds, rounds of a minute for each fault, long rounds on three brokers. Results go to docs/reliability.md.
+deep:
+    KAFKA_PUBSUB_DEEP=1 .venv/bin/pytest -m slow -n auto -o timeout=3600
+    KAFKA_PUBSUB_HYPOTHESIS=deep .venv/bin/pytest -n auto -o timeout=3600 tests/property
+    .venv/bin/python -m tests.simulation --seeds 10000
+    .venv/bin/python -m tests.simulation --retry --seeds 10000
+    .venv/bin/python -m tests.property.multicast_search --minutes 15
+    MULTICASTS=50000 .venv/bin/pytest -m slow tests/integration/processes/test_multicast_cluster.py
+    .venv/bin/python -m tests.faults mixed --seed $(date +%Y%m%d) --seconds 1200 --rate 100 --keys 2000 --consumers 3 --partitions 6 --calm 30 --settle 1200
 
 # Record the seconds of each test in tests/durations.json, by which `-n auto` hands tests out. On an idle machine.
 durations:

@@ -25,9 +25,9 @@ RECORD = "KAFKA_PUBSUB_DURATIONS"
 #: Seconds of a test that the file doesn't name.
 QUICK = 0.1
 
-#: Their tests share one session, which takes longer to start than most of them to run; so one worker has them all. Two
-#: such groups take about the same time; all in one would be what everybody waits for at the end.
-ONE_SPARK = ["tests/spark/session/test_a", "tests/spark/session/"]
+#: Their tests share one session, which takes longer to start than most of them to run; so one worker has a whole group.
+#: The groups take about the same time; all in one would be what a run waits for at its end.
+ONE_SPARK = ["tests/spark/session/test_a", "tests/spark/session/", "tests/spark/drivers/"]
 
 
 def unit_of(nodeid: str) -> str:

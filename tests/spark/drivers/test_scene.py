@@ -1,7 +1,6 @@
 """End to end, in short: publish while a subscriber nacks, archive meanwhile, kill the driver twice, audit, plant.
 
-The drivers that are killed are processes of their own; what is left alone runs in one session. It isn't in session/,
-so that another worker plays it beside those tests.
+The drivers that are killed are processes of their own; what is left alone runs in one session.
 """
 
 from __future__ import annotations

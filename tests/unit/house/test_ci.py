@@ -180,6 +180,28 @@ def test_the_readme_installs_extras_that_exist() -> None:
     assert named <= extras
 
 
+def test_a_run_that_fails_shows_the_time_of_each_stage_and_the_counts_last(tmp_path: Path) -> None:
+    # A Python that is too old ends the first stage; the summary is made all the same.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$1" != -c ] && exec {sys.executable} "$@"\nexit 1\n')
+    python.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PYTHON": str(python),
+        "TMPDIR": str(tmp_path),
+        "KAFKA_PUBSUB_DAY": "20261125",
+    }
+    done = subprocess.run([str(RUN)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.startswith("ci: seeds of the day: KAFKA_PUBSUB_DAY=20261125\n")
+    last = done.stdout.splitlines()[-4:]
+    assert re.fullmatch(r"ci: install, locked by hash FAILED after \d+ s", last[0])
+    assert last[1] == "ci: seconds of each stage:"
+    assert re.fullmatch(r" +\d+  install, locked by hash", last[2])
+    assert last[3] == "0 passed, 0 failed, 0 skipped"
+    assert [path.name for path in tmp_path.iterdir()] == ["python"]
+
+
 def test_ci_is_executable_and_asks_for_no_one() -> None:
     assert os.access(RUN, os.X_OK)
     assert subprocess.run(["bash", "-n", str(RUN)], check=False).returncode == 0
