@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from kafka_pubsub.errors import FailedPrecondition, PubSubError, UnknownAck
 
 __all__ = [
+    "ID_HEADER",
     "RESERVED_HEADER_PREFIX",
     "UNREAD",
     "AckId",
@@ -48,10 +49,14 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
     "decode_ordering_key",
+    "message_id_of",
 ]
 
 #: The prefix of our own header names; a user's attribute may not have it.
 RESERVED_HEADER_PREFIX = "ps-"
+
+#: The header with the id of a message that doesn't lie where it was published.
+ID_HEADER = RESERVED_HEADER_PREFIX + "id"
 
 Header = tuple[str, bytes | None]
 
@@ -200,6 +205,14 @@ def decode_ordering_key(key: bytes | None) -> str | None:
     return None if key is None else key.decode("utf-8", "surrogateescape")
 
 
+def message_id_of(record: StoredRecord) -> str:
+    """Returns the id that `publish` returned: the header `ps-id` if there is one, else topic, partition and offset."""
+    for name, value in record.headers() or ():
+        if name == ID_HEADER and value is not None:
+            return value.decode("utf-8", "replace")
+    return f"{record.topic()}:{record.partition()}:{record.offset()}"
+
+
 _ACK_ID = struct.Struct(">BQIqII")
 _ACK_ID_VERSION = 1
 
@@ -317,12 +330,7 @@ class Message:
     @property
     def message_id(self) -> str:
         """The id that `publish` returned: the `ps-id` header if there is one, else topic, partition and offset."""
-        own = self._header("ps-id")
-        return (
-            own
-            if own is not None
-            else f"{self._record.topic()}:{self._record.partition()}:{self._record.offset()}"
-        )
+        return message_id_of(self._record)
 
     @property
     def handles(self) -> tuple[str, ...]:

@@ -419,7 +419,10 @@ def _reached(kept: DataFrame) -> dict[int, int]:
 
 
 def _has_id() -> Column:
-    return F.coalesce(F.array_contains(F.col("headers")["key"], "ps-id"), F.lit(False))
+    """Returns whether an id was given to the message so that it is there once; dead letters of one message share it."""
+    names = F.col("headers")["key"]
+    given = F.array_contains(names, "ps-id") & ~F.array_contains(names, "ps-dead-subscription")
+    return F.coalesce(given, F.lit(False))
 
 
 def _add(step: Step, finding: dict[str, Any]) -> None:

@@ -40,6 +40,7 @@ _SPELT = {
     "message_ordering": "ordering",
     "ordering_key": "key",
     "message_id": "id",
+    "ids": "id",
 }
 
 #: Python's words for which a command has no option.

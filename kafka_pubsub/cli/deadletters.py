@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -23,13 +23,14 @@ from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
     from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.client.subscribe.subscription import Subscription
 
 __all__ = ["deadletter"]
 
 #: Dead letters that are listed for a person without `--limit`.
 LISTED: Final = 100
 
-COLUMNS = ("id", "key", "died", "attempts", "replays", "error", "message")
+COLUMNS = ("message_id", "key", "died", "attempts", "replays", "error", "place")
 
 SUBSCRIPTION = shared.SUBSCRIPTION
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
@@ -65,7 +66,7 @@ class Chosen:
         }
 
 
-def selecting(ids: str, form: str = "PARTITION:OFFSET") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def selecting(ids: str, form: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds the options that pick messages; the command gets them as one argument `chosen`."""
     options = (
         click.option("--key", "keys", multiple=True, help="Of this ordering key. Can be repeated."),
@@ -96,10 +97,8 @@ def selecting(ids: str, form: str = "PARTITION:OFFSET") -> Callable[[Callable[..
     return decorate
 
 
-DEAD_LETTERS = selecting("As `deadletter list` shows it. Can be repeated.")
-PARKED = selecting(
-    "Where it was published, as `subscription keys` shows it. Can be repeated.", "[TOPIC:]PARTITION:OFFSET"
-)
+DEAD_LETTERS = selecting("Of this message, or its place in the dead-letter topic. Can be repeated.", "ID")
+PARKED = selecting("Of this message, or the place where it was published. Can be repeated.", "ID")
 
 
 @click.group(
@@ -119,7 +118,7 @@ def deadletter() -> None:
     examples=[
         ("", "kafka-pubsub deadletter list billing"),
         ("", "kafka-pubsub deadletter list billing --since 2h --error Timeout"),
-        ("for a program", "kafka-pubsub deadletter list billing --json | jq -r '.[].message'"),
+        ("for a program", "kafka-pubsub deadletter list billing --json | jq -r '.[].message_id'"),
         ("of a subscription that is gone", "kafka-pubsub deadletter list billing --topic orders-dead"),
     ],
 )
@@ -159,7 +158,7 @@ def list_dead_letters(
         )
 
 
-@deadletter.command(examples=[("", "kafka-pubsub deadletter show billing 3:17")])
+@deadletter.command(examples=[("", "kafka-pubsub deadletter show billing orders:3:17")])
 @SUBSCRIPTION
 @click.argument("id")
 @TOPIC
@@ -167,14 +166,14 @@ def list_dead_letters(
 def show(session: Session, subscription: str, id: str, topic: str | None) -> None:
     """Show one dead letter, with its data.
 
-    ID is what `list` shows.
+    ID is a message's, or its place in the dead-letter topic (PARTITION:OFFSET).
     """
     with session.pubsub() as pubsub:
-        dead_letter = next(pubsub.subscription(subscription).dead_letters(ids=[id], topic=topic), None)
-    if dead_letter is None:
-        raise NotFound(
-            f"subscription {subscription!r} has no dead letter {id}: it may have been replayed or purged"
-        )
+        source = pubsub.subscription(subscription)
+        dead_letter = next(source.dead_letters(ids=[id], topic=topic), None)
+        if dead_letter is None:
+            why = _meant(source, id, topic) or "it may have been replayed or purged"
+            raise NotFound(f"subscription {subscription!r} has no dead letter {id}: {why}")
     session.output.details(_describe(dead_letter) | _contents(dead_letter))
 
 
@@ -209,7 +208,8 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
             "Stopped. What went back is marked as done: the same command goes on with the rest.",
         )
         lonely = not dry_run and bool(result.count) and not source.state(limit=0).members
-    _answer(session, subscription, "replayed", "Replayed", "replay", result, dry_run)
+        hints = _hints(result.count, chosen, lambda id: _meant(source, id, topic))
+    _answer(session, subscription, "replayed", "Replayed", "replay", result, dry_run, hints)
     if lonely:
         session.output.note(f"No process receives from {subscription} now: they wait until one does.")
 
@@ -220,7 +220,7 @@ def replay(session: Session, subscription: str, chosen: Chosen, topic: str | Non
         ("", "kafka-pubsub deadletter release billing --key user-123"),
         (
             "give a message up, so that its key goes on",
-            "kafka-pubsub deadletter release billing --id 3:17 --drop --yes",
+            "kafka-pubsub deadletter release billing --id orders:3:17 --drop --yes",
         ),
     ]
 )
@@ -255,8 +255,9 @@ def release(
             "Stopped. Some may have been released; the same command releases the others.",
         )
         lonely = not dry_run and bool(result.count) and not source.state(limit=0).members
+        hints = _hints(result.count, chosen, lambda id: _dead(source, id))
     past, verb = ("Dropped", "drop") if drop else ("Released", "release")
-    _answer(session, subscription, past.lower(), past, verb, result, dry_run, "parked message")
+    _answer(session, subscription, past.lower(), past, verb, result, dry_run, hints, "parked message")
     if lonely:
         session.output.note(
             f"No process receives from {subscription} now: it is done as soon as one does. Until then "
@@ -298,7 +299,36 @@ def purge(
             ),
             "Stopped. The same command goes on with the rest.",
         )
-    _answer(session, subscription, "purged", "Purged", "purge", result, dry_run)
+        hints = _hints(result.count, chosen, lambda id: _meant(source, id, topic))
+    _answer(session, subscription, "purged", "Purged", "purge", result, dry_run, hints)
+
+
+def _meant(source: Subscription, id: str, topic: str | None = None) -> str | None:
+    """Returns what an id means that no dead letter has, for an error; None: nothing."""
+    for each in source.dead_letters(topic=topic):
+        if f"{each.partition}:{each.offset}" == id:
+            return f"message {each.message_id} was published there, and its dead letter lies at {each.id}"
+    for key in source.keys():  # noqa: SIM118
+        if id in (key.message_id, f"{key.partition}:{key.offset}"):
+            look = f"`kafka-pubsub subscription keys {source.name}`"
+            return f"message {key.message_id} is no dead letter, it is {key.state}: see {look}"
+    return None
+
+
+def _dead(source: Subscription, id: str) -> str | None:
+    """Returns that a message which isn't parked is a dead letter; None: it isn't."""
+    if source.options.dead_letter is None:
+        return None
+    found = next(source.dead_letters(ids=[id]), None)
+    if found is None:
+        return None
+    back = f"`kafka-pubsub deadletter replay {source.name} --id {found.message_id or found.id}`"
+    return f"message {found.message_id} isn't parked, it is a dead letter: {back} brings it back"
+
+
+def _hints(count: int, chosen: Chosen, meant: Callable[[str], str | None]) -> list[str]:
+    """Returns what the ids mean, if they picked nothing."""
+    return [] if count else [hint for id in chosen.ids if (hint := meant(id)) is not None]
 
 
 def _watched(
@@ -327,6 +357,7 @@ def _answer(
     verb: str,
     result: DeadLetterResult,
     dry_run: bool,
+    hints: Sequence[str],
     what: str = "dead letter",
 ) -> None:
     shown: Mapping[str, JsonValue] = {
@@ -344,6 +375,8 @@ def _answer(
     session.output.result(shown, said)
     for reason, count in result.skipped.items():
         session.output.note(f"{_count(count, what)} left where they are: {reason}")
+    for hint in hints:
+        session.output.note(f"{hint[0].upper()}{hint[1:]}.")
 
 
 def _count(number: int, what: str) -> str:
@@ -352,13 +385,13 @@ def _count(number: int, what: str) -> str:
 
 def _row(dead_letter: DeadLetter) -> dict[str, JsonValue]:
     return {
-        "id": dead_letter.id,
+        "message_id": dead_letter.message_id or f"unknown: {dead_letter.problem}",
         "key": dead_letter.ordering_key,
         "died": ago(dead_letter.died),
         "attempts": dead_letter.attempts,
         "replays": dead_letter.replays,
         "error": _error(dead_letter)[:80],
-        "message": dead_letter.message_id or f"unknown: {dead_letter.problem}",
+        "place": dead_letter.id,
     }
 
 
@@ -368,9 +401,9 @@ def _error(dead_letter: DeadLetter) -> str:
 
 def _describe(dead_letter: DeadLetter) -> dict[str, JsonValue]:
     return {
-        "id": dead_letter.id,
+        "message_id": dead_letter.message_id,
+        "place": dead_letter.id,
         **shown_bytes("key", dead_letter.key),
-        "message": dead_letter.message_id,
         "subscription": dead_letter.subscription,
         "topic": dead_letter.topic,
         "partition": dead_letter.partition,

@@ -38,7 +38,7 @@ _BOUNDS = (
     (365 * 86400, "1 year"),
 )
 _WIDTH = 40
-_DEAD_COLUMNS = ("id", "message", "topic", "key", "due", "died", "bytes", "reason", "problem")
+_DEAD_COLUMNS = ("message_id", "topic", "key", "due", "died", "bytes", "reason", "problem", "place")
 
 
 @click.group(
@@ -83,7 +83,7 @@ def list_waiting(session: Session, topic: str | None, messages: bool) -> None:
     found.sort(key=lambda each: (each.due is None, each.due or datetime.max.replace(tzinfo=UTC)))
     if messages:
         session.output.table(
-            [_row(each) for each in found], ("id", "topic", "key", "due", "tier"), "Nothing waits."
+            [_row(each) for each in found], ("message_id", "topic", "key", "due", "tier"), "Nothing waits."
         )
     elif session.as_json:
         session.output.result({"topics": _by_topic(found), "tiers": _by_tier(found), "routers": runs}, "")
@@ -129,10 +129,11 @@ def cancel(session: Session, id: str, timeout: float) -> None:
     """
     with session.pubsub() as pubsub:
         if not pubsub.cancel_delayed(id, timeout=timeout):
+            _check_alive(pubsub, id)
             raise FailedPrecondition(
                 f"message {id} doesn't wait any more: it was delivered, or is being delivered"
             )
-    session.output.result({"id": id, "cancelled": True}, f"Cancelled {id}")
+    session.output.result({"message_id": id, "cancelled": True}, f"Cancelled {id}")
 
 
 @delay.command(
@@ -141,11 +142,15 @@ def cancel(session: Session, id: str, timeout: float) -> None:
     examples=[
         ("what couldn't be delivered, and why", "kafka-pubsub delay deadletters"),
         ("home, once their topic is there again", "kafka-pubsub delay deadletters --topic orders --replay"),
-        ("give one up", "kafka-pubsub delay deadletters --id 0:17 --purge --yes"),
+        ("give one up", "kafka-pubsub delay deadletters --id _kafka_pubsub.delay.in:0:17 --purge --yes"),
     ],
 )
 @click.option(
-    "--id", "ids", multiple=True, metavar="PARTITION:OFFSET", help="Only this one. Can be repeated."
+    "--id",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    help="Only this message, or the one at this place among the dead letters. Can be repeated.",
 )
 @click.option(
     "--topic", metavar="TOPIC", shell_complete=known_names.topics, help="Only what was to go to this topic."
@@ -199,8 +204,8 @@ def dead_letters(
 
 def _dead_row(letter: DelayDeadLetter) -> dict[str, JsonValue]:
     return {
-        "id": letter.id,
-        "message": letter.message_id,
+        "message_id": letter.message_id,
+        "place": letter.id,
         "topic": letter.topic,
         "key": letter.ordering_key,
         "due": _time(letter.due),
@@ -212,14 +217,25 @@ def _dead_row(letter: DelayDeadLetter) -> dict[str, JsonValue]:
 
 
 def _find(pubsub: PubSub, id: str) -> WaitingMessage:
+    _check_alive(pubsub, id)
     for found in pubsub.delayed_messages(id):
         return found
     raise NotFound(f"no delayed message {id} waits: it may have been delivered or cancelled")
 
 
+def _check_alive(pubsub: PubSub, id: str) -> None:
+    """Raises an error if the message has become a dead letter; `id` may be its place among these."""
+    dead = next(pubsub.delay_dead_letters(ids=[id]), None)
+    if dead is not None:
+        raise NotFound(
+            f"message {dead.message_id} waits no more: no router could deliver it ({dead.reason}); see "
+            f"`kafka-pubsub delay deadletters --id {dead.message_id}`"
+        )
+
+
 def _row(message: WaitingMessage) -> dict[str, JsonValue]:
     return {
-        "id": message.id,
+        "message_id": message.message_id,
         "topic": message.topic,
         "key": message.ordering_key,
         "due": _time(message.due),

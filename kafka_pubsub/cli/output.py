@@ -34,6 +34,11 @@ __all__ = [
 
 JsonValue = Mapping[str, "JsonValue"] | Sequence["JsonValue"] | str | int | float | bool | None
 
+#: Columns whose cells are copied, and therefore are never broken into lines.
+WHOLE = frozenset({"message_id", "place"})
+#: The columns of a terminal that each other column keeps.
+LEAST = 4
+
 # A pipe has no width; rich would assume 80 columns and cut cells off.
 PIPE_WIDTH = 10_000
 
@@ -131,10 +136,20 @@ class Output:
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
         for name in columns:
             numeric = all(isinstance(row.get(name), (int, float)) for row in rows)
-            table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+            whole = max((len(_cell(row.get(name))) for row in rows), default=0) if name in WHOLE else None
+            table.add_column(
+                name.replace("_", " "),
+                justify="right" if numeric else "left",
+                overflow="fold",
+                no_wrap=name in WHOLE,
+                min_width=whole,
+            )
         for row in rows:
             table.add_row(*(Text(_cell(row.get(name))) for name in columns))
-        Console(file=sys.stdout, width=None if at_terminal() else PIPE_WIDTH).print(table)
+        width = Console(file=sys.stdout).width if at_terminal() else PIPE_WIDTH
+        # Wider than the terminal, if the ids need it: it breaks its lines itself, and copies them as one.
+        needed = sum((each.min_width or LEAST) + 2 for each in table.columns)
+        Console(file=sys.stdout, width=max(width, needed)).print(table)
 
 
 def at_terminal() -> bool:

@@ -11,7 +11,6 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, shown_bytes
 from kafka_pubsub.cli.types import ago
-from kafka_pubsub.core.lanes.names import lane_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,7 +22,7 @@ __all__ = ["keys"]
 #: Keys that are listed for a person without `--limit`.
 LISTED: Final = 100
 
-COLUMNS = ("key", "state", "since", "next_due", "attempt", "behind", "why", "id")
+COLUMNS = ("key", "state", "since", "next_due", "attempt", "behind", "why", "message_id")
 
 #: Keys that need an operator come first.
 ORDER = ("unreadable", "parked", "leased", "waiting")
@@ -78,12 +77,13 @@ def _row(state: KeyState) -> dict[str, JsonValue]:
         "attempt": state.attempt or None,
         "behind": state.behind,
         "why": why[:100],
-        "id": _id(state),
+        "message_id": state.message_id or None,
     }
 
 
 def _describe(state: KeyState) -> dict[str, JsonValue]:
     return {
+        "message_id": state.message_id or None,
         **shown_bytes("key", state.key),
         "state": state.state,
         "reason": state.reason,
@@ -97,14 +97,6 @@ def _describe(state: KeyState) -> dict[str, JsonValue]:
         "partition": state.partition,
         "offset": None if state.offset < 0 else state.offset,
     }
-
-
-def _id(state: KeyState) -> str | None:
-    """Returns what `release --id` takes; it names the Kafka topic of a lane."""
-    if state.offset < 0:
-        return None
-    place = f"{state.partition}:{state.offset}"
-    return place if lane_of(state.topic) is None else f"{state.topic}:{place}"
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import Header
 
 if TYPE_CHECKING:
@@ -128,10 +129,11 @@ class News(Enum):
 
 
 class Announce(NamedTuple):
-    """Log and count this news."""
+    """Log and count this news. `message`: the record of the message that it is about; None: it is about none."""
 
     news: News
     detail: str = ""
+    message: Record | None = None
 
 
 class Stop(NamedTuple):

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
-from kafka_pubsub.model import Header
+from kafka_pubsub.model import ID_HEADER, Header
 from kafka_pubsub.schema.sealed import open_sealed, seal, text_of, write_text
 
 __all__ = [
@@ -43,8 +43,6 @@ __all__ = [
 
 #: The header that carries what we say of a delayed message.
 DELAY_HEADER = "ps-delay"
-#: The header that names a message at home: the place where it came in.
-ID_HEADER = "ps-id"
 #: Why a message is a dead letter of the routers.
 DEAD_REASON_HEADER = "ps-delay-dead"
 #: The header of a request to cancel.

@@ -9,6 +9,7 @@ Rules
 2. Nothing of a record is lost: `key` and `headers` hold its bytes, beside the columns that read them as text. A
    body that is null is a tombstone.
 3. A record whose headers of kafka_pubsub can't be read is an ordinary message, as it is for a subscription.
+   `message_id` is that of the message at home, wherever the record lies: `ps-id` says it where it was relayed.
 4. Control records (a command in a retry topic, a checkpoint) aren't messages, and are left out.
 """
 

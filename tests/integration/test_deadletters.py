@@ -276,7 +276,7 @@ def test_the_command_line_from_end_to_end(ps: PubSub, kafka: Any, name: str) -> 
 
     dead_letters = run("deadletter", "list", name)
     assert len(dead_letters) == 4
-    assert run("deadletter", "show", name, dead_letters[0]["id"])["data"] in {"0", "1", "2", "3"}
+    assert run("deadletter", "show", name, dead_letters[0]["message_id"])["data"] in {"0", "1", "2", "3"}
     assert run("deadletter", "replay", name, "--dry-run")["replayed"] == 4
     assert run("deadletter", "replay", name, "--key", "k0")["replayed"] == 2
     waiting = run("subscription", "keys", name)

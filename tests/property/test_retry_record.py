@@ -191,6 +191,7 @@ def test_a_dead_letter_says_from_where_why_and_how_often() -> None:
     assert len(found.pop("ps-dead-error") or b"") <= ERROR_BYTES
     assert found == {
         "kind": b"created",
+        "ps-id": b"orders:3:5",
         "ps-dead-topic": b"orders",
         "ps-dead-topic-id": b"id",
         "ps-dead-partition": b"3",

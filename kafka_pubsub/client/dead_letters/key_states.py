@@ -31,7 +31,13 @@ from kafka_pubsub.core.commit import notes
 from kafka_pubsub.core.retry import record as retry_record
 from kafka_pubsub.core.retry.record import FOREVER, NO_MESSAGES, Broken, RetryRecord, Why
 from kafka_pubsub.errors import NotFound
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition, decode_ordering_key
+from kafka_pubsub.model import (
+    Committed,
+    StoredRecord,
+    TopicPartition,
+    decode_ordering_key,
+    message_id_of,
+)
 from kafka_pubsub.ports import Backend, RecordFetch
 
 __all__ = [
@@ -72,6 +78,7 @@ class KeyState:
     `state`: `parked` until you release it, `waiting` for `next_due`, `leased` to a callback, or `unreadable`
     (then `offset` is -1). `since`: when the message first failed; None: it didn't. `behind`: the number of messages of
     the key that wait after it in the retry topic. `topic`: the Kafka topic, that of the lane if the topic has lanes.
+    `message_id`: the id of the message that blocks it; "" if it can't be read.
     """
 
     key: bytes | None
@@ -86,6 +93,7 @@ class KeyState:
     behind: int = 0
     error: str = ""
     topic: str = ""
+    message_id: str = ""
 
     @property
     def ordering_key(self) -> str | None:
@@ -259,9 +267,8 @@ class Waiting:
         for each in started:
             key = each.key()
             if key is None or key not in self._leased:
-                yield KeyState(
-                    key, self._number, each.offset() or 0, "leased", _with_callback(self._alive), 1
-                )
+                offset, reason = each.offset() or 0, _with_callback(self._alive)
+                yield KeyState(key, self._number, offset, "leased", reason, 1, message_id=message_id_of(each))
 
     def _state(self, message: RetryRecord, behind: int) -> KeyState:
         info = message.info
@@ -283,6 +290,7 @@ class Waiting:
             due,
             behind,
             info.error,
+            message_id=message_id_of(message),
         )
 
 

@@ -1,20 +1,23 @@
 """Dead letters as you see them, and how you select some of them.
 
 Rules
-1. The id of a dead letter is its partition and offset in the dead-letter topic, `PARTITION:OFFSET`; it never changes.
+1. A message is named by its id, as `publish` returned it. A dead letter has a place beside that, `PARTITION:OFFSET` in
+   the dead-letter topic: a message that was replayed and died again has two of them. Wherever an id is asked for, a
+   place is taken as well.
 2. An absent condition selects all. Several keys or ids select any of them. A dead letter must meet all conditions.
 3. Times need a time zone. A time without one is refused: it would mean another moment on another machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, own_headers
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.model import Header, StoredRecord, decode_ordering_key
+from kafka_pubsub.model import ID_HEADER, RESERVED_HEADER_PREFIX, Header, StoredRecord, decode_ordering_key
 
 __all__ = [
     "DeadLetter",
@@ -29,14 +32,19 @@ __all__ = [
 
 #: The partition and the offset of a record in a topic.
 Place = tuple[int, int]
+#: A place; a topic's name may be a number.
+_PLACE = re.compile(r"(?:[0-9]+:)?[0-9]{1,10}:[0-9]{1,19}")
+#: What is neither a place nor an id: an id also has a name, of a form that the publishing program chooses.
+_NUMBERS = re.compile(r"[0-9+:-]*")
 
 
 @dataclass(frozen=True)
 class DeadLetter:
     """A message whose attempts were used up, as it lies in a dead-letter topic.
 
-    `id` names the dead letter in commands. `topic`, `partition` and `offset` are its origin (None: the dead letter
-    doesn't record it). `problem` says why it can't be replayed; None: it can.
+    `message_id` names the message, and `id` its place in the dead-letter topic: commands take both. `topic`,
+    `partition` and `offset` are its origin (None: the dead letter doesn't record it). `problem` says why it can't be
+    replayed; None: it can.
     """
 
     id: str
@@ -65,16 +73,17 @@ class DeadLetter:
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """The message's own headers as text."""
+        """The message's own headers as text, without the `ps-` headers."""
         return {
             name: "" if value is None else value.decode("utf-8", "surrogateescape")
             for name, value in self.headers
+            if not name.startswith(RESERVED_HEADER_PREFIX)
         }
 
     @property
     def message_id(self) -> str | None:
-        """The id that `publish` returned."""
-        relayed = [value for name, value in self.headers if name == "ps-id" and value is not None]
+        """The id that `publish` returned; None: the dead letter doesn't record it."""
+        relayed = [value for name, value in self.headers if name == ID_HEADER and value is not None]
         if relayed:
             return relayed[0].decode("utf-8", "replace")
         return None if self.partition is None else f"{self.topic}:{self.partition}:{self.offset}"
@@ -117,8 +126,8 @@ class Selection:
     """The conditions that select messages."""
 
     keys: frozenset[bytes] = frozenset()
-    #: With the topic: "" where the id doesn't name one.
-    ids: frozenset[tuple[str, int, int]] = frozenset()
+    #: Ids of messages, and places.
+    ids: frozenset[str] = frozenset()
     since: float | None = None
     until: float | None = None
     error: str | None = None
@@ -132,16 +141,15 @@ class Selection:
         since: datetime | None = None,
         until: datetime | None = None,
         error: str | None = None,
-        of_messages: bool = False,
     ) -> Selection:
-        """Checks the conditions and builds the selection; ids of messages (`of_messages`) may name a topic."""
+        """Checks the conditions and builds the selection."""
         if since is not None and until is not None and since >= until:
             raise InvalidArgument(f"since={since} isn't before until={until}: nothing lies between")
         if error is not None and not error:
             raise InvalidArgument("error is empty: leave it out to select any")
         return cls(
             frozenset(map(_key, _many(keys, "keys"))),
-            frozenset(_place(each, of_messages) for each in _many(ids, "ids")),
+            frozenset(_id(each) for each in _many(ids, "ids")),
             _time(since, "since"),
             _time(until, "until"),
             error,
@@ -149,17 +157,16 @@ class Selection:
 
     def picks(
         self,
-        place: Place,
+        ids: Callable[[], Iterable[str]],
         key: bytes | None,
         time: int,
         error: Callable[[], str],
-        topics: Sequence[str] = ("",),
     ) -> bool:
-        """Tells whether a message is selected; `time` is in milliseconds, `error` is called only if it matters.
+        """Tells whether a message is selected; `time` is in milliseconds.
 
-        `topics`: what an id may have as topic to mean it.
+        `ids` gives its id and its places, `error` its error; both are called only if they matter.
         """
-        if self.ids and not any((topic, *place) in self.ids for topic in topics):
+        if self.ids and self.ids.isdisjoint(ids()):
             return False
         if self.keys and (key is None or key not in self.keys):
             return False
@@ -182,17 +189,13 @@ def _key(key: str | bytes) -> bytes:
     return key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
 
 
-def _place(text: str | bytes, of_message: bool) -> tuple[str, int, int]:
-    rest, _, offset = str(text).rpartition(":")
-    topic, _, partition = rest.rpartition(":")
-    if not (_is_number(partition) and _is_number(offset)) or (topic and not of_message):
-        form = "PARTITION:OFFSET or TOPIC:PARTITION:OFFSET" if of_message else "PARTITION:OFFSET"
-        raise InvalidArgument(f"ids: {text!r} isn't {form}, as `id` shows it")
-    return topic, int(partition), int(offset)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 19
+def _id(given: str | bytes) -> str:
+    text = str(given)
+    if _PLACE.fullmatch(text) or not _NUMBERS.fullmatch(text):
+        return text
+    raise InvalidArgument(
+        f"ids: {text!r} is neither a message id, as `publish` gives it, nor PARTITION:OFFSET, a message's place"
+    )
 
 
 def _time(given: datetime | None, name: str) -> float | None:

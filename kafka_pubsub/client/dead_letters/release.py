@@ -32,7 +32,7 @@ from kafka_pubsub.client.dead_letters.replay import DeadLetters
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, RetryRecord, Why, retry_headers
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import NewRecord
+from kafka_pubsub.model import NewRecord, message_id_of
 from kafka_pubsub.ports import Backend
 
 __all__ = ["Releases"]
@@ -88,11 +88,11 @@ class Releases:
             places = ((view, room, number) for view, room in rooms for number in room.numbers())
             for at, (view, room, number) in enumerate(places):
                 tell(DeadLetterProgress("reading", at, total))
-                topics = [view.topic, ""] if view.topic == record.topic else [view.topic]
+                prefixes = [f"{view.topic}:", ""] if view.topic == record.topic else [f"{view.topic}:"]
                 found += [
                     _request(view, message, why)
                     for message in room.messages(number)
-                    if message.info.due >= least and _picks(selection, topics, message)
+                    if message.info.due >= least and _picks(selection, prefixes, message)
                 ]
         return found
 
@@ -116,7 +116,11 @@ def _request(record: SubscriptionRecord, message: RetryRecord, why: Why) -> NewR
     return NewRecord(retry, message.partition(), message.key(), None, retry_headers(None, info))
 
 
-def _picks(selection: Selection, topics: Sequence[str], message: RetryRecord) -> bool:
+def _picks(selection: Selection, prefixes: Sequence[str], message: RetryRecord) -> bool:
+    """Tells whether a message is selected; the prefixes make a place of its partition and offset."""
     info = message.info
-    place = (info.partition, info.origin)
-    return selection.picks(place, message.key(), info.failed, lambda: info.error, topics)
+
+    def ids() -> list[str]:
+        return [message_id_of(message), *(f"{each}{info.partition}:{info.origin}" for each in prefixes)]
+
+    return selection.picks(ids, message.key(), info.failed, lambda: info.error)

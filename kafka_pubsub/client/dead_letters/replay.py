@@ -53,7 +53,13 @@ from kafka_pubsub.errors import (
     NotFound,
     PubSubError,
 )
-from kafka_pubsub.model import Ending, NewRecord, StoredRecord, TopicInfo, TopicPartition
+from kafka_pubsub.model import (
+    Ending,
+    NewRecord,
+    StoredRecord,
+    TopicInfo,
+    TopicPartition,
+)
 from kafka_pubsub.ports import Backend, RecordFetch
 
 __all__ = ["DeadLetters"]
@@ -386,8 +392,13 @@ def _retry_id(record: SubscriptionRecord) -> str:
 
 def _picks(selection: Selection, found: Found) -> bool:
     dead_letter = found.dead_letter
+
+    def ids() -> Iterable[str]:
+        letter = to_dead_letter(found.record, dead_letter, None)
+        return filter(None, (letter.id, letter.message_id))
+
     return selection.picks(
-        found.place,
+        ids,
         found.record.key(),
         dead_letter.time,
         lambda: f"{dead_letter.reason}\n{dead_letter.error_class}: {dead_letter.error}",

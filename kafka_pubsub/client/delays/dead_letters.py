@@ -44,9 +44,9 @@ _OURS = frozenset({DEAD_REASON_HEADER, DELAY_HEADER, ID_HEADER})
 class DelayDeadLetter(NamedTuple):
     """A delayed message that no router could deliver.
 
-    `id` names the dead letter in commands; `message_id` is what `publish`'s future gave. `topic`: where it was to go;
-    None: kafka_pubsub didn't write it. `due`: when; None: that isn't known. `died`: when a router gave it up, with the
-    `reason`. `problem` says why it can't be replayed now; None: it can.
+    `message_id` is what `publish`'s future gave, and `id` the place among the dead letters: commands take both.
+    `topic`: where it was to go; None: kafka_pubsub didn't write it. `due`: when; None: that isn't known. `died`: when a
+    router gave it up, with the `reason`. `problem` says why it can't be replayed now; None: it can.
     """
 
     id: str
@@ -145,10 +145,19 @@ class DelayDeadLetters:
 
 
 def _picker(ids: Iterable[str] | None, topic: str | None) -> Callable[[Found], bool]:
-    places = Selection.of(ids=ids).ids
+    wanted = Selection.of(ids=ids).ids
     return lambda found: (
-        (not places or ("", *found.place) in places) and topic in (None, found.dead_letter.topic)
+        (not wanted or not wanted.isdisjoint((_place(found.record), _message_id(found.record))))
+        and topic in (None, found.dead_letter.topic)
     )
+
+
+def _place(record: StoredRecord) -> str:
+    return f"{record.partition()}:{record.offset()}"
+
+
+def _message_id(record: StoredRecord) -> str:
+    return (header_of(record, ID_HEADER) or b"").decode("utf-8", "replace")
 
 
 def _read(record: StoredRecord) -> DeadLetterRecord | None:
@@ -194,8 +203,8 @@ def _letter(found: Found, problem: str | None) -> DelayDeadLetter:
     home, due = _aim(record)
     key = record.key() if home is None else _own_key(record)
     return DelayDeadLetter(
-        f"{record.partition()}:{record.offset()}",
-        (header_of(record, ID_HEADER) or b"").decode("utf-8", "replace"),
+        _place(record),
+        _message_id(record),
         home,
         decode_ordering_key(key),
         None if due is None else moment(due),

@@ -43,10 +43,10 @@ __all__ = ["WaitingMessage", "attributes_of", "header_of", "waiting_messages"]
 class WaitingMessage(NamedTuple):
     """A delayed message that isn't delivered yet.
 
-    `id`: what `publish`'s future gave. `topic`: where it goes. `due`: when; None: no broker has stamped it, so a
-    relative delay begins with the next router. `tier`: the tier in which it waits, for 2**tier seconds; None: it came
-    in and is in no tier yet. `size`: the bytes of its body. `data` and `attributes` are there if one message was asked
-    for.
+    `message_id`: what `publish`'s future gave, and the message's id at home; `id` is the same. `topic`: where it goes.
+    `due`: when; None: no broker has stamped it, so a relative delay begins with the next router. `tier`: the tier in
+    which it waits, for 2**tier seconds; None: it came in and is in no tier yet. `size`: the bytes of its body. `data`
+    and `attributes` are there if one message was asked for.
     """
 
     id: str
@@ -57,6 +57,11 @@ class WaitingMessage(NamedTuple):
     size: int
     data: bytes | None = None
     attributes: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def message_id(self) -> str:
+        """The same as `id`, by the name that it has everywhere."""
+        return self.id
 
 
 def waiting_messages(

@@ -29,6 +29,7 @@ from kafka_pubsub.client.subscribe.coordinated import (
     withdraw,
 )
 from kafka_pubsub.client.subscribe.lane_choices import Handle, LaneChoices
+from kafka_pubsub.client.subscribe.news import text_of
 from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions, running
 from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
 from kafka_pubsub.client.workers.thread_workers import Inline, WorkerPool
@@ -449,8 +450,8 @@ class Coordinator:
                     self.counts.stale += count
                 case Durable() | Undone():
                     answer_waiters(effect)
-                case Announce(news, detail):
-                    self._announce(number, news, detail)
+                case Announce():
+                    self._announce(number, effect)
                 case StoreMoves() | WriteDeadLetters() | ReadBodies() | Trim() | Restart():
                     self._have_done(number, effect, now)
 
@@ -487,12 +488,9 @@ class Coordinator:
                 self.lose([number], now)
                 beside.restart(number)
 
-    def _announce(self, number: int, news: News, detail: str) -> None:
-        self.counts.dead_lettered += news is News.DEAD_LETTER
-        suffix = detail and f" ({detail})"
-        log.warning(
-            "subscription %r, partition %s: %s%s", self._subscription, shown(number), news.value, suffix
-        )
+    def _announce(self, number: int, said: Announce) -> None:
+        self.counts.dead_lettered += said.news is News.DEAD_LETTER
+        log.warning("subscription %r, partition %s: %s", self._subscription, shown(number), text_of(said))
 
     def in_flight(self) -> int:
         """The number of leases that aren't over."""

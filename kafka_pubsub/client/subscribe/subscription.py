@@ -217,8 +217,8 @@ class Subscription:
     ) -> Iterator[DeadLetter]:
         """Yields the dead letters that are neither replayed nor purged, by partition and offset, while you iterate.
 
-        `keys`: of any of these ordering keys. `ids`: as in `letter.id`. `since`, `until`: when they were dead-lettered.
-        `error`: a part of the text of the error.
+        `keys`: of any of these ordering keys. `ids`: as in `letter.message_id` or `letter.id`. `since`, `until`: when
+        they were dead-lettered. `error`: a part of the text of the error.
         """
         selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._dead_letters().dead_letters.dead_letters(self._name, selection, topic)
@@ -280,11 +280,11 @@ class Subscription:
         """Makes messages that wait in the retry topic due at once; their attempts begin anew.
 
         It takes parked messages (`on_exhausted="park"`) and messages whose backoff isn't over. `drop`: dead-letters
-        the parked messages instead, and their keys go on. `ids` are `PARTITION:OFFSET` of the home topic, or
-        `TOPIC:PARTITION:OFFSET` of a lane; `since` and `until` are when the messages failed first. A stream of the
-        subscription does it, now or when one is opened.
+        the parked messages instead, and their keys go on. `ids` are message ids, or places: `PARTITION:OFFSET` of the
+        home topic, `TOPIC:PARTITION:OFFSET` of a lane. `since` and `until` are when the messages failed first. A stream
+        of the subscription does it, now or when one is opened.
         """
-        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error, of_messages=True)
+        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._dead_letters().releases.release(
             self._name, selection, on_progress or _say_nothing, drop=drop, dry_run=dry_run
         )

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import islice
 
+from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.key_line import NEVER
 from kafka_pubsub.core.retry.moves import LONGEST_REFUSED, REFUSED, Move
 
@@ -49,6 +50,11 @@ class PendingDeadLetter:
         self.stored = False
         self.refusals = 0
         self.not_before = 0.0
+
+    @property
+    def message(self) -> Record | None:
+        """Returns the message, as long as its body is here."""
+        return None if self.move is None else self.move.record
 
 
 class DeadLetterQueue:

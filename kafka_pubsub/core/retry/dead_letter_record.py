@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.core.retry.record import DEAD_PREFIX, RETRY_HEADER, RetryInfo, Why, retry_headers
-from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.model import ID_HEADER, Header, StoredRecord
 
 __all__ = [
     "REPLAYED_HEADER",
@@ -108,11 +108,16 @@ def replays_of(headers: Sequence[Header] | None) -> int:
 
 
 def own_headers(headers: Sequence[Header] | None) -> list[Header]:
-    """Returns the headers that the message was published with."""
+    """Returns the headers that the message was published with, and the id of one that was relayed."""
+    said = {name: value or b"" for name, value in headers or () if name.startswith(DEAD_PREFIX)}
+    place = b":".join(said.get(DEAD_PREFIX + name, b"") for name in ("topic", "partition", "offset"))
+    ours = {(ID_HEADER, place)}  # as `record.dead_headers` adds it
     return [
         header
         for header in headers or ()
-        if not header[0].startswith(DEAD_PREFIX) and header[0] not in (REPLAYED_HEADER, RETRY_HEADER)
+        if not header[0].startswith(DEAD_PREFIX)
+        and header[0] not in (REPLAYED_HEADER, RETRY_HEADER)
+        and header not in ours
     ]
 
 

@@ -92,7 +92,7 @@ class DeadLettering:
             retries.bodies.forget(pending.offset)
             retries.suspects.finished((pending.offset,))
             reason = pending.move.death.reason if pending.move is not None and pending.move.death else ""
-            retries.news.append(Announce(News.DEAD_LETTER, f"offset {pending.origin}: {reason}"))
+            retries.news.append(Announce(News.DEAD_LETTER, reason, pending.message))
             self._leave(pending)
             if pending.key is not None:
                 touched[pending.key] = None
@@ -103,10 +103,12 @@ class DeadLettering:
         batch = self._queue.out
         refused = {at: why for at, why in refused.items() if at < len(batch)}
         for at, why in refused.items():
-            self._retries.news.append(Announce(News.UNBURIED, f"offset {batch[at].origin}: {why}"))
+            self._retries.news.append(Announce(News.UNBURIED, why, batch[at].message))
         if not refused and reason:
-            first = f"offset {batch[0].origin}" if len(batch) == 1 else f"{len(batch)} messages"
-            self._retries.news.append(Announce(News.UNBURIED, f"{first}: {reason}"))
+            said = Announce(News.UNBURIED, f"{len(batch)} messages: {reason}")
+            if len(batch) == 1:
+                said = Announce(News.UNBURIED, reason, batch[0].message)
+            self._retries.news.append(said)
         for pending in self._queue.aborted(refused, now):
             if pending.reread:
                 pending.move = None

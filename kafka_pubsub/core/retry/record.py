@@ -26,7 +26,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.model import ID_HEADER, Header, StoredRecord
 
 __all__ = [
     "DEAD_PREFIX",
@@ -316,7 +316,8 @@ def retry_headers(headers: Sequence[Header] | None, info: RetryInfo, value: byte
 def dead_headers(headers: Sequence[Header] | None, info: RetryInfo | Broken, death: Death) -> list[Header]:
     """Returns the headers of the dead letter, which any client can read: they are texts.
 
-    A broken record keeps all of its own headers, its damaged `ps-retry` included.
+    A broken record keeps all of its own headers, its damaged `ps-retry` included. Another message gets the header
+    `ps-id`, if it has none: its id stays that of the message that was published.
     """
     said = [
         ("topic", death.topic),
@@ -329,6 +330,8 @@ def dead_headers(headers: Sequence[Header] | None, info: RetryInfo | Broken, dea
     kept = [header for header in headers or () if not header[0].startswith(DEAD_PREFIX)]
     if isinstance(info, RetryInfo):
         kept = [header for header in kept if header[0] != RETRY_HEADER]
+        if all(name != ID_HEADER for name, _ in kept):
+            kept.append((ID_HEADER, f"{death.topic}:{info.partition}:{info.origin}".encode()))
         said += [
             ("topic-id", info.topic_id),
             ("partition", str(info.partition)),

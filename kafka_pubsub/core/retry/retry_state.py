@@ -331,7 +331,7 @@ class RetryState:
     def _tell(self, move: Move) -> None:
         before = move.record.info.why if isinstance(move.record, RetryRecord) else None
         if isinstance(move.info, RetryInfo) and move.info.why is Why.EXHAUSTED is not before:
-            self.news.append(Announce(News.PARKED, f"offset {move.origin}"))
+            self.news.append(Announce(News.PARKED, message=move.record))
 
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
         """Takes back the moves of an aborted transaction."""
@@ -341,5 +341,5 @@ class RetryState:
         for move in unanswered:
             self.transit.pop(move.said, None)
         for at, reason in refused.items():
-            self.news.append(Announce(News.REFUSED, f"offset {unanswered[at].origin}: {reason}"))
+            self.news.append(Announce(News.REFUSED, reason, unanswered[at].record))
         self.moves.aborted(refused, now)

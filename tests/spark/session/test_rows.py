@@ -142,7 +142,7 @@ def test_dead_letters_and_replays_say_where_they_come_from(spark: SparkSession) 
         3,
         5,
     )
-    assert dead_letter.message_id == "dead:1:1"
+    assert dead_letter.message_id == "orders:3:5"
     assert (replay.origin.topic, replay.origin.partition, replay.origin.offset) == ("a:b", 2, 9)
     assert (neither.origin.topic, neither.origin.offset) == ("orders", 3)
 

@@ -156,8 +156,8 @@ def test_some_are_picked_and_the_others_stay(
     [
         ({"keys": "k1"}, "keys must be a list, not one str"),
         ({"keys": [""]}, "isn't an ordering key"),
-        ({"ids": ["7"]}, "'7' isn't PARTITION:OFFSET"),
-        ({"ids": ["0:-1"]}, "isn't PARTITION:OFFSET"),
+        ({"ids": ["7"]}, "'7' is neither a message id"),
+        ({"ids": ["0:-1"]}, "nor PARTITION:OFFSET"),
         ({"error": ""}, "error is empty"),
         ({"since": datetime(2026, 1, 1)}, "since has no time zone"),  # noqa: DTZ001
         ({"topic": "a b"}, "contains ' '"),

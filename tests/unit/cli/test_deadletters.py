@@ -51,7 +51,7 @@ def fail(message: Message) -> None:
 
 def test_dead_letters_are_listed_for_programs_and_for_people(billing: CommandLine) -> None:
     dead_letters: Any = billing.json("deadletter", "list", "billing")
-    assert sorted((each["key"], each["message"], each["error"]) for each in dead_letters) == [
+    assert sorted((each["key"], each["message_id"], each["error"]) for each in dead_letters) == [
         ("a", "orders:0:0", "bad 0"),
         ("a", "orders:0:2", "bad 2"),
         ("b", "orders:0:1", "bad 1"),
@@ -75,9 +75,11 @@ def test_a_long_list_says_that_there_is_more(billing: CommandLine) -> None:
 
 def test_one_dead_letter_is_shown_with_its_data(billing: CommandLine) -> None:
     dead_letters: Any = billing.json("deadletter", "list", "billing", "--key", "b")
-    shown: Any = billing.json("deadletter", "show", "billing", dead_letters[0]["id"])
+    shown: Any = billing.json("deadletter", "show", "billing", dead_letters[0]["place"])
+    assert shown == billing.json("deadletter", "show", "billing", "orders:0:1")
+    assert shown["message_id"] == "orders:0:1"
     assert (shown["data"], shown["data_encoding"], shown["attributes"]) == ("Mv8=", "base64", {"x": "y"})
-    text = billing("deadletter", "show", "billing", dead_letters[0]["id"]).stdout
+    text = billing("deadletter", "show", "billing", "orders:0:1").stdout
     assert "bad 1" in text
     assert "x=y" in text
     error = billing.error("deadletter", "show", "billing", "0:99")
@@ -143,9 +145,9 @@ def test_dead_letters_are_picked(billing: CommandLine, arguments: tuple[str, ...
         (("replay", "gone", "--topic", "dead"), 1, "subscription 'gone' not found"),
         (("replay", "billing", "--since", "yesterday"), 2, "'yesterday' is not a time"),
         (("replay", "billing", "--since", "99999999999d"), 2, "is not a time"),
-        (("replay", "billing", "--id", "7"), 1, "'7' isn't PARTITION:OFFSET"),
+        (("replay", "billing", "--id", "7"), 1, "--id: '7' is neither a message id"),
         (("purge", "billing", "--since", "1h", "--until", "2h", "--yes"), 1, "isn't before --until"),
-        (("show", "billing", "x"), 1, "'x' isn't PARTITION:OFFSET"),
+        (("show", "billing", "x"), 1, "no dead letter x: it may have been replayed or purged"),
         (("release", "plain", "--drop", "--yes"), 1, "no dead-letter policy, so there is nowhere to drop"),
     ],
 )
@@ -279,7 +281,12 @@ def test_what_is_parked_in_a_lane_is_released_by_the_id_that_keys_shows(run: Com
     places = {each["key"]: (each["topic"], each["partition"], each["offset"]) for each in keys}
     assert places == {"of-4": ("jobs", 0, 0), "of-9": ("jobs.lane.p9", 0, 0)}
     shown = run("subscription", "keys", "mail").stdout.splitlines()
-    assert [line.split()[-1] for line in shown[1:]] == ["0:0", "jobs.lane.p9:0:0"]
+    assert [line.split()[-1] for line in shown[1:]] == ["jobs:0:0", "jobs.lane.p9:0:0"]
+    error = run.error("deadletter", "show", "mail", "jobs.lane.p9:0:0")
+    assert "message jobs.lane.p9:0:0 is no dead letter, it is parked: see" in str(error["message"])
+    said = run("deadletter", "replay", "mail", "--id", "jobs.lane.p9:0:0")
+    assert said.stdout == "No dead letter to replay (mail)\n"
+    assert "Message jobs.lane.p9:0:0 is no dead letter, it is parked: see `kafka-pubsub sub" in said.stderr
     dropped: Any = run.json("deadletter", "release", "mail", "--id", "jobs.lane.p9:0:0", "--drop", "--yes")
     assert dropped["dropped"] == 1
     assert run.json("deadletter", "release", "mail", "--id", "0:0", "--dry-run")
@@ -288,3 +295,7 @@ def test_what_is_parked_in_a_lane_is_released_by_the_id_that_keys_shows(run: Com
         until(lambda: [each["key"] for each in run.json("deadletter", "list", "mail")] == ["of-9"])  # type: ignore[attr-defined]
     (dead,) = list(sub.dead_letters())
     assert (dead.topic, dead.ordering_key) == ("jobs.lane.p9", "of-9")
+    said = run("deadletter", "release", "mail", "--id", "jobs.lane.p9:0:0")
+    assert (
+        "Message jobs.lane.p9:0:0 isn't parked, it is a dead letter: `kafka-pubsub deadletter" in said.stderr
+    )

@@ -79,8 +79,17 @@ def test_dead_letters_are_listed_replayed_and_purged(run: CommandLine) -> None:
         until(lambda: router.metrics().get("dead") == 2)
     listed = {each["topic"]: each for each in json.loads(run("delay", "deadletters", "--json").stdout)}
     assert set(listed) == {"orders", "bills"}
-    assert (listed["orders"]["message"], listed["orders"]["key"]) == (message_id, "k")
+    assert (listed["orders"]["message_id"], listed["orders"]["key"]) == (message_id, "k")
     assert listed["orders"]["reason"] == "home topic 'orders' doesn't exist any more"
+    place = listed["orders"]["place"]
+    for id in (message_id, place):
+        (one,) = json.loads(run("delay", "deadletters", "--id", id, "--json").stdout)
+        assert one == listed["orders"]
+        error = run.error("delay", "show", id)
+        assert "no router could deliver it (home topic 'orders' doesn't exist any more)" in str(
+            error["message"]
+        )
+        assert f"`kafka-pubsub delay deadletters --id {message_id}`" in str(error["message"])
     run.pubsub.create_topic("orders")
     assert "Would replay: 1" in run("delay", "deadletters", "--replay", "--dry-run").stdout
     answer = run.json("delay", "deadletters", "--replay")

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from kafka_pubsub.cli.output import printable, text_or_base64, to_json
+from kafka_pubsub.cli import output
+from kafka_pubsub.cli.output import JsonValue, Output, printable, text_or_base64, to_json
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,25 @@ def test_json_with_a_lone_surrogate_is_still_json() -> None:
 def test_bytes_that_are_no_text_become_base64() -> None:
     assert text_or_base64(b"ok") == ("ok", False)
     assert text_or_base64(b"\xff") == ("/w==", True)
+
+
+@pytest.mark.parametrize("topic", ["orders.lane.p7", "_kafka_pubsub.delay.in", "t" * 120])
+def test_ids_never_wrap_and_can_be_copied_at_80_columns(
+    topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "at_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    row: dict[str, JsonValue] = {
+        "message_id": f"{topic}:0:123456789012",
+        "key": "a-rather-long-key-of-a-user-123456",
+        "died": "3h ago",
+        "attempts": 5,
+        "error": "ValueError: " + "something is wrong " * 6,
+        "place": "3:1234567",
+    }
+    Output(False).table([row], list(row), "")
+    shown = capsys.readouterr().out
+    assert f"{row['message_id']} " in shown
+    assert " 3:1234567" in shown
+    if len(topic) < 40:
+        assert all(len(line) <= 80 for line in shown.splitlines())

@@ -133,13 +133,14 @@ def test_some_are_picked_by_id_or_topic(ps: PubSub, backend: MemoryBackend) -> N
     ps.create_topic("orders")
     picked = dead_letters(ps)[b"2"]
     assert [each.data for each in ps.delay_dead_letters(ids=[picked.id])] == [b"2"]
+    assert [each.data for each in ps.delay_dead_letters(ids=[picked.message_id])] == [b"2"]
     assert list(ps.delay_dead_letters(topic="bills")) == []
     assert ps.replay_delay_dead_letters(topic="bills").count == 0
     assert ps.replay_delay_dead_letters(ids=[picked.id]).count == 1
     assert bodies(backend) == [b"2"]
     assert set(dead_letters(ps)) == {b"0", b"1", b"3"}
-    with pytest.raises(InvalidArgument, match="ids: 'x' isn't PARTITION:OFFSET"):
-        ps.replay_delay_dead_letters(ids=["x"])
+    with pytest.raises(InvalidArgument, match="ids: '7' is neither a message id"):
+        ps.replay_delay_dead_letters(ids=["7"])
 
 
 def test_a_purge_gives_up_and_frees_the_front(ps: PubSub, backend: MemoryBackend) -> None:
