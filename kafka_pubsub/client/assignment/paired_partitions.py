@@ -216,8 +216,8 @@ class PairedPartitions:
                 known[place] = stored_by(named, log_of, max(log_of.position, copy.get(number, 0)))
         log.warning(
             "subscription %r: the broker has forgotten the group's positions in partition %d of %s (it was idle for "
-            "longer than offsets.retention.minutes); going on from the checkpoint of %s, or from the last clean close "
-            "if that was later: what was acked since is delivered again",
+            "longer than offsets.retention.minutes); going on from the checkpoint of %s: what was acked since is "
+            "delivered again",
             record.name,
             number,
             record.topic,

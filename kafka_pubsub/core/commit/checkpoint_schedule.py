@@ -5,8 +5,7 @@ commit is a transaction that writes another checkpoint, from which the following
 
 Rules
 1. A checkpoint is written when the metadata of a commit has outgrown half of its room, `EVERY` seconds after the first
-   change that isn't in a checkpoint, and at a clean close if finished runs above the positions are in none. Where there
-   are no such runs, the positions are all that a next owner needs, and the catalog gets a copy of them at a close.
+   change that isn't in a checkpoint, and at a clean close.
 2. Commits count from the checkpoint that the last accepted commit named, never from one that was only sent.
 3. After an abort there is a pause, as long as commits can be made without a checkpoint.
 """
@@ -72,6 +71,11 @@ class Checkpoints:
         #: The checkpoint that goes with the unanswered commit.
         self._sent: Checkpoint | None = None
 
+    @property
+    def changed(self) -> bool:
+        """Whether something wasn't in a checkpoint when the last commit was made."""
+        return self._changed is not None
+
     def due_at(self) -> float | None:
         """Returns when the next checkpoint is due, if nothing asks for one earlier."""
         return None if self._changed is None else max(self._changed + EVERY, self._not_before)
@@ -97,11 +101,9 @@ class Checkpoints:
 
     def differs(self, progress: Progress) -> bool:
         """Returns whether anything has finished that isn't in the checkpoint."""
-        return progress.done != self._done or self.lacks(progress.runs, progress.finished_runs)
-
-    def lacks(self, runs: Collection[Run], finished_runs: FinishedRuns) -> bool:
-        """Returns whether any of these runs above the positions of both logs isn't in the checkpoint."""
-        return bool(finished_runs.fresh) or any(run not in self.in_checkpoint for run in runs)
+        if progress.done != self._done or progress.finished_runs.fresh:
+            return True
+        return any(run not in self.in_checkpoint for run in progress.runs)
 
     def write(self, progress: Progress, now: float) -> Checkpoint:
         """Returns the checkpoint to be written with the commit."""

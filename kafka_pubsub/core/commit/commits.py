@@ -69,11 +69,6 @@ class Commits:
         self.on_made: Callable[[], None] = _nothing
         self.on_answered: Callable[[bool], None] = _nothing
 
-    @property
-    def unsaved(self) -> bool:
-        """Whether finished runs above the positions are in no checkpoint."""
-        return self.checkpoints.lacks(self._offsets.runs(), self._finished_runs)
-
     def due_at(self) -> float | None:
         """Returns when the next commit is due, or None."""
         return self._not_before if self.dirty and self.in_flight is None else None
@@ -111,16 +106,16 @@ class Commits:
     ) -> CommitBoth | StoreMoves:
         """Makes the commit to send, with these moves, unanswered from now on; plain if no transaction is needed.
 
-        `closing`: adds a checkpoint if finished runs are in none. Dead letters always come with one: another topic
-        holds them, so an owner that goes on from the last checkpoint must know of each, or would dead-letter it a
-        second time.
+        `closing`: adds a checkpoint if anything isn't in one. Dead letters always come with one: another topic holds
+        them, so an owner that goes on from the last checkpoint must know of each, or would dead-letter it a second
+        time.
         """
         self._next_at(now)
         progress = self._progress(moves)
         commit = self._both(progress, clean=clean)
         records = records_of(moves)
         points = self.checkpoints
-        unstored = closing and points.lacks(progress.runs, progress.finished_runs)
+        unstored = closing and points.differs(progress)
         if unstored or _buries(records) or points.wanted(_size(commit, progress), now):
             return self._checkpoint(progress, records, now, clean=clean)
         self._plain(progress, commit, now)

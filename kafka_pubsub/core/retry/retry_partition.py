@@ -14,8 +14,8 @@ Rules
    group's offsets.
 4. The final commit is always sent, even if nothing was acked since the commit before: only it carries the clean
    flag, and without the flag the next owner takes what this one had started for suspects.
-5. When a stream ends, a checkpoint that is needed is written before the final commit, so that the position that this
-   stores is behind it: a checkpoint that lay behind the position would look like a message that waits.
+5. When a stream ends, a checkpoint is written before the final commit, so that the position that this stores is behind
+   it: a checkpoint that lay behind the position would look like a message that waits.
 """
 
 from __future__ import annotations
@@ -239,8 +239,8 @@ class RetryPartition:
 
     @property
     def unsaved(self) -> bool:
-        """Whether no callback runs any more, and a close needs a checkpoint that isn't written yet."""
-        return not self._leases.active and self.commits.unsaved
+        """Whether no callback runs any more, and what has finished isn't in a checkpoint yet."""
+        return not self._leases.active and (self.commits.dirty or self.commits.checkpoints.changed)
 
     def _needed(self) -> int:
         """Returns the offset of the retry partition below which everything may be deleted."""

@@ -16,7 +16,6 @@ from kafka_pubsub.core.commit import checkpoint_schedule as core_checkpoints
 from kafka_pubsub.core.commit.checkpoint import Log, Named
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.schema import checkpoints
 from tests.checkpoints import made, write
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
@@ -129,12 +128,6 @@ def dead_letters(backend: MemoryBackend) -> int:
     return len(backend.cluster.log(TopicPartition("graves", 0))._records)
 
 
-def checkpoint_records(backend: MemoryBackend) -> list[object]:
-    """The records of checkpoints in the retry topic."""
-    records = backend.cluster.log(TopicPartition(RETRY, 0))._records
-    return [record for record in records if checkpoints.version_of(record.headers() or ()) is not None]
-
-
 def checkpoint_reports(backend: MemoryBackend, count: int) -> bool:
     """Whether the commits count from a checkpoint that tells of so many acks above the position."""
     with backend.cluster.changed:
@@ -179,30 +172,6 @@ def test_nothing_that_a_checkpoint_holds_is_delivered_again_and_no_dead_letter_i
     assert second.seen == [MESSAGES + 2] if closed else sorted(second.seen) == [0, MESSAGES + 2]
     assert dead_letters(backend) == 1
     assert any("going on from the checkpoint of 20" in each.getMessage() for each in caplog.records)
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_nothing_is_delivered_again_after_a_close_whatever_it_wrote(
-    ps: PubSub, sub: Subscription, backend: MemoryBackend, kept: bool
-) -> None:
-    """A close writes a checkpoint if a message is left among others that are acked; else the positions suffice."""
-    topic = ps.topic("orders")
-    with sub.pull(lambda message: None if kept and message.offset == 3 else message.ack()) as stream:
-        for number in range(9):
-            topic.publish(b"x", ordering_key=f"k{number}").result(PATIENCE)
-        until(lambda: stream.stats.acked == 9 - kept)
-    assert len(checkpoint_records(backend)) == kept
-    backend.cluster.forget_offsets("billing")
-    second: list[int] = []
-
-    def note(message: Message) -> None:
-        second.append(message.offset)
-        message.ack()
-
-    with sub.pull(note):
-        topic.publish(b"last", ordering_key="k0").result(PATIENCE)
-        until(lambda: 9 in second and sub.state().lag == 0)
-    assert sorted(second) == ([3, 9] if kept else [9])
 
 
 def test_an_operators_reset_counts_as_it_stands(

@@ -139,36 +139,6 @@ def test_a_clean_close_leaves_a_checkpoint_a_revoke_does_not() -> None:
     assert not transactions(scene.do(Revoked(closing=True))), "nothing has changed since"
 
 
-def acked(scene: Scene, *numbers: int) -> None:
-    """These messages of main are acked."""
-    scene.fetch(*((number, b"%d" % number) for number in numbers))
-    for lease in scene.begun(len(numbers)):
-        scene.ack(lease)
-
-
-def test_a_close_writes_no_checkpoint_where_nothing_finished_lies_above_the_positions(scene: Scene) -> None:
-    acked(scene, 0, 1, 2)
-    assert not transactions(scene.do(Tick(closing=True)))
-    effects = scene.do(Revoked(closing=True))
-    assert not transactions(effects)
-    (last,) = commits_of(effects)
-    assert (last.offset, said(last)[0].clean) == (3, True)
-
-
-@pytest.mark.parametrize(("acked_since", "needed"), [(0, False), (2, True)])
-def test_a_close_writes_no_checkpoint_where_the_last_one_holds_all_runs(
-    scene: Scene, acked_since: int, needed: bool
-) -> None:
-    scene.fetch(*((number, b"%d" % number) for number in range(26)))
-    leases = {lease.records[0].offset(): lease for lease in scene.begun(26)}
-    for number in range(1, 26, 2):
-        scene.ack(leases[number])
-    (effect,) = transactions(scene.tick())
-    scene.take(effect)
-    scene.ack(leases[acked_since])  # the first moves the position only, another joins two runs
-    assert bool(transactions(scene.do(Revoked(closing=True)))) is needed
-
-
 def test_an_aborted_last_checkpoint_is_followed_by_a_plain_word() -> None:
     scene = Scene()
     scattered(scene, 3)
