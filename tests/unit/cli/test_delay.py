@@ -32,8 +32,9 @@ def test_what_waits_is_counted_by_topic_tier_and_time(run: CommandLine) -> None:
     assert counts["tiers"] == [{"tier": "came in", "waiting": 3, "bytes": 15}]
     assert counts["routers"] == 0
     listed = json.loads(run("delay", "list", "--topic", "orders", "--messages", "--json").stdout)
-    assert listed[0]["due"] == "2033-01-01T00:00:00.000+00:00"
-    assert listed[1]["due"] is not None, "its delay counts from the moment of storing"
+    soon, later = (each["due"] for each in listed)
+    assert soon is not None, "its delay counts from the moment of storing"
+    assert later == "2033-01-01T00:00:00.000+00:00"
 
 
 def test_one_message_is_shown(run: CommandLine) -> None:
