@@ -310,7 +310,7 @@ def test_a_dead_letter_topic_that_is_gone_is_reported_before_anything_is_deliver
     topic, sub = room.pair(dead_letter=policy(dead_letter_topics.name))
     remove(cluster, dead_letter_topics.name)
     with pytest.raises(
-        FailedPrecondition, match=rf"dead_letter\.topic '{dead_letter_topics.name}' is gone.*name another"
+        FailedPrecondition, match=rf"dead_letter\.topic '{dead_letter_topics.name}' is gone.*names another"
     ):
         sub.pull(log.ack)
     other = room.topic(partitions=1)

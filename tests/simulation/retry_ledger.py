@@ -342,7 +342,8 @@ class RetryLedger(Ledger):
         # One that is tried alone is blamed for a death that comes before its handler begins, too.
         failed = attempts - int(headers["ps-dead-crashes"] or b"")
         promise(beside.begun[origin] >= failed, f"{what} after {beside.begun[origin]} deliveries")
-        kept = [header for header in record.headers() or () if not header[0].startswith("ps-dead-")]
+        # A dead letter has its message's id besides.
+        kept = [each for each in record.headers() or () if not each[0].startswith(("ps-dead-", "ps-id"))]
         whole = (record.key(), record.value()) == (
             self.logs[number].keys[origin],
             self.bodies[number][origin][0],
