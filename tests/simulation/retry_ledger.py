@@ -342,7 +342,6 @@ class RetryLedger(Ledger):
         # One that is tried alone is blamed for a death that comes before its handler begins, too.
         failed = attempts - int(headers["ps-dead-crashes"] or b"")
         promise(beside.begun[origin] >= failed, f"{what} after {beside.begun[origin]} deliveries")
-        # A dead letter has its message's id besides.
         kept = [each for each in record.headers() or () if not each[0].startswith(("ps-dead-", "ps-id"))]
         whole = (record.key(), record.value()) == (
             self.logs[number].keys[origin],
