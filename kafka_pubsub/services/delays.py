@@ -46,6 +46,8 @@ class DelayRouter(Service):
         if not max_rate > 0:
             raise InvalidArgument(f"max_rate: must be above 0 messages a second, not {max_rate!r}")
         cluster = pubsub._cluster
+        # A publisher of this process may be the first that needs the topics.
+        cluster.delay_topics.plan(tiers, partitions)
         cluster.router_watch.run_by_program()
         made: list[DelayLayout] = []
 

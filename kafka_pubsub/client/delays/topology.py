@@ -44,6 +44,13 @@ class DelayTopics:
     def __init__(self, admin: Admin, *, may_create: bool) -> None:
         self._admin = admin
         self._may_create = may_create
+        # How many tiers and partitions are made unless `make` is told.
+        self._planned = DelayLayout(MOST_TIERS, PARTITIONS)
+
+    def plan(self, tiers: int | None, partitions: int | None) -> None:
+        """Says how many are made if the topics are missing, whichever client of this process makes them first."""
+        _check(tiers, partitions)
+        self._planned = DelayLayout(tiers or self._planned.tiers, partitions or self._planned.partitions)
 
     def find(self) -> DelayLayout | None:
         """The layout, checked; None: the topics weren't made yet."""
@@ -67,12 +74,9 @@ class DelayTopics:
 
     def make(self, tiers: int | None = None, partitions: int | None = None) -> DelayLayout:
         """Finds the topics or makes those that are missing; with an argument they must be as it says."""
-        if tiers is not None and not 1 <= tiers <= MOST_TIERS:
-            raise InvalidArgument(f"tiers: must be 1 to {MOST_TIERS}, not {tiers!r}")
-        if partitions is not None and partitions < 1:
-            raise InvalidArgument(f"partitions: must be 1 or more, not {partitions!r}")
-        found = self._find_made()
-        if found is None and self._may_create and not self._claim(partitions or PARTITIONS):
+        _check(tiers, partitions)
+        found, planned = self._find_made(), self._planned
+        if found is None and self._may_create and not self._claim(partitions or planned.partitions):
             found = self._await_maker()
             partitions = partitions or self._admin.topic(DEAD).partitions
         if found is not None and partitions not in (None, found.partitions):
@@ -84,8 +88,8 @@ class DelayTopics:
                 f"tiers: this cluster has {found.tiers}, in which messages may wait, not {tiers}; leave it out"
             )
         layout = DelayLayout(
-            tiers or (found.tiers if found else MOST_TIERS),
-            found.partitions if found else partitions or PARTITIONS,
+            tiers or (found or planned).tiers,
+            found.partitions if found else partitions or planned.partitions,
         )
         self._make_missing(layout)
         self.check(layout)
@@ -176,6 +180,13 @@ class DelayTopics:
         for topic in missing:
             with contextlib.suppress(AlreadyExists):
                 self._admin.create_topic(topic, layout.partitions, None, layout.settings_of(topic))
+
+
+def _check(tiers: int | None, partitions: int | None) -> None:
+    if tiers is not None and not 1 <= tiers <= MOST_TIERS:
+        raise InvalidArgument(f"tiers: must be 1 to {MOST_TIERS}, not {tiers!r}")
+    if partitions is not None and partitions < 1:
+        raise InvalidArgument(f"partitions: must be 1 or more, not {partitions!r}")
 
 
 def unstamped_ingest(value: str) -> str:

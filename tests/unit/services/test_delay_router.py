@@ -11,7 +11,7 @@ import pytest
 
 from kafka_pubsub import InvalidArgument, Message, OrderingKeyPaused, PublishError, PubSub
 from kafka_pubsub.config import Batching, DelayDeclaration
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, tier_topic
+from kafka_pubsub.core.delays.layout import DEAD, INGEST, DelayLayout, tier_topic
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import StoredRecord, TopicPartition
@@ -180,11 +180,22 @@ def test_a_layout_is_made_once_and_contradictions_are_refused(ps: PubSub) -> Non
     wrongs: list[tuple[Callable[[], DelayRouter], str]] = [
         (lambda: DelayRouter(ps, partitions=3), "partitions: the tiers of this cluster have 2, not 3"),
         (lambda: DelayRouter(ps, tiers=4), "tiers: this cluster has 5, in which messages may wait, not 4"),
-        (lambda: DelayRouter(ps, tiers=29), "tiers: must be 1 to 28"),
     ]
     for wrong, said in wrongs:
         with wrong() as router, pytest.raises(FailedPrecondition, match=said):
             router.wait_until_running(timeout=0.2)
+    with pytest.raises(InvalidArgument, match="tiers: must be 1 to 28, not 29"):
+        DelayRouter(ps, tiers=29)
+
+
+def test_a_publisher_that_comes_first_makes_the_tiers_that_the_router_of_its_program_wants(
+    ps: PubSub,
+) -> None:
+    router = DelayRouter(ps, tiers=TIERS, partitions=3)
+    ps.create_topic("orders").publish(b"x", delay=20).result(10)
+    assert ps._cluster.delay_topics.find() == DelayLayout(TIERS, 3)
+    with router:
+        router.wait_until_running()
 
 
 def test_a_tier_that_is_missing_among_others_is_named(ps: PubSub, backend: MemoryBackend) -> None:

@@ -44,7 +44,7 @@ def backend(clock: SteppedClock) -> MemoryBackend:
 
 @pytest.fixture
 def ps(backend: MemoryBackend) -> Iterator[PubSub]:
-    with PubSub.in_memory(backend) as pubsub:
+    with PubSub.in_memory(backend, services=False) as pubsub:
         yield pubsub
 
 
@@ -182,7 +182,7 @@ def test_a_message_longer_than_the_tiers_waits_until_there_are_more(
     topic = ps.create_topic("orders", partitions=1)
     with DelayRouter(ps, tiers=2, partitions=1) as router:
         router.wait_until_running()
-        with PubSub.in_memory(backend) as other:
+        with PubSub.in_memory(backend, services=False) as other:
             other._cluster.delay_topics.make(12, 1)
             other.topic("orders").publish(b"long", delay=2000).result(10)
         topic.publish(b"short", delay=0.1).result(10)
