@@ -106,10 +106,10 @@ def create(
         )
         shown = _describe(made)
         lanes = _most_lanes(made.options)
+        most = lanes * made.options.partitions
     done = f"Topic {name} exists" if exist_ok else f"Created topic {name}"
     session.output.result(shown, f"{done} with {shown['partitions']} partitions")
     if lanes > 1:
-        most = lanes * made.options.partitions
         session.output.note(
             f"Its {lanes} lanes, each made when it is first used, will be {most:,} partitions in Kafka, and each "
             f"subscription adds {most:,}."

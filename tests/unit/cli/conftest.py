@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,23 +14,33 @@ from kafka_pubsub.app import PubSub
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.main import cli
 from kafka_pubsub.local import Status
+from kafka_pubsub.memory import MemoryBackend
 
 
 @dataclass
 class CommandLine:
-    """Runs commands; `pubsub` is what they talk to, and `status` what `kafka-pubsub up` has started."""
+    """Runs commands, each with a client of its own beside `pubsub`; `status` is what `kafka-pubsub up` has started."""
 
     pubsub: PubSub
     address: str | None = "memory"
+    #: Whether commands use `pubsub` itself, because a test has replaced a part of it.
+    shares: bool = False
     status: Status = field(default_factory=lambda: Status("running", "memory"))
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
         session = Session(
-            open_pubsub=lambda bootstrap, config: contextlib.nullcontext(self.pubsub),
+            open_pubsub=lambda bootstrap, config: self._open(),
             find_running=lambda: self.address,
             local_status=lambda: self.status,
         )
         return CliRunner().invoke(cli, list(arguments), input=stdin, obj=session)
+
+    def _open(self) -> AbstractContextManager[PubSub]:
+        if self.shares:
+            return nullcontext(self.pubsub)
+        backend = self.pubsub._cluster.backend
+        assert isinstance(backend, MemoryBackend)
+        return PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False)
 
     def json(self, *arguments: str, stdin: str | bytes | None = None) -> object:
         """The answer of a command that must succeed."""

@@ -126,6 +126,6 @@ def test_a_group_that_may_not_be_read_is_a_problem_and_no_failure(run: CommandLi
         ps.create_topic("orders")
         ps.create_subscription("billing", "orders", retry=RetryPolicy())
         with PubSub.in_memory(MemoryBackend(cluster=backend.cluster, faults=Denied())) as other:
-            listed: Any = CommandLine(other).json("subscription", "list")
+            listed: Any = CommandLine(other, shares=True).json("subscription", "list")
     (row,) = listed
     assert (row["name"], row["lag"], row["problem"]) == ("billing", None, "group 'billing': no right")

@@ -45,7 +45,7 @@ def test_latency_counts_the_messages_after_the_warm_up(
 
 def test_a_client_that_may_not_make_topics_is_reported_so() -> None:
     with PubSub.in_memory(create=False) as pubsub:
-        error = CommandLine(pubsub).error("bench", "publish", *SMALL)
+        error = CommandLine(pubsub, shares=True).error("bench", "publish", *SMALL)
     assert error["type"] == "FailedPrecondition"
     assert "this client may not make topics: run it as one that may" in str(error["message"])
 

@@ -287,6 +287,7 @@ def test_a_policy_that_cannot_be_is_refused(
 def test_a_topic_is_given_partitions_and_reports_what_it_waits_for(
     run: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run.shares = True
     monkeypatch.setattr(run.pubsub._cluster.repartitioner, "_fence_seconds", 0)
     run.json("topic", "create", "orders", "--partitions", "2")
     run.json("sub", "create", "billing", "--topic", "orders", "--ordering")
@@ -345,6 +346,7 @@ def test_a_repartitioning_says_what_it_refuses_and_asks(
 def test_a_repartitioning_that_is_under_way_goes_on_and_is_given_up_without_asking(
     run: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run.shares = True
     monkeypatch.setattr(run.pubsub._cluster.repartitioner, "_fence_seconds", 0)
     run.json("topic", "create", "orders", "--partitions", "2")
     run.json("sub", "create", "billing", "--topic", "orders", "--ordering")

@@ -89,7 +89,7 @@ def cluster() -> Cluster:
 def asked(cluster: Cluster) -> Iterator[CommandLine]:
     with PubSub.in_memory(MemoryBackend(faults=cluster), services=False) as pubsub:
         pubsub.create_topic("orders").publish(b"x", delay=600).result(10)
-        yield CommandLine(pubsub)
+        yield CommandLine(pubsub, shares=True)
 
 
 @pytest.mark.parametrize("command", [("publish", "orders", "x", "--delay", "10m"), ("delay", "list")])
