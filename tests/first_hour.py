@@ -126,7 +126,7 @@ def multicast(hour: Hour) -> None:
     hour.python(
         "multicast: the program",
         f"from kafka_pubsub import PubSub\n\nps = PubSub()\n{program}print(sent.message_id)\nps.close()\n",
-        "@",
+        "-1.0",
     )
 
 
