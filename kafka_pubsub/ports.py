@@ -195,8 +195,8 @@ class LogWriter(Protocol):
         `BrokerUnavailable` if no broker answers.
         """
 
-    def explain(self, error: object) -> PubSubError:
-        """Returns the adapter's delivery error as one of our errors."""
+    def explain(self, error: object, topic: str = "") -> PubSubError:
+        """Returns the adapter's delivery error of a record for the topic as one of our errors."""
 
     def close(self) -> None: ...
 

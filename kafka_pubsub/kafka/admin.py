@@ -52,6 +52,7 @@ from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.conversions import kafka_partition
 from kafka_pubsub.kafka.errors import HAS_MEMBERS, STALE_LEADER, denied_topic, error_of
 from kafka_pubsub.kafka.readable_ends import ReadableEnds
+from kafka_pubsub.kafka.rights import Doing, Right, looking_at, of_group
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin
@@ -99,7 +100,7 @@ class KafkaAdmin(Admin):
         self, name: str, partitions: int, replication: int | None, config: Mapping[str, str]
     ) -> TopicInfo:
         """Makes a topic and waits until it can be used; `replication=None` takes the broker's default."""
-        doing = f"create topic {name!r}"
+        doing = Doing(f"create topic {name!r}", Right("CREATE", "topic", name))
         # -1 asks for the broker's default.replication.factor.
         wanted = NewTopic(
             name,
@@ -115,11 +116,12 @@ class KafkaAdmin(Admin):
         except PermissionDenied as error:
             raise denied_topic(error, partitions, config) from None
         self._note(name)
-        return self._ask_here(doing, lambda client, left: self._settled(client, name, left))
+        looking = looking_at([name], doing)
+        return self._ask_here(looking, lambda client, left: self._settled(client, name, left))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and waits until no broker lists it."""
-        doing = f"delete topic {name!r}"
+        doing = Doing(f"delete topic {name!r}", Right("DELETE", "topic", name))
         self._made.pop(name, None)
         self._ask(doing, lambda client, left: client.delete_topics([name], request_timeout=left)[name])
         self._ask_here(doing, lambda client, left: self._forgotten(client, name, left))
@@ -143,11 +145,11 @@ class KafkaAdmin(Admin):
                     client.list_topics(timeout=LOOK)
                 raise _not_yet("the new topic isn't known to every broker yet") from None
 
-        return self._ask_here(f"topic {name!r}", describe, deadline=deadline)
+        return self._ask_here(looking_at([name], "topic {}"), describe, deadline=deadline)
 
     def update_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         """Changes the given settings only; None restores the broker's default. Waits until the change shows."""
-        doing = f"update topic {name!r}"
+        doing = Doing(f"update topic {name!r}", Right("ALTER_CONFIGS", "topic", name))
         entries = [
             ConfigEntry(
                 key,
@@ -171,7 +173,7 @@ class KafkaAdmin(Admin):
 
     def add_partitions(self, name: str, total: int) -> TopicInfo:
         """Raises the topic's partitions to `total` and waits until all can be used."""
-        doing = f"add partitions to topic {name!r}"
+        doing = Doing(f"add partitions to topic {name!r}", Right("ALTER", "topic", name))
         wanted = NewPartitions(name, total)
         self._ask(doing, lambda client, left: client.create_partitions([wanted], request_timeout=left)[name])
         return self._ask_here(doing, lambda client, left: self._settled(client, name, left, total))
@@ -190,7 +192,7 @@ class KafkaAdmin(Admin):
             for future in client.delete_records(wanted, request_timeout=left).values():
                 self._wait(client, future, left)
 
-        self._ask_here(f"trim topic {topic!r}", delete)
+        self._ask_here(Doing(f"trim topic {topic!r}", Right("DELETE", "topic", topic)), delete)
 
     def topic_names(self) -> Sequence[str]:
         """Returns all topics that this client may see, Kafka's own included."""
@@ -205,7 +207,7 @@ class KafkaAdmin(Admin):
 
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
         """Returns for each partition the offset up to which a committed reader can read now."""
-        doing = f"end of topic {topic!r}"
+        doing = looking_at([topic], "end of topic {}")
         until = time.monotonic() + _SPREADS
         while True:
             places = [TopicPartition(topic, each) for each in range(self.topic(topic).partitions)]
@@ -225,7 +227,7 @@ class KafkaAdmin(Admin):
 
     def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Returns the ranges of many partitions, with two requests to each leader."""
-        doing = "ranges of topic " + ", ".join(sorted({repr(each.topic) for each in partitions}))
+        doing = looking_at([each.topic for each in partitions], "ranges of topic {}")
         level = IsolationLevel.READ_UNCOMMITTED
         first = self._offsets(partitions, OffsetSpec.earliest(), level, doing)
         end = self._offsets(partitions, OffsetSpec.latest(), level, doing)
@@ -243,7 +245,7 @@ class KafkaAdmin(Admin):
         """Returns the next offset to be written of each, with the last leader epoch of its log."""
         if not partitions:
             return {}
-        doing = f"ends of topic {', '.join(sorted({repr(each.topic) for each in partitions}))}"
+        doing = looking_at([each.topic for each in partitions], "ends of topic {}")
         return self._places(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED, doing)
 
     def unstable_offsets(
@@ -257,7 +259,7 @@ class KafkaAdmin(Admin):
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group in one request; raises `FailedPrecondition` if the group has members."""
-        doing = f"set the position of group {group!r}"
+        doing = of_group(group, "set the position", *(each.topic for each in positions))
         wanted = ConsumerGroupTopicPartitions(
             group, [kafka_partition(place, to) for place, to in positions.items()]
         )
@@ -301,7 +303,7 @@ class KafkaAdmin(Admin):
 
             return least_setting(client, "offset.metadata.max.bytes", wait)
 
-        return self._ask_here("settings of the brokers", least)
+        return self._ask_here(Doing("settings of the brokers", Right("DESCRIBE_CONFIGS", "cluster")), least)
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -309,7 +311,7 @@ class KafkaAdmin(Admin):
         """Returns how many members the group has now; 0 if it doesn't exist."""
         try:
             found = self._ask(
-                f"members of group {group!r}",
+                Doing(f"members of group {group!r}", Right("DESCRIBE", "group", group)),
                 lambda client, left: client.describe_consumer_groups([group], request_timeout=left)[group],
             )
         except NotFound:
@@ -327,7 +329,7 @@ class KafkaAdmin(Admin):
     def delete_group(self, group: str) -> None:
         """Deletes a group's offsets; raises `NotFound` if there is no group, `FailedPrecondition` if it has members."""
         self._ask(
-            f"delete group {group!r}",
+            Doing(f"delete group {group!r}", Right("DELETE", "group", group)),
             lambda client, left: client.delete_consumer_groups([group], request_timeout=left)[group],
         )
 

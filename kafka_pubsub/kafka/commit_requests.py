@@ -36,9 +36,10 @@ from kafka_pubsub.kafka.bounded_calls import ask
 from kafka_pubsub.kafka.client_factory import Trouble
 from kafka_pubsub.kafka.conversions import kafka_partition, name_of, plain
 from kafka_pubsub.kafka.errors import translate
+from kafka_pubsub.kafka.rights import Doing, of_group, on_topics
 from kafka_pubsub.model import Answered, CommitAnswers, Committed, TopicPartition
 
-__all__ = ["Commits", "requests"]
+__all__ = ["Commits", "fenced_requests", "requests"]
 
 _LOGGER = logging.getLogger("kafka_pubsub.reader")
 
@@ -99,6 +100,18 @@ def requests(
         yield request
 
 
+def fenced_requests(positions: Mapping[TopicPartition, Committed], doing: str) -> list[list[KafkaPartition]]:
+    """Returns all requests of a transaction's positions; raises why a position can't be stored, or if there is none."""
+    if not positions:
+        raise InvalidArgument(f"{doing}: without a position nothing fences it against a newer owner")
+    refused: dict[TopicPartition, PubSubError | None] = {}
+    found = list(requests(positions, refused))
+    for problem in refused.values():
+        if problem is not None:
+            raise problem
+    return found
+
+
 class _Commit:
     """The commit that is being sent."""
 
@@ -121,7 +134,7 @@ class Commits:
         trouble: Trouble,
     ) -> None:
         self._group = group
-        self._doing = f"commit of group {group!r}"
+        self._doing = of_group(group, "commit")
         self._send = send
         self._is_member = is_member
         self._address = address
@@ -207,7 +220,7 @@ class Commits:
         try:
             found = ask(
                 lambda _: self._send_one(commit, offsets),
-                self._doing,
+                of_group(self._group, "commit", *(each.topic for each in offsets)),
                 address=self._address,
                 trouble=self._trouble,
                 deadline=_AGAIN,
@@ -220,9 +233,13 @@ class Commits:
             return {partition: answer for each in alone for partition, answer in each.items()}
         answers = {TopicPartition(each.topic, each.partition): each.error for each in found}
         return {
-            place: None if error is None else translate(error, f"{self._doing} in {name_of(place)}")
+            place: None if error is None else translate(error, self._doing_in(place))
             for place, error in answers.items()
         }
+
+    def _doing_in(self, place: TopicPartition) -> Doing:
+        needs = (*self._doing.needs, *on_topics("READ", place.topic))
+        return Doing(f"{self._doing} in {name_of(place)}", *needs)
 
     def _send_one(self, commit: _Commit, offsets: list[KafkaPartition]) -> list[KafkaPartition]:
         if commit.given_up:

@@ -45,6 +45,8 @@ from kafka_pubsub.kafka.bounded_calls import DEADLINE, ask, explain
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import FENCED, STALE_LEADER, TRANSIENT, error_of
+from kafka_pubsub.kafka.rights import Doing, id_of, on_topics
+from kafka_pubsub.kafka.transaction_errors import DROPPED
 from kafka_pubsub.model import TopicInfo
 
 __all__ = ["CATALOG_TOPIC", "CatalogLog", "Decide"]
@@ -136,6 +138,8 @@ class CatalogLog:
         self._handles = handles
         self._deadline = deadline
         self._topic = topic
+        self._reading = Doing("read the catalog", *on_topics("READ", topic))
+        self._id = id_of(topic)
         self._admin = admin
         self._create = create
         self._trouble = Trouble()
@@ -159,7 +163,7 @@ class CatalogLog:
     def values(self) -> Mapping[str, bytes]:
         """Returns the latest value of each key; empty while there is no catalog."""
         self._handles.check()
-        with self._held("read the catalog", self._deadline) as end:
+        with self._held(self._reading, self._deadline) as end:
             self._let_go_of_idle_producer()
             self._refresh(end)
             return dict(self._values)
@@ -167,7 +171,7 @@ class CatalogLog:
     def change(self, key: str, what: str, decide: Decide) -> None:
         """Writes the value that `decide` returns; calls `decide` again if another writer came first."""
         self._handles.check()
-        doing = f"change {what}"
+        doing = Doing(f"change {what}", *on_topics("WRITE", self._topic), self._id)
         retries = Retrying(
             retry=retry_if_exception_type(_Lost),
             stop=stop_after_delay(_CHANGE_DEADLINE),
@@ -237,7 +241,7 @@ class CatalogLog:
             self._producer = producer
             ask(
                 partial(self._handles.init_transactions, producer),
-                f"open the catalog for writing (transactional id {self._topic!r})",
+                Doing(f"open the catalog for writing (transactional id {self._topic!r})", self._id),
                 address=self._handles.address,
                 trouble=self._trouble,
             )
@@ -260,8 +264,8 @@ class CatalogLog:
         try:
             producer.commit_transaction(_CHANGE_DEADLINE)
         except KafkaException:
-            # The record's own error says more than "the transaction must be aborted".
-            if refused and refused[0].code() not in FENCED:
+            # The record's own error says more than "the transaction must be aborted", unless it is a consequence.
+            if refused and refused[0].code() not in FENCED | DROPPED:
                 raise KafkaException(refused[0]) from None
             raise
         self._refresh(time.monotonic() + self._deadline, written)
@@ -307,7 +311,7 @@ class CatalogLog:
         try:
             ask(
                 lambda left: self._catch_up(left, at_least),
-                "read the catalog",
+                self._reading,
                 address=self._handles.address,
                 trouble=self._trouble,
                 deadline=_left(end),

@@ -27,6 +27,7 @@ from kafka_pubsub.errors import (
     PubSubError,
     ResourceExhausted,
 )
+from kafka_pubsub.kafka.rights import Doing, Kind
 
 #: The text that librdkafka puts around the reason: its own name for the broker, and the time that it took.
 _NOISE = re.compile(
@@ -44,6 +45,7 @@ __all__ = [
     "TRANSIENT",
     "denied_topic",
     "error_of",
+    "is_denial",
     "is_transient",
     "translate",
     "unreachable",
@@ -149,8 +151,16 @@ _BUSY = "the cluster is electing or loading what this needs; it passes by itself
 _FENCED_BROKERS = "no broker may take replicas: all have missed their heartbeats; look at their load"
 _SLOW = "no answer in time; the cluster is overloaded or partly down, try again"
 _GONE = "the cluster gave this client's place to another (it was silent too long, or was replaced)"
-_RULES = "the cluster's access rules forbid it; ask for the right"
+_RULES = "the cluster's access rules forbid it"
 _DAMAGED = "the stored batch can't be decoded; look at the producer that wrote it and at the broker's disk"
+
+#: The kind of resource on which a right is missing.
+_DENIALS: Mapping[int, Kind] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+}
 
 _MEANINGS: Mapping[int, _Meaning] = {
     **dict.fromkeys(TRANSIENT, _Meaning(BrokerUnavailable, _BUSY)),
@@ -174,12 +184,7 @@ _MEANINGS: Mapping[int, _Meaning] = {
     KafkaError.KAFKA_STORAGE_ERROR: _Meaning(
         BrokerUnavailable, "a broker's disk failed or is full; look there"
     ),
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: _Meaning(PermissionDenied, f"{_RULES} on the topic"),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: _Meaning(PermissionDenied, f"{_RULES} on the group"),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _Meaning(PermissionDenied, f"{_RULES} on the cluster"),
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _Meaning(
-        PermissionDenied, f"{_RULES} on the transactional id"
-    ),
+    **dict.fromkeys(_DENIALS, _Meaning(PermissionDenied, _RULES)),
     KafkaError._AUTHENTICATION: _Meaning(
         PermissionDenied,
         "the broker refused the login; check security.protocol and the sasl.* or ssl.* settings",
@@ -296,6 +301,11 @@ def error_of(failure: KafkaError | KafkaException) -> KafkaError:
     return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(failure))
 
 
+def is_denial(error: KafkaError) -> bool:
+    """Returns whether a right is missing."""
+    return error.code() in _DENIALS
+
+
 def is_transient(failure: BaseException) -> bool:
     """Returns whether the same call is likely to work in a moment."""
     if not isinstance(failure, KafkaException):
@@ -309,15 +319,28 @@ def _all_brokers_fenced(error: KafkaError) -> bool:
 
 
 def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
-    """Translates the error; `doing` names the action that failed ("create topic 'orders'")."""
+    """Translates the error; `doing` names the action that failed ("create topic 'orders'").
+
+    If it is a `Doing`, the text names the missing right.
+    """
     error = error_of(failure)
     meaning = _MEANINGS.get(error.code(), _Meaning(PubSubError, ""))
     if _all_brokers_fenced(error):
         meaning = _Meaning(BrokerUnavailable, _FENCED_BROKERS)
     said = error.str().strip()
     text = meaning.text or f"the cluster refused it: {said}"
+    if error.code() in _DENIALS:
+        text += _missing(_DENIALS[error.code()], doing)
     quote = f": {said}" if meaning.text and said and error.code() in _QUOTED else ""
     return meaning.kind(f"{doing}: {text}{quote} [{error.name()}]")
+
+
+def _missing(kind: Kind, doing: str) -> str:
+    """Returns which right is missing, behind "the access rules forbid it"."""
+    needs = [str(each) for each in doing.needs if each.kind == kind] if isinstance(doing, Doing) else []
+    if not needs:
+        return f"; ask for the right on the {kind}"
+    return f": this client needs {' and '.join(needs)}; ask for {'that right' if len(needs) == 1 else 'these rights'}"
 
 
 def denied_topic(error: PermissionDenied, partitions: int, config: Mapping[str, str]) -> PermissionDenied:

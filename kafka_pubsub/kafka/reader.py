@@ -54,6 +54,7 @@ from kafka_pubsub.kafka.errors import error_of, translate
 from kafka_pubsub.kafka.group_membership import membership_of, renewed
 from kafka_pubsub.kafka.reader_errors import ReaderErrors
 from kafka_pubsub.kafka.reader_settings import reader_settings
+from kafka_pubsub.kafka.rights import of_group
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import LogReader, RebalanceListener
 
@@ -148,7 +149,7 @@ class KafkaLogReader(LogReader):
                 if timeout > 0 and say_nothing(records, self._ends):
                     records = self._wait(max_records, timeout)
             except KafkaException as failure:
-                raise translate(failure, f"read of group {self._group!r}") from None
+                raise translate(failure, of_group(self._group, "read")) from None
             if self._moved:
                 records = self._without_moved(records)
             self._raise_kept()
@@ -177,7 +178,7 @@ class KafkaLogReader(LogReader):
         with self._calls.one():
             return ask(
                 answers,
-                f"position of group {self._group!r}",
+                of_group(self._group, "position", *(each.topic for each in partitions)),
                 address=self._handles.address,
                 trouble=self._errors.trouble,
                 deadline=_COMMITTED_DEADLINE if timeout is None else timeout,

@@ -15,6 +15,7 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.client_factory import Trouble
 from kafka_pubsub.kafka.conversions import name_of, say_nothing, where_of
 from kafka_pubsub.kafka.errors import CONNECTION, PARTITION_FATAL, READER_FATAL, translate, unreachable
+from kafka_pubsub.kafka.rights import Doing, Right, on_topics
 from kafka_pubsub.kafka.throttle import Throttle
 from kafka_pubsub.model import TopicPartition
 
@@ -30,7 +31,8 @@ class ReaderErrors:
     def __init__(
         self, group: str, address: str, tell: Callable[[TopicPartition | None, PubSubError, bool], None]
     ) -> None:
-        self._group, self._address, self._tell = group, address, tell
+        self._doing = Doing(f"group {group!r}", Right("READ", "group", group))
+        self._address, self._tell = address, tell
         self._throttle = Throttle(_REPORT_EVERY)
         #: The last troubles with connections.
         self.trouble = Trouble()
@@ -41,16 +43,16 @@ class ReaderErrors:
         """Takes an error of librdkafka's client as a whole."""
         code = error.code()
         if error.fatal() or code in READER_FATAL:
-            self._report(None, code, translate(error, f"group {self._group!r}"), fatal=True)
+            self._report(None, code, translate(error, self._doing), fatal=True)
             return
         if code not in CONNECTION:
-            self._report(None, code, translate(error, f"group {self._group!r}"), fatal=False)
+            self._report(None, code, translate(error, self._doing), fatal=False)
             return
         self.trouble.note(error)
         self.down = self.down or code == KafkaError._ALL_BROKERS_DOWN
         if self.down or code == KafkaError._RESOLVE:
             last = self.trouble.last or error
-            cause = unreachable(f"group {self._group!r}", self._address, last)
+            cause = unreachable(self._doing, self._address, last)
             self._report(None, KafkaError._ALL_BROKERS_DOWN, cause, fatal=False)
 
     def note_records(
@@ -68,12 +70,16 @@ class ReaderErrors:
             if where not in assigned:
                 # An error of a whole topic comes with a partition's number that means nothing.
                 where = None
-            doing = f"group {self._group!r}" if where is None else f"read of {name_of(where)}"
-            if where is None and record.topic():
-                doing = f"read of topic {record.topic()!r}"
             code = error.code()
             ends_it = code in READER_FATAL or (where is not None and code in PARTITION_FATAL)
-            self._report(where, code, translate(error, doing), fatal=error.fatal() or ends_it)
+            told = translate(error, self._reading(where, record.topic()))
+            self._report(where, code, told, fatal=error.fatal() or ends_it)
+
+    def _reading(self, where: TopicPartition | None, topic: str | None) -> Doing:
+        if not topic:
+            return self._doing
+        text = f"read of topic {topic!r}" if where is None else f"read of {name_of(where)}"
+        return Doing(text, *self._doing.needs, *on_topics("READ", topic))
 
     def _report(
         self, partition: TopicPartition | None, code: int, error: PubSubError, *, fatal: bool

@@ -29,6 +29,7 @@ from kafka_pubsub.kafka.bounded_calls import explain
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import TRANSIENT
+from kafka_pubsub.kafka.rights import Doing, on_topics
 from kafka_pubsub.kafka.tails import find_lost_tails
 from kafka_pubsub.model import Fetched, LogEnd, StoredRecord, TopicPartition
 from kafka_pubsub.ports import RecordFetch
@@ -110,7 +111,8 @@ class KafkaRecordFetch(RecordFetch):
                     self._run(consumer, left, end)
             except KafkaException as failure:
                 self._drop()
-                doing = "read again in " + ", ".join(sorted({place.topic for place in wanted}))
+                topics = {place.topic for place in wanted}
+                doing = Doing(f"read again in {', '.join(sorted(topics))}", *on_topics("READ", *topics))
                 raise explain(failure, doing, self._handles.address, self._trouble) from None
         return {place: search.found() for place, search in searches.items()}
 

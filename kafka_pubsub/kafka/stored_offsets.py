@@ -16,6 +16,7 @@ from kafka_pubsub.kafka.bounded_calls import ask
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.conversions import committed_of
+from kafka_pubsub.kafka.rights import Doing, Right, on_topics
 from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["stored_offsets"]
@@ -44,7 +45,8 @@ def stored_offsets(
             if each.offset != OFFSET_INVALID
         }
 
-    doing = f"position of group {group!r}"
+    topics = on_topics("DESCRIBE", *(each.topic for each in partitions))
+    doing = Doing(f"position of group {group!r}", Right("DESCRIBE", "group", group), *topics)
     try:
         return ask(offsets, doing, address=handles.address, trouble=trouble, deadline=deadline)
     except NotFound:

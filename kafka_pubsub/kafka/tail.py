@@ -14,6 +14,7 @@ from kafka_pubsub.kafka.bounded_calls import explain
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import TRANSIENT
+from kafka_pubsub.kafka.rights import Doing, on_topics
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.ports import LogTail
 
@@ -65,7 +66,8 @@ class KafkaTail(LogTail):
         for record in found:
             error = record.error()
             if error is not None and error.code() not in TRANSIENT:
-                doing = f"read topic {self._place.topic!r}"
+                topic = self._place.topic
+                doing = Doing(f"read topic {topic!r}", *on_topics("READ", topic))
                 raise explain(KafkaException(error), doing, self._handles.address, self._trouble)
         return [cast("StoredRecord", record) for record in found if record.error() is None]
 

@@ -23,6 +23,7 @@ from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.conversions import kafka_partition, plain, where_of
 from kafka_pubsub.kafka.errors import PARTITION_FATAL, TRANSIENT
+from kafka_pubsub.kafka.rights import Doing, on_topics
 from kafka_pubsub.model import LogEnd, TopicPartition
 
 __all__ = ["find_lost_tails"]
@@ -83,8 +84,9 @@ def _asked(
     try:
         return _Search(consumer, time.monotonic() + timeout).find(read)
     except KafkaException as failure:
-        names = ", ".join(sorted({place.topic for place in read}))
-        raise explain(failure, f"check the ends of {names}", handles.address, trouble) from None
+        topics = {place.topic for place in read}
+        doing = Doing(f"check the ends of {', '.join(sorted(topics))}", *on_topics("READ", *topics))
+        raise explain(failure, doing, handles.address, trouble) from None
     finally:
         handles.close_consumer(consumer)
 

@@ -40,15 +40,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.kafka.bounded_calls import Bounded, ask, explain
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
-from kafka_pubsub.kafka.commit_requests import requests
+from kafka_pubsub.kafka.commit_requests import fenced_requests
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
 from kafka_pubsub.kafka.group_membership import in_force
+from kafka_pubsub.kafka.rights import Doing, Right, id_of, of_group, on_topics
+from kafka_pubsub.kafka.transaction_errors import DROPPED, cause_of
 from kafka_pubsub.model import (
     Ending,
     Further,
@@ -57,7 +58,6 @@ from kafka_pubsub.model import (
     Outcome,
     Positions,
     PositionsLater,
-    TopicPartition,
 )
 from kafka_pubsub.ports import Admin, Transactions
 
@@ -116,9 +116,6 @@ _OFFSETS_S = 5.0
 #: Seconds; see rule 3.
 _SLICE = 0.1
 
-#: librdkafka's error for a record that it dropped because another one failed.
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-
 #: The errors of a record that no transaction can take now: others needn't wait for it.
 _OF_THE_RECORD = frozenset(
     {
@@ -134,9 +131,6 @@ _OF_THE_RECORD = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
-
-#: Requests that store positions; or a function that makes them from the offsets of the records.
-_Requests = Sequence[list[KafkaPartition]] | Callable[[Sequence[int]], Sequence[list[KafkaPartition]]]
 
 
 class KafkaTransactions(Transactions):
@@ -180,7 +174,7 @@ class KafkaTransactions(Transactions):
         """Stores all or nothing; see the port."""
         doing = "transaction of " + (self._id if membership is None else f"group {membership.group!r}")
         if membership is not None and not callable(positions):
-            _requests(positions, doing)  # an invalid position is refused before anything begins
+            fenced_requests(positions, doing)  # an invalid position is refused before anything begins
         if membership is not None and not in_force(membership):
             return _aborted(FailedPrecondition(f"{doing}: not a member of the group now"))
         with self._lock:
@@ -199,13 +193,13 @@ class KafkaTransactions(Transactions):
             except KafkaException as failure:
                 self._abort(attempt, failure)
                 # Only now are all reports here: offsets may be refused for a record whose report comes later.
-                reason = self._reason(attempt.cause(failure), doing)
+                reason = self._reason(attempt.cause(failure), attempt.refused_step(id_of(self._id)))
                 if attempt.failed:
                     # Its sequence numbers have a hole now, so the next transaction would fail.
                     self._discard()
                 free = self._find_batched(attempt) | self._find_new(attempt)
                 refused = {
-                    number: self._reason(KafkaException(error), doing)
+                    number: self._reason(KafkaException(error), attempt.writing(number))
                     for number, error in attempt.refused.items()
                     if number not in free
                 }
@@ -259,7 +253,7 @@ class KafkaTransactions(Transactions):
         try:
             ask(
                 lambda left: calls.run(partial(init, left), left + _STUCK_S),
-                f"take over the transactions of {transactional_id!r}",
+                Doing(f"take over the transactions of {transactional_id!r}", id_of(transactional_id)),
                 address=self._handles.address,
                 trouble=self._trouble,
                 deadline=_START_S,
@@ -311,9 +305,8 @@ class KafkaTransactions(Transactions):
         try:
             attempt.abort()
         except KafkaException as refused:
-            _log.warning(
-                "transaction of %s: not aborted in good order: %s", self._id, error_of(refused).str()
-            )
+            # The next producer ends the transaction, and its outcome reports why it failed.
+            _log.info("transaction of %s: not aborted in good order: %s", self._id, error_of(refused).str())
             self._discard()
 
     def _commit(self, attempt: _Attempt, doing: str, locate: bool, careful: int) -> Outcome:
@@ -396,7 +389,7 @@ class _Attempt:
     def _store(self, positions: Positions, end: float) -> None:
         if self._membership is None:
             return
-        for request in _requests(positions, self._doing):
+        for request in fenced_requests(positions, self._doing):
             left = max(end - time.monotonic(), _SLICE)
             self._call(
                 partial(self._producer.send_offsets_to_transaction, request, self._membership.token, left),
@@ -410,7 +403,7 @@ class _Attempt:
                     KafkaError(KafkaError._TIMED_OUT, "records weren't acknowledged in time")
                 )
         if self._failed is not None:
-            raise KafkaException(self._failed)
+            raise cause_of(self._producer, self._failed)
 
     def _unreported(self) -> bool:
         """Waits a moment; returns whether records are still on their way."""
@@ -442,8 +435,21 @@ class _Attempt:
 
     def cause(self, failure: KafkaException) -> KafkaException:
         """Prefers the error of a refused record to "the transaction must be aborted"."""
-        purged = self._failed is None or self._failed.code() in _PURGED
+        purged = self._failed is None or self._failed.code() in DROPPED
         return failure if purged else KafkaException(self._failed)
+
+    def writing(self, *numbers: int) -> Doing:
+        """Returns the name of the transaction, with the rights that it needs to write these records."""
+        return Doing(self._doing, *on_topics("WRITE", *(self.written[number].topic for number in numbers)))
+
+    def refused_step(self, own: Right) -> Doing:
+        """Returns the name of the transaction, with the rights that the step that failed needed."""
+        if self.failed or self._membership is None:
+            records = self.writing(*(self.refused or range(len(self.written))))
+            return Doing(self._doing, own, *records.needs)
+        places = () if callable(self._positions) else self._positions
+        group = of_group(self._membership.group, self._doing, *(place.topic for place in places))
+        return Doing(self._doing, own, *group.needs)
 
     def _write_all(self, records: Sequence[NewRecord]) -> None:
         first = len(self.written)
@@ -479,7 +485,7 @@ class _Attempt:
         self._producer.produce(topic, value, key, partition, report, None, max(timestamp, 0), list(headers))
 
     def _fails(self, number: int, error: KafkaError) -> None:
-        if self._failed is None or self._failed.code() in _PURGED:
+        if self._failed is None or self._failed.code() in DROPPED:
             self._failed = error
         if error.code() in _OF_THE_RECORD:
             self.refused[number] = error
@@ -487,14 +493,3 @@ class _Attempt:
 
 def _aborted(reason: PubSubError) -> Outcome:
     return Outcome(Ending.ABORTED, (), reason)
-
-
-def _requests(positions: Positions, doing: str) -> Sequence[list[KafkaPartition]]:
-    if not positions:
-        raise InvalidArgument(f"{doing}: without a position nothing fences it against a newer owner")
-    refused: dict[TopicPartition, PubSubError | None] = {}
-    found = list(requests(positions, refused))
-    for problem in refused.values():
-        if problem is not None:
-            raise problem
-    return found

@@ -29,6 +29,7 @@ from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of, translate
 from kafka_pubsub.kafka.producer_settings import Settings, join_settings
+from kafka_pubsub.kafka.rights import looking_at, publishing_to
 from kafka_pubsub.model import Header, StoredRecord
 from kafka_pubsub.ports import LogWriter
 
@@ -183,9 +184,9 @@ class KafkaTransientWriter(LogWriter):
         try:
             return self._ask_count(topic)
         except KafkaException as failure:
-            raise translate(failure, f"partitions of topic {topic!r}") from None
+            raise translate(failure, looking_at([topic], "partitions of topic {}")) from None
 
-    def explain(self, error: object) -> PubSubError:
+    def explain(self, error: object, topic: str = "") -> PubSubError:
         """Translates a report's error."""
         if isinstance(error, KafkaException):
             error = error_of(error)
@@ -194,7 +195,7 @@ class KafkaTransientWriter(LogWriter):
         if error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             self._doubtful = True
             return given_up()
-        meaning = translate(error, "publish")
+        meaning = translate(error, publishing_to(topic))
         return PublishError(f"{meaning.message}; the message may be in the topic or not", code=meaning.code)
 
     def close(self) -> None:

@@ -32,9 +32,10 @@ from kafka_pubsub.errors import PublishError, PubSubError
 from kafka_pubsub.kafka.broker_watch import LOST_S, has_lost_brokers
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import ConfigValue
-from kafka_pubsub.kafka.errors import error_of, translate
+from kafka_pubsub.kafka.errors import error_of, is_denial, translate
 from kafka_pubsub.kafka.partition_warmup import NOT_SENT, PRIMED_FOR_S, Held, PartitionWarmup, Report
 from kafka_pubsub.kafka.producer_settings import Settings, join_settings
+from kafka_pubsub.kafka.rights import looking_at, publishing_to
 from kafka_pubsub.model import Header
 from kafka_pubsub.ports import LogWriter
 
@@ -85,6 +86,10 @@ def producer_settings(batching: Batching, max_batch_bytes: int) -> Settings:
         "message.timeout.ms": 0,
     }
     return join_settings(batching, max_batch_bytes, batching.max_latency, rules)
+
+
+def _is_purged(error: object) -> bool:
+    return isinstance(error, KafkaError) and error.code() == KafkaError._PURGE_QUEUE
 
 
 class _Channel:
@@ -168,6 +173,8 @@ class KafkaLogWriter(LogWriter):
         # When the last report came, or nothing was waited for (monotonic seconds).
         self._answered_at = time.monotonic()
         self._closed = False
+        # Why the broker refused the producer, which has sent nothing then; None: it didn't.
+        self._denied: KafkaError | None = None
         self._channels: dict[str, _Channel] = {}
         self._session = self._new_session()
 
@@ -198,7 +205,7 @@ class KafkaLogWriter(LogWriter):
     def _refusal(self, session: _Session, failure: KafkaException) -> Exception:
         error = error_of(failure)
         if error.fatal() or error.code() == KafkaError._FATAL:
-            self._stop(session, error.str())
+            self._fail(session, error)
             return BufferError(
                 "the producer stopped after a refused message and is being replaced: try again"
             )
@@ -234,7 +241,7 @@ class KafkaLogWriter(LogWriter):
         except KafkaException as failure:
             error = error_of(failure)
             if error.fatal():
-                self._stop(session, error.str())
+                self._fail(session, error)
             else:
                 _log.error("serving delivery reports: %s", translate(error, "publish").message)
             return 0
@@ -245,23 +252,26 @@ class KafkaLogWriter(LogWriter):
         try:
             count = session.ask_count(topic)
         except KafkaException as failure:
-            raise translate(failure, f"partitions of topic {topic!r}") from None
+            raise translate(failure, looking_at([topic], "partitions of topic {}")) from None
         session.primer.forget(topic)
         return count
 
-    def explain(self, error: object) -> PubSubError:
+    def explain(self, error: object, topic: str = "") -> PubSubError:
         """Translates a report's error, which says whether the message may be in the topic."""
         if isinstance(error, KafkaException):
             error = error_of(error)
+        if self._denied is not None and (isinstance(error, str) or _is_purged(error)):
+            denial = translate(self._denied, publishing_to(topic))
+            return PublishError(f"{denial.message}; the message isn't in the topic", code=denial.code)
         if not isinstance(error, KafkaError):
             return error if isinstance(error, PubSubError) else PublishError(f"publish: {error}")
-        if error.code() == KafkaError._PURGE_QUEUE and not self._disturbed:
+        if _is_purged(error) and not self._disturbed:
             return PublishError(f"publish: {NOT_SENT}")
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             return PublishError(
                 "publish: no answer came before the producer was closed or replaced; the message may be in the topic"
             )
-        meaning = translate(error, "publish")
+        meaning = translate(error, publishing_to(topic))
         certain = error.code() in _NOT_STORED
         outcome = "isn't in the topic" if certain else "may be in the topic or not"
         return PublishError(f"{meaning.message}; the message {outcome}", code=meaning.code)
@@ -289,11 +299,16 @@ class KafkaLogWriter(LogWriter):
         session.primer.fail_all()
 
     def _new_session(self) -> _Session:
-        self._disturbed = False
+        self._disturbed, self._denied = False, None
         return _Session(self._handles.producer(self._defaults, self._rules, self._note_trouble), self.channel)
 
     def _note_trouble(self, _: KafkaError) -> None:
         self._disturbed = True
+
+    def _fail(self, session: _Session, error: KafkaError) -> None:
+        if is_denial(error):
+            self._denied = error
+        self._stop(session, error.str())
 
     def _stop(self, session: _Session, reason: str) -> None:
         with self._lock:

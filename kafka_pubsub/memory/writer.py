@@ -101,7 +101,7 @@ class MemoryWriter(LogWriter):
         with self._cluster.changed:
             return self._cluster.info(topic).partitions
 
-    def explain(self, error: object) -> PubSubError:
+    def explain(self, error: object, topic: str = "") -> PubSubError:
         """Returns the report's error, which is one of this package already."""
         return error if isinstance(error, PubSubError) else PublishError(f"publish failed: {error}")
 

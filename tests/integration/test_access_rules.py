@@ -137,7 +137,7 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
     broker.grant(TO_PUBLISH)
     with broker.shop() as ps:
         ps.topic("orders").publish(b"poison").result(20)
-        with pytest.raises(PermissionDenied, match=f"{RETRY}.*ask for the right on the topic"):
+        with pytest.raises(PermissionDenied, match=f"needs DESCRIBE on topic '{RETRY}'"):
             ps.subscription("billing").pull(Message.ack)
     broker.grant(TO_RECEIVE)
     # Another epoch than the log ends with: the leader is asked, by a reader that joins no group.
@@ -148,7 +148,7 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
     with broker.shop() as ps:
         with ps.subscription("billing").pull(Message.nack) as stream:
             until(lambda: stream.stats.dead_lettered == 1)
-        with pytest.raises(PermissionDenied, match=f"topic '{MARKS}'.*ask for the right on the topic"):
+        with pytest.raises(PermissionDenied, match=f"needs \\w+ on topic '{MARKS}'"):
             ps.subscription("billing").replay_dead_letters()
     made = broker.admin.create_topics([NewTopic(MARKS, 1, config={"cleanup.policy": "compact"})])
     made[MARKS].result(10)

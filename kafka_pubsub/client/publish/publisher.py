@@ -391,7 +391,7 @@ class TopicPublisher:
 
     def failed(self, key: bytes | None, error: object) -> PubSubError:
         """Pauses the key of a failed message; returns the error that its future raises."""
-        known = publish_error(error, self._last_reporter)
+        known = publish_error(error, self._last_reporter, self.name)
         if key is not None:
             self._paused.setdefault(key, known)
         self._doubtful = True

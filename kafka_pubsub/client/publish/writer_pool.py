@@ -212,9 +212,11 @@ def _signal(lock: threading.Lock) -> None:
         lock.release()
 
 
-def publish_error(error: object, reporter: ReportThread | None) -> PublishError:
+def publish_error(error: object, reporter: ReportThread | None, topic: str = "") -> PublishError:
     """Returns the error that a future raises for the `error` of a delivery report."""
-    known = error if isinstance(error, PubSubError) or reporter is None else reporter.writer.explain(error)
+    known = error
+    if reporter is not None and not isinstance(error, PubSubError):
+        known = reporter.writer.explain(error, topic)
     if isinstance(known, PublishError):
         return known
     if isinstance(known, PubSubError):

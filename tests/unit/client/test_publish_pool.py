@@ -50,7 +50,7 @@ class Reports:
     def relearn(self, topic: str) -> int:
         return 1
 
-    def explain(self, error: object) -> PubSubError:
+    def explain(self, error: object, topic: str = "") -> PubSubError:
         return PubSubError(str(error))
 
     def close(self) -> None: ...

@@ -78,7 +78,7 @@ class Writer:
     def relearn(self, topic: str) -> int:
         return 1
 
-    def explain(self, error: object) -> PubSubError:
+    def explain(self, error: object, topic: str = "") -> PubSubError:
         return error if isinstance(error, PubSubError) else PublishError(str(error))
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from kafka_pubsub import errors
 from kafka_pubsub.kafka.commit_requests import requests
 from kafka_pubsub.kafka.errors import translate, unreachable
 from kafka_pubsub.kafka.librdkafka_log import LOGGER_NAME, LibrdkafkaLog
+from kafka_pubsub.kafka.rights import Doing, Right, id_of, of_group, publishing_to
 from kafka_pubsub.model import Committed, TopicPartition
 
 ALL_CODES = sorted({code for code in vars(KafkaError).values() if isinstance(code, int)})
@@ -45,6 +46,61 @@ def test_every_error_is_ours_and_names_what_we_did_and_the_code(code: int) -> No
 )
 def test_the_class_says_what_can_help(code: int, kind: type[errors.PubSubError]) -> None:
     assert type(translate(KafkaError(code, ""), "x")) is kind
+
+
+@pytest.mark.parametrize(
+    ("code", "doing", "needs"),
+    [
+        (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            publishing_to("orders"),
+            "this client needs WRITE on topic 'orders'; ask for that right",
+        ),
+        (
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            publishing_to("orders"),
+            "this client needs WRITE on topic 'orders' or IDEMPOTENT_WRITE on the cluster; ask for that right",
+        ),
+        (
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            of_group("billing", "commit", "orders"),
+            "this client needs READ on group 'billing'; ask for that right",
+        ),
+        (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            of_group("billing", "commit", "b", "a", "b"),
+            "this client needs READ on topic 'a' and READ on topic 'b'; ask for these rights",
+        ),
+        (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            Doing("create topic 'a'", Right("CREATE", "topic", "a")),
+            "this client needs CREATE on topic 'a' or on the cluster; ask for that right",
+        ),
+        *(
+            (
+                KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                Doing("transaction", id_of(used)),
+                f"this client needs WRITE on transactional id{named}; ask for that right",
+            )
+            for used, named in {
+                "_kafka_pubsub.catalog": " '_kafka_pubsub.catalog'",
+                "billing-67433828339863424": "s that begin with 'billing-'",
+                "billing-67433828339863424-dead": "s that begin with 'billing-'",
+                "_kafka_pubsub.delays-0123456789abcdef0123456789abcdef": "s that begin with '_kafka_pubsub.delays-'",
+            }.items()
+        ),
+        (
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "something",
+            "the cluster's access rules forbid it; ask for the right on the transactional id",
+        ),
+    ],
+)
+def test_the_missing_right_is_named(code: int, doing: str, needs: str) -> None:
+    told = translate(KafkaError(code, "said"), doing)
+    assert isinstance(told, errors.PermissionDenied)
+    assert told.message.startswith(f"{doing}: the cluster's access rules forbid it")
+    assert needs in told.message
 
 
 def test_what_a_policy_says_is_quoted() -> None:
