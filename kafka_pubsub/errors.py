@@ -154,9 +154,16 @@ class SchemaError(PubSubError):
 
 
 class BrokerUnavailable(PubSubError):
-    """No broker could be reached, or it stopped answering (code 14)."""
+    """No broker could be reached, or it stopped answering (code 14).
+
+    `outage`: no broker of the cluster can be reached. The log says so too, once for the process and then once a minute.
+    """
 
     default_code = 14
+    outage: bool = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"outage": self.outage})
 
 
 class InvariantViolated(PubSubError):

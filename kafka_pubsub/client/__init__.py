@@ -2,5 +2,5 @@
 
 Begin with `cluster.py`.
 May import, beside top modules: `client.admin`, `client.dead_letters`, `client.delays`, `client.history`,
-`client.multicast`, `client.publish`, `client.subscribe`, `client.topology`, `core.lanes`.
+`client.multicast`, `client.publish`, `client.subscribe`, `client.topology`, `core`, `core.lanes`.
 """

@@ -26,6 +26,7 @@ from tenacity import Retrying, retry_if_exception, wait_random_exponential
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.kafka.client_factory import Trouble
 from kafka_pubsub.kafka.errors import CONNECTION, error_of, is_transient, translate, unreachable
+from kafka_pubsub.kafka.outages import outage_of
 from kafka_pubsub.kafka.probe import takes_connections
 
 __all__ = ["DEADLINE", "FIRST", "LOOK", "Bounded", "ask", "explain", "serving", "wait_for"]
@@ -83,7 +84,7 @@ def ask(
     try:
         answer = retries(attempt)
     except KafkaException as failure:
-        raise explain(failure, doing, address, trouble) from None
+        raise explain(failure, doing, address, trouble, time.monotonic() - started) from None
     trouble.clear()
     return answer
 
@@ -98,11 +99,19 @@ def _may_answer(address: str, trouble: Trouble) -> bool:
     return trouble.connects
 
 
-def explain(failure: KafkaException, doing: str, address: str, trouble: Trouble) -> PubSubError:
-    """Returns the reason of a time-out or a lost connection, if librdkafka gave one; else the error."""
+def explain(
+    failure: KafkaException, doing: str, address: str, trouble: Trouble, silent: float = 0.0
+) -> PubSubError:
+    """Returns the reason of a time-out or a lost connection, if librdkafka gave one; else the error.
+
+    `silent`: seconds for which the call waited in vain.
+    """
     code = error_of(failure).code()
-    known = trouble.last is not None or not trouble.reached
-    if known and (code in _SILENCE or code in CONNECTION):
+    if code not in _SILENCE and code not in CONNECTION:
+        return translate(failure, doing)
+    outage = outage_of(address)
+    outage.suspect(silent)
+    if trouble.last is not None or not trouble.reached or outage.told:
         return unreachable(doing, address, trouble.last)
     return translate(failure, doing)
 

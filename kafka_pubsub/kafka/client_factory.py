@@ -24,15 +24,16 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
-from kafka_pubsub.kafka.errors import translate
+from kafka_pubsub.kafka.errors import translate, unreachable
 from kafka_pubsub.kafka.librdkafka_log import LibrdkafkaLog
+from kafka_pubsub.kafka.outages import Probe, outage_of
 
 __all__ = ["ClientFactory", "OnError", "Trouble"]
 
@@ -73,6 +74,13 @@ _INIT_S = 0.1
 #: Seconds after which a caller that discards a producer has surely dropped its reference.
 _LET_GO_S = 1.0
 
+#: Errors after which a client knows of no broker that it could ask.
+_NONE_LEFT: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
+
+#: Seconds for an answer to a probe, and the topic that it asks about while none is known.
+_ANSWER_S: Final = 1.0
+_ANY_TOPIC: Final = "_kafka_pubsub.catalog"
+
 _COMMON_RULES: Mapping[str, ConfigValue] = {"allow.auto.create.topics": False, "statistics.interval.ms": 0}
 
 
@@ -107,7 +115,10 @@ class ClientFactory:
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
-        self._log = LibrdkafkaLog()
+        #: Whether the cluster can be reached, as far as this process knows.
+        self.outage = outage_of(configuration.bootstrap)
+        self.outage.add(self)
+        self._log = LibrdkafkaLog(self.outage)
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._closed = False
@@ -191,12 +202,24 @@ class ClientFactory:
             self._pid = os.getpid()
             try:
                 # The stub of AdminClient has no callbacks among its settings.
-                given = cast("dict[str, ConfigValue]", {**settings, "error_cb": on_error or _ignore})
+                hear = partial(self._hear, on_error)
+                given = cast("dict[str, ConfigValue]", {**settings, "error_cb": hear})
                 handle = kind(given, logger=self._log)
             except KafkaException as failure:
                 raise translate(failure, "config") from None
             self._open.append(handle)
         return handle
+
+    def _hear(self, on_error: OnError | None, error: KafkaError) -> None:
+        # Without a callback librdkafka would print to stderr; the error reaches `logging` as a line.
+        if error.code() in _NONE_LEFT:
+            self.outage.suspect()
+        if on_error is not None:
+            on_error(error)
+
+    def probe(self) -> Probe:
+        """Returns a client that only asks whether a broker answers."""
+        return _Probe(self)
 
     def leave_group(self, consumer: Consumer) -> None:
         """Leaves the group and frees the consumer, however long that takes; the caller has to limit the time."""
@@ -275,6 +298,31 @@ class ClientFactory:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
+class _Probe:
+    """A `Probe` over an admin client."""
+
+    def __init__(self, handles: ClientFactory) -> None:
+        self._handles = handles
+        self._trouble = Trouble()
+        self._client = handles.admin(self._trouble.note)
+
+    def answers(self) -> bool:
+        self._handles.check()
+        try:
+            # Of one topic, because there may be thousands; it needn't exist.
+            self._client.list_topics(self._handles.known_topic or _ANY_TOPIC, timeout=_ANSWER_S)
+        except KafkaException:
+            self._client.poll(0)
+            return False
+        return True
+
+    def problem(self) -> PubSubError:
+        return unreachable("reach a broker", self._handles.address, self._trouble.last)
+
+    def close(self) -> None:
+        self._handles.close_admin(self._client)
+
+
 def _end(close: Callable[[], object], what: str, seconds: float) -> None:
     """Runs `close` on a thread of its own, and leaves it behind if it takes longer than `seconds` (rule 4)."""
     failures: list[KafkaException | RuntimeError] = []
@@ -301,10 +349,6 @@ def _end(close: Callable[[], object], what: str, seconds: float) -> None:
 def _hold(producer: Producer) -> None:
     """Holds the last reference until the caller has surely dropped its own, then frees the handle."""
     time.sleep(_LET_GO_S)
-
-
-def _ignore(error: KafkaError) -> None:
-    """Does nothing: without a callback librdkafka prints to stderr; the error reaches `logging` as a line."""
 
 
 # Every living `ClientFactory` of this process, so that a fork can find them. Empty: nothing to do.

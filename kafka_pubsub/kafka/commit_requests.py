@@ -193,7 +193,7 @@ class Commits:
             except Exception:
                 _LOGGER.exception("%s: what is done about its answer", self._doing)
             if (took := time.monotonic() - commit.began) > _PATIENCE:
-                _LOGGER.warning("%s: it took %.0f s until it was answered", self._doing, took)
+                _LOGGER.info("%s: it took %.0f s until it was answered", self._doing, took)
             with self._changed:
                 self._commit = None
                 self._changed.notify_all()

@@ -353,7 +353,9 @@ def denied_topic(error: PermissionDenied, partitions: int, config: Mapping[str, 
 def unreachable(doing: str, address: str, trouble: KafkaError | None) -> PubSubError:
     """Returns the error for a missing answer; `trouble` is librdkafka's last complaint, None: there was none."""
     if trouble is None or trouble.code() in CONNECTION or trouble.code() == KafkaError._BAD_MSG:
-        return BrokerUnavailable(f"no broker answers at {address} ({_reason(trouble)}): {_LOOK}")
+        missing = BrokerUnavailable(f"no broker answers at {address} ({_reason(trouble)}): {_LOOK}")
+        missing.outage = True
+        return missing
     return translate(trouble, f"{doing} at {address}")
 
 

@@ -278,16 +278,16 @@ class KafkaLogReader(LogReader):
             Bounded("kafka_pubsub-leave").run(self._leave, _CLOSE_DEADLINE)
         except KafkaException:
             # The thread goes on by itself when the broker answers; its outcome is dropped.
-            self._abandon("the broker doesn't answer to our leaving")
+            self._abandon("the broker doesn't answer to our leaving", logging.INFO)
         finally:
             self._reading.release()
         self._raise_kept()
 
-    def _abandon(self, why: str) -> None:
+    def _abandon(self, why: str, level: int = logging.WARNING) -> None:
         self._calls.closed, self._listener = True, None
         self._commits.close()
         self._handles.abandon(self._consumer)
-        _LOGGER.warning("group %r: %s; it will notice", self._group, why)
+        _LOGGER.log(level, "group %r: %s; it will notice", self._group, why)
 
     def _leave(self) -> None:
         self._leaving = True

@@ -24,6 +24,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kafka_pubsub.client.clocks import steady_milliseconds
+from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import (
@@ -96,6 +97,7 @@ class Engine:
     ) -> None:
         self._role, self._metrics, self._clock = role, metrics, clock
         self._is_moved = backend.clock is not None
+        self._troubles = TroubleLog(_log)
         alone = all(len(topics) == 1 for topics in role.sets)
         self._reader = backend.reader(role.group, f"kafka_pubsub-{role.name}", spread=alone)
         self._writer: LogWriter = backend.writer(Batching(max_latency=0.0), 1_000_000)
@@ -213,7 +215,7 @@ class Engine:
         if fatal:
             self._fatal = self._fatal or error
         else:
-            _log.warning("%s: %s", self._role.name, error)
+            self._troubles.tell(error, "%s: %s", self._role.name, error)
 
     def _say_farewell(self, shares: Iterable[_Share]) -> None:
         found = {
@@ -289,7 +291,7 @@ class Engine:
             try:
                 work = task.work(min(_WORK, self._role.at_once - len(records)))
             except PubSubError as error:
-                self._fail(error)
+                self._fail(error, str(error))
                 return
             if work is None:
                 continue
@@ -319,7 +321,7 @@ class Engine:
             self._metrics.aborted += 1
             self._unstored = self._unstored or sent.records > 0
             self._refuse(sent, outcome)
-            self._fail(_explain(sent, outcome))
+            self._fail(outcome.reason, _explain(sent, outcome))
             # What was decided after it was refused.
             for later in self._sent:
                 later.outcome.result()
@@ -336,13 +338,14 @@ class Engine:
             task.stored(work)
             self._trim(share, sent.positions)
 
-    def _fail(self, reason: object) -> None:
+    def _fail(self, error: PubSubError | None, reason: str) -> None:
         """Has all tasks made anew, after a moment: what they decided isn't stored."""
-        self._metrics.error = str(reason)
+        self._metrics.error = reason
         pause = min(_LONGEST_PAUSE, _PAUSE * 2**self._failures)
         self._failures += 1
         self._not_before = time.monotonic() + pause
-        _log.warning("%s: a transaction wasn't stored: %s", self._role.name, reason)
+        text = "%s: a transaction wasn't stored: %s"
+        self._troubles.tell(error or PubSubError(reason), text, self._role.name, reason)
         self._stale = True
 
     def _refuse(self, sent: _Sent, outcome: Outcome) -> None:

@@ -23,7 +23,8 @@ from typing import NamedTuple, Protocol, Self
 
 from kafka_pubsub.client.clocks import steady_milliseconds
 from kafka_pubsub.client.cluster import Cluster
-from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.client.trouble_log import TroubleLog
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
 from kafka_pubsub.ports import MovableClock
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
@@ -96,6 +97,7 @@ class Service:
         # The engine that runs, on its thread; None: there is none.
         self._engine: Engine | None = None
         self._metrics = ServiceMetrics()
+        self._troubles = TroubleLog(_log)
         self._state = ServiceState.NEW
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -192,7 +194,7 @@ class Service:
                     self._run_engine()
                     continue
                 except PubSubError as error:
-                    self._fail(str(error))
+                    self._fail(str(error), error)
                 except Exception as error:
                     _log.exception("%s failed; starting again", self.name)
                     self._fail(f"{error!r}; please report this")
@@ -204,11 +206,15 @@ class Service:
             if self._moved is not None:
                 self._moved.leave(self)
 
-    def _fail(self, error: str) -> None:
+    def _fail(self, error: str, cause: PubSubError | None = None) -> None:
         self._metrics.error, self._metrics.partitions = error, 0
         if self._state is ServiceState.RUNNING:
             self._state = ServiceState.STARTING
-        _log.error("%s: %s; trying again", self.name, error)
+        text = "%s: %s; trying again"
+        if isinstance(cause, BrokerUnavailable | DeadlineExceeded):
+            self._troubles.tell(cause, text, self.name, error)
+        else:
+            _log.error(text, self.name, error)
 
     def _run_engine(self) -> None:
         engine = self._engine = self._make_engine(self._metrics, partial(steady_milliseconds, self._moved))

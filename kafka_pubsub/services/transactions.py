@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.errors import InvariantViolated, PubSubError
 from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions
 from kafka_pubsub.ports import Backend, Transactions
@@ -31,6 +32,7 @@ class ServiceTransactions:
     def __init__(self, backend: Backend, transactional_id: str) -> None:
         self.id = transactional_id
         self._backend = backend
+        self._troubles = TroubleLog(_log)
         self._transactions: Transactions | None = None
         self._thread = ThreadPoolExecutor(1, "kafka_pubsub-service-transactions")
         self._ending = threading.Event()
@@ -91,5 +93,6 @@ class ServiceTransactions:
                 self._writer().fence(self.id)
                 return
             except PubSubError as error:
-                _log.warning("the outcome of a transaction is still unknown: %s; trying again", error)
+                text = "the outcome of a transaction is still unknown: %s; trying again"
+                self._troubles.tell(error, text, error)
                 self._ending.wait(_TRY_AGAIN)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.ports import Admin
@@ -31,6 +32,7 @@ class Trimming:
 
     def __init__(self, admin: Admin, every: float = EVERY) -> None:
         self._admin, self._every = admin, every
+        self._troubles = TroubleLog(_log)
         self._lock = threading.Lock()
         self._allowed: dict[TopicPartition, int] = {}
         # Of records that are kept: allowed since the last round.
@@ -71,7 +73,7 @@ class Trimming:
             try:
                 self._admin.trim(topic, offsets)
             except PubSubError as error:
-                _log.warning("handled records of %s weren't deleted yet: %s", topic, error)
+                self._troubles.tell(error, "handled records of %s weren't deleted yet: %s", topic, error)
                 with self._lock:
                     for number, offset in offsets.items():
                         self._allowed.setdefault(TopicPartition(topic, number), offset)

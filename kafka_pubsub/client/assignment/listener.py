@@ -31,6 +31,7 @@ from kafka_pubsub.client.assignment.paired_partitions import PairedPartitions
 from kafka_pubsub.client.assignment.start_position import TRY_AGAIN, beginning
 from kafka_pubsub.client.retry.retry_io import MOVE_WAIT, RetryIO
 from kafka_pubsub.client.subscribe.runner_api import Runner
+from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.effects import CommitBoth
 from kafka_pubsub.core.retry.finished_runs import FinishedRuns
@@ -76,6 +77,7 @@ class AssignmentListener:
         self._runner = runner
         self._reader = reader
         self._look_up = look_up
+        self._troubles = TroubleLog(log)
         #: Since when answers to commits say that the topic doesn't exist; None: they don't.
         self._denied_at: float | None = None
         #: When to look at the lanes' Kafka topics next, and whether one was missing at the last look.
@@ -170,7 +172,7 @@ class AssignmentListener:
         accepted = dict.fromkeys(commits, True)
         for place, answer in answers.items():
             if answer is not None:
-                log.warning("the commit of %s was refused: %s", place, answer)
+                self._troubles.tell(answer, "the commit of %s was refused: %s", place, answer)
                 accepted[self.layout.number(place)] = False
             if isinstance(answer, InvalidArgument):
                 self._runner.fail(answer)  # no later commit would be accepted either
@@ -190,7 +192,7 @@ class AssignmentListener:
             except (FailedPrecondition, NotFound) as error:
                 self._runner.fail(error)
             except PubSubError as error:
-                log.warning("subscription %r: %s", self.record.name, error)
+                self._troubles.tell(error, "subscription %r: %s", self.record.name, error)
 
     def _positions(self, commits: Mapping[int, CommitBoth]) -> dict[TopicPartition, Committed]:
         """Returns the commits in the log's form."""
@@ -220,7 +222,7 @@ class AssignmentListener:
                 denied_for_long = denied and time.monotonic() > denied_until
                 if denied_for_long or not self._runner.fetches(threading.current_thread()):
                     raise
-                log.warning("subscription %r: %s; trying again", self.record.name, error)
+                self._troubles.tell(error, "subscription %r: %s; trying again", self.record.name, error)
                 time.sleep(TRY_AGAIN)
 
     def _looked_up(self) -> SubscriptionRecord:
@@ -278,7 +280,7 @@ class AssignmentListener:
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
         """Takes an error that the log reported."""
         if not fatal:
-            log.warning("subscription %r: %s", self.record.name, error)
+            self._troubles.tell(error, "subscription %r: %s", self.record.name, error)
         elif partition is None:
             raise error
         else:

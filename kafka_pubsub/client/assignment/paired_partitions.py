@@ -42,6 +42,7 @@ from kafka_pubsub.client.retry.checkpoint_reader import map_of, named_by, stored
 from kafka_pubsub.client.retry.retry_io import RetryIO, identity_of
 from kafka_pubsub.client.retry.transaction_thread import MoveResult
 from kafka_pubsub.client.subscribe.runner_api import Runner
+from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, united
@@ -77,6 +78,7 @@ class PairedPartitions:
         self.retry_side = retry_side
         self._runner = runner
         self._reader = reader
+        self._troubles = TroubleLog(log)
         self._nonce = nonce
         #: The assigned partitions, whether or not their pair is complete.
         self._held: set[TopicPartition] = set()
@@ -384,7 +386,9 @@ class PairedPartitions:
             self._reader.seek(place, at)
             self._reader.resume([place])
         except PubSubError as error:
-            log.warning("subscription %r: reading %s on again: %s", self.layout.record.name, place, error)
+            self._troubles.tell(
+                error, "subscription %r: reading %s on again: %s", self.layout.record.name, place, error
+            )
         else:
             del self._late[place]
 
@@ -398,7 +402,7 @@ class PairedPartitions:
         try:
             starts = self._begin(numbers) if numbers else {}
         except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
-            log.warning("subscription %r: %s; trying again", self.layout.record.name, error)
+            self._troubles.tell(error, "subscription %r: %s; trying again", self.layout.record.name, error)
             self._not_before = self._runner.clock() + TRY_AGAIN
             self._again.extend(numbers)
             return ()

@@ -55,7 +55,7 @@ class RejoiningReader(DelegatingReader):
 
     def _look(self) -> None:
         if not self._reader.settle():
-            log.warning("a commit isn't answered and its partitions are gone: coming back as a new member")
+            log.info("a commit isn't answered and its partitions are gone: coming back as a new member")
             self.rejoin()
 
     def _come_back(self) -> None:

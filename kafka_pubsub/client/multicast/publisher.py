@@ -30,6 +30,7 @@ from kafka_pubsub.client.multicast.future import Sent, SentFuture, Waits, resolv
 from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.client.service_watch import ServiceWatch
+from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.core.multicast.layout import GROUP, RECEIPTS, message_id, place_of
 from kafka_pubsub.core.multicast.values import MessageTimestamp
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
@@ -84,6 +85,7 @@ class MulticastPublisher:
         watch.running = lambda: backend.admin.has_members(GROUP)
         # The time of deadlines, by the cluster's clock if a test moves it.
         self._time: Callable[[], float] = time.monotonic if backend.clock is None else backend.clock.now
+        self._troubles = TroubleLog(_log)
         self._id = uuid.uuid4().hex[:16]
         self._numbers = count(1)
         self._outbox = Outbox(self._id)
@@ -332,7 +334,8 @@ class MulticastPublisher:
                         there = any(decode_stage(each.headers() or ()) == wanted for each in found.records)
                         return outcome._replace(ending=Ending.STORED if there else Ending.ABORTED)
                 except PubSubError as error:
-                    _log.warning("whether messages are staged isn't known yet: %s; trying again", error)
+                    text = "whether messages are staged isn't known yet: %s; trying again"
+                    self._troubles.tell(error, text, error)
                 time.sleep(_PAUSE)
             return outcome
         finally:

@@ -112,7 +112,10 @@ class TargetWatch:
         except (BrokerUnavailable, DeadlineExceeded) as error:
             self.certain, self.because = False, f" ({error.message})"
             if self._target is None:
-                _log.warning(
+                # The adapter warns that no broker answers, once for all topics.
+                outage = isinstance(error, BrokerUnavailable) and error.outage
+                _log.log(
+                    logging.INFO if outage else logging.WARNING,
                     "topic %r can't be looked up (%s); messages wait for the broker",
                     self._topic,
                     error.message,

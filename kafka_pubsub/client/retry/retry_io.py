@@ -27,11 +27,20 @@ from kafka_pubsub.client.retry.body_reader import BodyReader, BodyRequest, Found
 from kafka_pubsub.client.retry.checkpoint_reader import checkpoints_of, newest
 from kafka_pubsub.client.retry.dead_letter_writer import DeadLetterWriter, Written
 from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult, TransactionThread
+from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.config import DeadLetterPolicy, SubscriptionRecord
 from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
 from kafka_pubsub.core.effects import MovedRecord, StoreMoves, WriteDeadLetters
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.errors import Call, FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    Call,
+    DeadlineExceeded,
+    FailedPrecondition,
+    NotFound,
+    PermissionDenied,
+    PubSubError,
+)
 from kafka_pubsub.model import (
     Committed,
     Ending,
@@ -130,6 +139,7 @@ class RetryIO:
     ) -> None:
         #: The topics; a larger layout may take its place while requests of the smaller one are unanswered.
         self.layout = layout
+        self._troubles = TroubleLog(log)
         self._admin = backend.admin
         self._fetch = backend.record_fetch
         self._membership = membership
@@ -252,7 +262,8 @@ class RetryIO:
         try:
             self._admin.trim(topic, {partition: offset})
         except PubSubError as error:
-            log.warning("what %s[%d] holds below %d stays for now: %s", topic, partition, offset, error)
+            text = "what %s[%d] holds below %d stays for now: %s"
+            self._troubles.tell(error, text, topic, partition, offset, error)
 
     # On the threads of their own
 
@@ -263,6 +274,10 @@ class RetryIO:
         beside = self.layout.beside(move_result.move_request.partition)
         if (last := move_result.last_in(beside)) is not None:
             self.written[beside] = last
+        reason = move_result.reason
+        if isinstance(reason, BrokerUnavailable | DeadlineExceeded | PermissionDenied):
+            text = "subscription %r: failed messages don't get to their retry topic: %s; trying again"
+            self._troubles.tell(reason, text, self.layout.record.name, reason)
         self._answer(move_result)
         with self._changed:
             self._up[move_result.move_request.partition] -= 1
@@ -292,7 +307,8 @@ class RetryIO:
         try:
             self.mover.fence(transactional_id(subscription, writer), FENCING)
         except PubSubError as error:
-            log.warning("subscription %r: an open transaction isn't ended yet: %s", subscription, error)
+            text = "subscription %r: an open transaction isn't ended yet: %s"
+            self._troubles.tell(error, text, subscription, error)
         try:
             dead.result(DEAD_LETTERS_FENCING)
         except (TimeoutError, PubSubError) as error:

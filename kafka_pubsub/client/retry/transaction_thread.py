@@ -28,6 +28,7 @@ from queue import Empty
 from typing import NamedTuple
 
 from kafka_pubsub.client.threads import ThreadedQueue
+from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.core.lanes.numbers import shown
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.model import (
@@ -107,6 +108,7 @@ class TransactionThread:
     ) -> None:
         self._make = transactions
         self._move_answered = move_answered
+        self._troubles = TroubleLog(log)
         self._move_requests: ThreadedQueue[MoveRequest | Callable[[Transactions], None]] = ThreadedQueue(
             self._work, name
         )
@@ -248,7 +250,8 @@ class TransactionThread:
                 writer.fence(writer.transactional_id)
                 return
             except PubSubError as error:
-                log.warning("the outcome of a transaction is still unknown: %s; trying again", error)
+                text = "the outcome of a transaction is still unknown: %s; trying again"
+                self._troubles.tell(error, text, error)
                 self._ending.wait(TRY_AGAIN)
 
     def _answer_move(self, move_result: MoveResult) -> None:

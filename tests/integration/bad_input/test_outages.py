@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import signal
@@ -132,7 +133,7 @@ def test_publishing_to_an_address_where_no_kafka_is_says_so_within_5_seconds_and
         begun = time.monotonic()
         ps = PubSub(address)
         future = ps.topic("t").publish(b"x", ordering_key="key")
-        assert f"no broker answers at {address} ({nowhere[address]}" in caplog.text
+        until(lambda: f"no broker answers at {address} ({nowhere[address]}" in caplog.text, patience=REPORTED)
         with pytest.raises(TimeoutError, match=address):
             future.result(0)
         assert time.monotonic() - begun < REPORTED
@@ -143,7 +144,7 @@ def test_publishing_to_an_address_where_no_kafka_is_says_so_within_5_seconds_and
             future.result(0)
         return time.monotonic() - ended
 
-    with caplog.at_level(logging.WARNING, "kafka_pubsub.publish"), ThreadPoolExecutor(4) as pool:
+    with caplog.at_level(logging.WARNING, "kafka_pubsub"), ThreadPoolExecutor(4) as pool:
         assert max(pool.map(publish, nowhere)) < REPORTED
 
 
@@ -281,6 +282,79 @@ def test_calls_without_a_broker_give_up_in_time_whatever_the_process_waits_for_b
     assert max(took) < DEADLINE + REPORTED / 2
     ps.close()
     broker.start()
+
+
+#: Seconds in which members lose their sessions, and commits and transactions are given up.
+EVERYTHING_IS_LOST = 15.0
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_an_outage_is_one_warning_for_the_whole_process(
+    broker: LocalKafka, log: Deliveries, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """Streams lose their sessions, commits and moves aren't answered, publishers wait: one warning says it all."""
+    caplog.set_level(logging.INFO, "kafka_pubsub")
+
+    def handle(message: Message) -> None:
+        with log.handling(message):
+            if message.delivery_attempt == 1 and message.data.endswith(b"7"):
+                message.nack()
+            else:
+                message.ack()
+
+    def publish() -> None:
+        for number in itertools.count():
+            for topic in topics:
+                topic.publish(b"%d" % number, ordering_key=f"key-{number % 10}")
+            if over.wait(0.05):
+                return
+
+    def told(text: str) -> list[logging.LogRecord]:
+        """The lines with that text, but for those about addresses of other tests."""
+        lines = [each for each in list(caplog.records) if text in each.getMessage()]
+        return [
+            each
+            for each in lines
+            if each.name != "kafka_pubsub.kafka" or broker.bootstrap in each.getMessage()
+        ]
+
+    over = threading.Event()
+    with PubSub(broker.bootstrap) as ps, contextlib.ExitStack() as streams:
+        pairs = [Room(ps).pair(retry=SOON) for _ in range(3)]
+        topics = [topic for topic, _ in pairs]
+        for _, subscription in pairs:
+            streams.enter_context(subscription.pull(handle))
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        log.wait_for(100)
+        caplog.clear()
+        _take_away(broker, how)
+        until(lambda: told("publishing and receiving wait for it"))
+        time.sleep(EVERYTHING_IS_LOST)
+        warnings = [each for each in told("") if each.levelno >= logging.WARNING]
+        _bring_back(broker, how)
+        until(lambda: told(f"a broker answers again at {broker.bootstrap}, after"))
+        before = len(log.all)
+        log.wait_for(before + 500)
+        over.set()
+        publisher.join()
+    (warning,) = warnings
+    assert f"no broker answers at {broker.bootstrap}" in warning.getMessage()
+    assert [each for each in told("no broker answers") if each.levelno >= logging.WARNING] == warnings
+
+
+def _take_away(broker: LocalKafka, how: str) -> None:
+    if how == "killed":
+        broker.kill()
+    elif broker.pid is not None:
+        os.kill(broker.pid, signal.SIGSTOP)
+
+
+def _bring_back(broker: LocalKafka, how: str) -> None:
+    if how == "killed":
+        broker.start()
+    elif broker.pid is not None:
+        os.kill(broker.pid, signal.SIGCONT)
 
 
 PUBLISHER = """
