@@ -52,7 +52,7 @@ from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.conversions import kafka_partition
 from kafka_pubsub.kafka.errors import HAS_MEMBERS, STALE_LEADER, denied_topic, error_of
 from kafka_pubsub.kafka.readable_ends import ReadableEnds
-from kafka_pubsub.kafka.rights import Doing, Right, looking_at, of_group
+from kafka_pubsub.kafka.rights import Doing, Right, creating, looking_at, of_group
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin
@@ -66,7 +66,6 @@ _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 #: Seconds until every broker knows a new topic, and between two requests that ask for it.
 _SPREADS, _POLL = 10.0, 0.1
-
 #: Seconds for which a topic counts as new; and for which other brokers are asked when one doesn't know it.
 _NEW, _DOUBT = 30.0, 3.0
 
@@ -100,7 +99,7 @@ class KafkaAdmin(Admin):
         self, name: str, partitions: int, replication: int | None, config: Mapping[str, str]
     ) -> TopicInfo:
         """Makes a topic and waits until it can be used; `replication=None` takes the broker's default."""
-        doing = Doing(f"create topic {name!r}", Right("CREATE", "topic", name))
+        doing = creating(name)
         # -1 asks for the broker's default.replication.factor.
         wanted = NewTopic(
             name,
@@ -116,8 +115,7 @@ class KafkaAdmin(Admin):
         except PermissionDenied as error:
             raise denied_topic(error, partitions, config) from None
         self._note(name)
-        looking = looking_at([name], doing)
-        return self._ask_here(looking, lambda client, left: self._settled(client, name, left))
+        return self._ask_here(doing, lambda client, left: self._settled(client, name, left))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and waits until no broker lists it."""

@@ -69,7 +69,6 @@ _COMMITTED_DEADLINE = 30.0
 
 #: Seconds for a close: it takes milliseconds if the broker answers; the rest is time for a broker to come back.
 _CLOSE_DEADLINE = 15.0
-
 #: Seconds for which `close` waits until the group has revoked the partitions; and between two checks.
 _REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.005
 

@@ -10,7 +10,17 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-__all__ = ["Doing", "Kind", "Right", "id_of", "looking_at", "of_group", "on_topics", "publishing_to"]
+__all__ = [
+    "Doing",
+    "Kind",
+    "Right",
+    "creating",
+    "id_of",
+    "looking_at",
+    "of_group",
+    "on_topics",
+    "publishing_to",
+]
 
 #: The ids of streams, services and publishers end in random digits; what a stream adds for dead letters comes behind.
 _MADE_UP = re.compile(r"(?P<stable>.*-)(\d{6,}|[0-9a-f]{16,})(-dead)?")
@@ -46,6 +56,11 @@ class Doing(str):
         made = super().__new__(cls, text)
         made.needs = needs
         return made
+
+
+def creating(topic: str) -> Doing:
+    """Returns the name of a topic's creation, which ends when the topic can be seen."""
+    return Doing(f"create topic {topic!r}", Right("CREATE", "topic", topic), *on_topics("DESCRIBE", topic))
 
 
 def looking_at(topics: Iterable[str], doing: str) -> Doing:
