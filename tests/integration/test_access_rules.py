@@ -1,7 +1,8 @@
-"""A cluster with access rules: the rights that docs/operations.md names are enough, and a missing one is named."""
+"""A cluster with access rules: the rights that docs/connecting.md names are enough, and a missing one is named."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kafka_pubsub import DeadLetterPolicy, Message, PubSub
+from kafka_pubsub import DeadLetterPolicy, DelayRouter, Message, PubSub
+from kafka_pubsub.config import DelayDeclaration
 from kafka_pubsub.errors import PermissionDenied
 from kafka_pubsub.kafka.client_factory import ClientFactory
 from kafka_pubsub.kafka.configuration import Configuration
@@ -34,40 +36,32 @@ LOGIN = {
     "sasl.username": "shop",
     "sasl.password": "secret",
 }
-USERS = ("shop", "publisher", "sequencer", "subscriber")
-TOPIC, GROUP, TRANSACTIONS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
-READ, WRITE, DESCRIBE, DELETE = (
-    AclOperation.READ,
-    AclOperation.WRITE,
-    AclOperation.DESCRIBE,
-    AclOperation.DELETE,
-)
-RETRY, MARKS, REPLAY = (
-    "orders.sub.billing.retry",
-    "_kafka_pubsub.deadletters",
-    "_kafka_pubsub.deadletter.billing",
-)
+USERS = ("shop", "publisher", "sequencer", "subscriber", "admin", "router")
+TOPIC = ResourceType.TOPIC
+RETRY, MARKS = "orders.sub.billing.retry", "_kafka_pubsub.deadletters"
 
-#: As docs/operations.md has them.
-TO_PUBLISH = {
-    (TOPIC, "_kafka_pubsub.catalog"): [READ],
-    (TOPIC, "orders"): [READ, WRITE, DESCRIBE, AclOperation.DESCRIBE_CONFIGS],
-    (GROUP, "billing"): [READ],
+PAGE = Path(__file__).parents[2] / "docs" / "connecting.md"
+KINDS = {
+    "topic": TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional id": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.BROKER,
 }
-TO_RECEIVE = {
-    (TOPIC, RETRY): [READ, WRITE, DESCRIBE, DELETE],
-    (TOPIC, "orders-dead"): [WRITE, DESCRIBE],
-    (TRANSACTIONS, "billing-"): [WRITE],
-}
-TO_REPLAY = {
-    (TOPIC, "orders-dead"): [READ],
-    (TOPIC, MARKS): [READ, WRITE],
-    (GROUP, REPLAY): [READ, DELETE],
-    (TRANSACTIONS, REPLAY): [WRITE],
-}
-TO_MANAGE = {(TOPIC, "_kafka_pubsub.catalog"): [WRITE], (TRANSACTIONS, "_kafka_pubsub.catalog"): [WRITE]}
 
 Rights = dict[tuple[ResourceType, str], list[AclOperation]]
+
+
+def documented(*roles: str) -> Rights:
+    """Returns the rights that docs/connecting.md lists for these roles."""
+    rights: Rights = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split("|")]
+        if len(cells) == 4 and cells[0] in roles and cells[1] in KINDS:
+            resource = (KINDS[cells[1]], cells[2].strip("`") or "kafka-cluster")
+            operations = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cells[3]).upper().split(", ")
+            rights.setdefault(resource, []).extend(AclOperation[each] for each in operations)
+    assert rights, roles
+    return rights
 
 
 class GuardedKafka:
@@ -78,13 +72,13 @@ class GuardedKafka:
         self.guarded = guarded
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
 
-    def grant(self, rights: Rights) -> None:
+    def grant(self, rights: Rights, user: str = "shop") -> None:
         acls = [
             AclBinding(
                 kind,
                 name,
-                ResourcePatternType.PREFIXED if name.endswith("-") else ResourcePatternType.LITERAL,
-                "User:shop",
+                ResourcePatternType.PREFIXED if name.endswith(("-", ".")) else ResourcePatternType.LITERAL,
+                f"User:{user}",
                 "*",
                 operation,
                 AclPermissionType.ALLOW,
@@ -95,8 +89,11 @@ class GuardedKafka:
         for done in self.admin.create_acls(acls).values():
             done.result(10)
 
+    def login(self, user: str) -> PubSub:
+        return PubSub(self.guarded, config={**LOGIN, "sasl.username": user})
+
     def shop(self) -> PubSub:
-        return PubSub(self.guarded, config=LOGIN)
+        return self.login("shop")
 
 
 @pytest.fixture
@@ -129,17 +126,20 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedKafka]:
 
 
 def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
-    with PubSub(broker.bootstrap) as owner:
-        owner.create_topic("orders", partitions=1)
-        owner.create_topic("orders-dead", partitions=1)
-        policy = DeadLetterPolicy(topic="orders-dead", max_attempts=5)
-        owner.create_subscription("billing", topic="orders", dead_letter=policy)
-    broker.grant(TO_PUBLISH)
-    with broker.shop() as ps:
+    broker.grant(documented("admin"), "admin")
+    policy = DeadLetterPolicy(topic="orders-dead", max_attempts=5)
+    with broker.login("admin") as admin:
+        admin.create_topic("orders", partitions=1)
+        admin.create_topic("orders-dead", partitions=1)
+        admin.create_subscription("billing", topic="orders", dead_letter=policy)
+        admin.update_topic("orders", retention=3600)
+        admin._cluster.topology.apply(DelayDeclaration(tiers=2, partitions=1), print)
+    broker.grant(documented("publisher"), "publisher")
+    with broker.login("publisher") as ps:
         ps.topic("orders").publish(b"poison").result(20)
-        with pytest.raises(PermissionDenied, match=f"needs DESCRIBE on topic '{RETRY}'"):
-            ps.subscription("billing").pull(Message.ack)
-    broker.grant(TO_RECEIVE)
+    with broker.shop() as ps, pytest.raises(PermissionDenied, match="needs DESCRIBE on topic"):
+        ps.subscription("billing").pull(Message.ack)
+    broker.grant(documented("subscriber"))
     # Another epoch than the log ends with: the leader is asked, by a reader that joins no group.
     place = TopicPartition("orders", 0)
     handles = ClientFactory(Configuration(broker.guarded, LOGIN))
@@ -152,23 +152,41 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
             ps.subscription("billing").replay_dead_letters()
     made = broker.admin.create_topics([NewTopic(MARKS, 1, config={"cleanup.policy": "compact"})])
     made[MARKS].result(10)
-    broker.grant(TO_REPLAY)
+    broker.grant(documented("operator of dead letters"))
     with broker.shop() as ps:
         assert ps.subscription("billing").replay_dead_letters().count == 1
         with ps.subscription("billing").pull(Message.ack) as stream:
             until(lambda: stream.stats.acked == 1)
+    broker.grant(documented("publisher with delays"), "publisher")
+    broker.grant(documented("delay router"), "router")
+    with (
+        broker.login("router") as router,
+        DelayRouter(router),
+        broker.login("publisher") as publisher,
+        broker.shop() as ps,
+        ps.subscription("billing").pull(Message.ack) as stream,
+    ):
+        publisher.topic("orders").publish(b"later", delay=0.5).result(20)
+        until(lambda: stream.stats.acked == 1)
+    with broker.login("admin") as admin:
+        admin.delete_subscription("billing")
+        admin.delete_topic("orders-dead")
 
 
 def test_a_topic_that_may_not_be_made_is_reported_with_its_settings(broker: GuardedKafka) -> None:
     with PubSub(broker.bootstrap) as owner:
         owner.create_topic("orders", partitions=3)
-    broker.grant({**TO_PUBLISH, (TOPIC, RETRY): [DESCRIBE]})
+    broker.grant(documented("publisher"))
+    broker.grant({(TOPIC, RETRY): [AclOperation.DESCRIBE], (KINDS["group"], "billing"): [AclOperation.READ]})
     with (
         broker.shop() as ps,
         pytest.raises(PermissionDenied, match=r"for writing \(transactional id '_kafka_pubsub.catalog'\)"),
     ):
         ps.create_subscription("billing", topic="orders")
-    broker.grant(TO_MANAGE)
+    catalog = "_kafka_pubsub.catalog"
+    broker.grant(
+        {(TOPIC, catalog): [AclOperation.WRITE], (KINDS["transactional id"], catalog): [AclOperation.WRITE]}
+    )
     with (
         broker.shop() as ps,
         pytest.raises(
