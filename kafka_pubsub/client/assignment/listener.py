@@ -53,6 +53,8 @@ log = logging.getLogger("kafka_pubsub.subscriber")
 #: Seconds for which "not found" doesn't count, in an assignment or a commit: a broker that has just started knows no
 #: topic.
 DENIED = 10.0
+#: Seconds that a wait of a close has at least.
+LEAST_WAIT = 1.0
 
 Answer = TypeVar("Answer")
 
@@ -85,6 +87,8 @@ class AssignmentListener:
         self._missed = False
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
+        #: When a close began to leave the group (monotonic seconds); None: it hasn't.
+        self._leaving_since: float | None = None
 
     def widen(self, layout: Layout) -> list[str]:
         """Adds lanes, while no partition is owned; returns the topics to read. What rests may return."""
@@ -105,8 +109,18 @@ class AssignmentListener:
 
     def end(self) -> None:
         """Stops the requests of the retry side: no more events come."""
-        if not self.pairs.retry_side.close(MOVE_WAIT):
+        if not self.pairs.retry_side.close(self.time_left(MOVE_WAIT)):
             log.warning("subscription %r: its moves end later", self.record.name)
+
+    def begin_leaving(self) -> None:
+        """From now on the waits of a close share their time: a broker that doesn't answer one won't answer the next."""
+        self._leaving_since = time.monotonic()
+
+    def time_left(self, limit: float) -> float:
+        """Returns the seconds for a wait that has ended `limit` seconds after a close began to leave."""
+        if self._leaving_since is None:
+            return limit
+        return max(limit - (time.monotonic() - self._leaving_since), LEAST_WAIT)
 
     def noticed(self, record: SubscriptionRecord) -> None:
         """Takes the record as it is now in the catalog; any thread may call it."""
@@ -253,10 +267,11 @@ class AssignmentListener:
         """Gives the partitions up, with a final commit."""
         pairs = self.pairs
         numbers = pairs.let_go(partitions)
-        self._give_up(stuck := pairs.hold_still(numbers))
+        self._give_up(stuck := pairs.hold_still(numbers, self.time_left(MOVE_WAIT)))
         numbers = [number for number in numbers if number not in stuck]
         self._runner.commit(self._runner.final_commits(numbers))
-        self._give_up(pairs.retry_side.wait(numbers))  # the last action may be a move
+        # The last action may be a move.
+        self._give_up(pairs.retry_side.wait(numbers, self.time_left(MOVE_WAIT)))
         self._runner.commit(self._runner.ask(self._runner.coordinator.take_late_commits))
 
     def _give_up(self, stuck: Sequence[int]) -> None:

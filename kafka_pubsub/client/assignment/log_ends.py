@@ -101,6 +101,7 @@ class LogEnds:
 
     def leave(self, *, in_order: bool) -> None:
         """Leaves the group; `in_order`: the fetcher was told to end, so the ends of logs are worth waiting for."""
+        self._rebalances.begin_leaving()
         try:
             if in_order:
                 self._settle()

@@ -327,10 +327,10 @@ class PairedPartitions:
             self._late.pop(self._beside(number), None)
         return numbers
 
-    def hold_still(self, numbers: Sequence[int]) -> list[int]:
-        """Waits until no request of them is unanswered; returns those for which that takes too long."""
+    def hold_still(self, numbers: Sequence[int], timeout: float) -> list[int]:
+        """Waits until no request of them is unanswered; returns those for which that takes longer than `timeout`."""
         self._runner.ask(lambda: self._runner.coordinator.partitions.hold_still(numbers))
-        return self.retry_side.wait(numbers)
+        return self.retry_side.wait(numbers, timeout)
 
     # Records that are read
 

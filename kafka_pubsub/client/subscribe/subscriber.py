@@ -297,7 +297,7 @@ class Subscriber:
                 target=self._copy_positions, args=(engine,), name="kafka_pubsub-copy", daemon=True
             )
             copying.start()
-            copying.join(COPY_WAIT)
+            copying.join(engine.rebalances.time_left(COPY_WAIT))
             if copying.is_alive():
                 log.warning(
                     "the positions of %r aren't copied to the catalog yet; not waiting", engine.subscription

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import FailedPrecondition, FlowControl, InvalidArgument, Message, PubSub, UnknownAck
+from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.subscribe import subscriber as module
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import SubscriptionRecord
@@ -314,6 +316,26 @@ def test_closing_does_not_wait_for_a_catalog_that_does_not_answer(
         if thread.name == "kafka_pubsub-copy":
             thread.join(PATIENCE)
     assert sum(ask()["billing"].positions.values()) == 10  # it was only late
+
+
+def test_a_close_that_has_waited_for_the_broker_hardly_waits_for_the_catalog(
+    ps: PubSub, sub: Subscription, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin_long_ago(self: AssignmentListener) -> None:
+        self._leaving_since = time.monotonic() - 2 * PATIENCE
+
+    monkeypatch.setattr(AssignmentListener, "begin_leaving", begin_long_ago)
+    monkeypatch.setattr(module, "COPY_WAIT", PATIENCE)
+    publish(ps, 10)
+    ledger = Ledger()
+    stream = sub.pull(ledger)
+    ledger.wait_for(10)
+    answer = threading.Event()
+    monkeypatch.setattr(backend.catalog, "subscriptions", lambda: answer.wait(PATIENCE) and {})
+    began = time.monotonic()
+    stream.close()
+    answer.set()
+    assert time.monotonic() - began < PATIENCE / 2
 
 
 def test_an_idle_group_that_was_forgotten_goes_on_from_the_copy(
