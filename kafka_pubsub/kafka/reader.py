@@ -5,8 +5,8 @@ listener for the events. Three properties of that queue are not obvious:
 
 - A read takes several calls, and a rebalance may come in the middle: then the read has records of an assignment that
   is over. Returning them after the listener was called would leave a hole in the next assignment. So a read in which
-  the assignment changed returns no records of the partitions concerned, and partitions that came start again at the
-  offset that the listener gave. (Inside one call librdkafka 2.16 does that itself; this module doesn't rely on it.)
+  the assignment changed returns only records that follow, without a gap, the offset that the listener gave
+  (`moved_records`). (Inside one call librdkafka 2.16 does that itself; this module doesn't rely on it.)
 - An exception inside a callback makes librdkafka's client drop the batch. So the callbacks never raise: an exception
   of the listener is kept, the group gets its answer (with no partitions), and `read` raises the exception.
 - Under the protocol `consumer` librdkafka assigns in steps (incremental), under classic `range` as a whole (eager).
@@ -48,10 +48,10 @@ from kafka_pubsub.kafka.conversions import (
     name_of,
     plain,
     say_nothing,
-    where_of,
 )
 from kafka_pubsub.kafka.errors import error_of, translate
 from kafka_pubsub.kafka.group_membership import membership_of, renewed
+from kafka_pubsub.kafka.moved_records import sort_moved
 from kafka_pubsub.kafka.reader_errors import ReaderErrors
 from kafka_pubsub.kafka.reader_settings import reader_settings
 from kafka_pubsub.kafka.rights import of_group
@@ -119,6 +119,8 @@ class KafkaLogReader(LogReader):
         self._epoch_at = 0.0
         # The partitions that came or went during the running read. Empty in between.
         self._moved: set[TopicPartition] = set()
+        #: Those of them that did so while records were in hand, which may be of the assignment before.
+        self._moved_late: set[TopicPartition] = set()
         # The exception of a listener, until `read` raises it.
         self._raised: BaseException | None = None
         # Where the log ended when its end was last reported.
@@ -305,7 +307,12 @@ class KafkaLogReader(LogReader):
         while records and say_nothing(records, self._ends) and (left := end - time.monotonic()) > 0:
             records = self._consumer.consume(1, left)
         if records and max_records > 1:
-            records += self._consumer.consume(max_records - 1, 0)
+            moved, self._moved = self._moved, set()
+            try:
+                records += self._consumer.consume(max_records - 1, 0)
+            finally:
+                self._moved_late = self._moved
+                self._moved = moved | self._moved
         return records
 
     # -- inside read -----------------------------------------------------------------------------------------
@@ -383,16 +390,9 @@ class KafkaLogReader(LogReader):
     def _without_moved(self, records: list[Message]) -> list[Message]:
         """Drops records of partitions that came or went, and has them fetched again if they are still assigned."""
         moved, self._moved = self._moved, set()
-        kept, again = [], set()
-        for record in records:
-            where = where_of(record)
-            start = None if where is None else self._assigned.get(where)
-            # An error comes once only. If it is of the assignment that is over, reporting it does no harm.
-            if where is None or where not in moved or (start is not None and record.error() is not None):
-                kept.append(record)
-            elif start is not None:
-                again.add((where, start))
-        for where, start in again:
+        late, self._moved_late = self._moved_late, set()
+        kept, again = sort_moved(records, {each: self._assigned.get(each) for each in moved}, late)
+        for where, start in again.items():
             self._start_again(where, start)
         return kept
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kafka_pubsub.core.delivery.fetch_window import AHEAD, ENOUGH, FULL, WINDOW, BufferGate, Held
+from kafka_pubsub.core.delivery.fetch_window import AHEAD, ENOUGH, FULL, MOVES, WINDOW, BufferGate, Held
 
 LIMIT = 1_000_000
 
@@ -22,7 +24,12 @@ def fill(held: dict[int, Held], number: int) -> float:
 
 def filled(held: dict[int, Held]) -> dict[int, Held]:
     """Those that hold anything; the gate is told of no others."""
-    return {number: each for number, each in held.items() if each != EMPTY}
+    return {number: each for number, each in held.items() if each[:2] != EMPTY[:2]}
+
+
+def wait(gate: BufferGate[int], held: dict[int, Held]) -> list[int]:
+    """Waits for room twice, during which nothing moves; returns what is paused then."""
+    return [*gate.change(filled(held), held).pause, *gate.change(filled(held), held).pause]
 
 
 class GateMachine(RuleBasedStateMachine):
@@ -32,7 +39,10 @@ class GateMachine(RuleBasedStateMachine):
         super().__init__()
         self.gate: BufferGate[int] = BufferGate(LIMIT)
         self.held: dict[int, Held] = {}
-        self.paused: set[int] = set()
+        #: The paused partitions, with the fill that each had then.
+        self.paused: dict[int, float] = {}
+        #: How many waits for room a partition has stood still, up to the last; those that moved since aren't here.
+        self.stood: dict[int, int] = {}
         self.turned = False
 
     @rule(numbers=st.sets(st.integers(0, 5)))
@@ -40,17 +50,27 @@ class GateMachine(RuleBasedStateMachine):
         self.held = {number: self.held.get(number, EMPTY) for number in numbers}
         self.gate.forget(numbers)
         self.paused.clear()
+        self.stood.clear()
         self.turned = False
 
     @rule(data=st.data(), level=LEVELS)
     def fill(self, data: st.DataObject, level: Held) -> None:
         if self.held:
-            self.held[data.draw(st.sampled_from(sorted(self.held)))] = level
+            number = data.draw(st.sampled_from(sorted(self.held)))
+            self.held[number] = level._replace(finished=self.held[number].finished)
             self.turned = False
+
+    @rule(data=st.data())
+    def move(self, data: st.DataObject) -> None:
+        if self.held:
+            number = data.draw(st.sampled_from(sorted(self.held)))
+            each = self.held[number]
+            self.held[number] = each._replace(finished=each.finished + WINDOW)
+            self.stood.pop(number, None)
 
     @rule()
     def drain(self) -> None:
-        self.held = dict.fromkeys(self.held, EMPTY)
+        self.held = {number: Held(0, 0, each.finished) for number, each in self.held.items()}
         self.turned = False
 
     @rule()
@@ -58,25 +78,34 @@ class GateMachine(RuleBasedStateMachine):
         full = self.gate.full(filled(self.held), self.held)
         change = self.gate.change(filled(self.held), self.held)
         assert not set(change.pause) & set(change.resume)
-        assert not set(change.pause) & self.paused, "paused twice"
-        assert set(change.resume) <= self.paused, "resumed without a pause"
+        assert not set(change.pause) & self.paused.keys(), "paused twice"
+        assert set(change.resume) <= self.paused.keys(), "resumed without a pause"
         far_ahead = {number for number, each in self.held.items() if each.records >= AHEAD * WINDOW}
         assert full or set(change.pause) <= far_ahead, "paused although there is room"
+        standing = {number for number in filled(self.held) if self.stood.get(number, 0)}
+        assert set(change.pause) <= far_ahead | standing, "paused although it moves on"
         for number in change.pause:
             assert fill(self.held, number) >= FULL
+        for number in standing - self.paused.keys():
+            assert not full or fill(self.held, number) < FULL or number in change.pause, (
+                "it holds up the others"
+            )
         for number in change.resume:
-            assert fill(self.held, number) <= ENOUGH
-        self.paused = (self.paused | set(change.pause)) - set(change.resume)
+            assert fill(self.held, number) <= max(ENOUGH, self.paused[number] / 2)
+        self.paused |= {number: fill(self.held, number) for number in change.pause}
+        self.paused = {n: level for n, level in self.paused.items() if n not in change.resume}
+        if full:
+            self.stood = {number: self.stood.get(number, 0) + 1 for number in filled(self.held)}
         self.turned = True
 
     @invariant()
     def what_is_paused_is_never_empty(self) -> None:
         if not self.turned:
             return
-        assert self.gate.paused == self.paused
-        for number in self.paused:
-            assert fill(self.held, number) > ENOUGH
-            assert self.held[number] != EMPTY
+        assert self.gate.paused == self.paused.keys()
+        for number, level in self.paused.items():
+            assert fill(self.held, number) > max(ENOUGH, level / 2)
+            assert self.held[number][:2] != EMPTY[:2]
 
     @invariant()
     def turning_twice_turns_nothing_more_unless_others_are_full(self) -> None:
@@ -84,12 +113,10 @@ class GateMachine(RuleBasedStateMachine):
         if self.turned:
             change = BufferGate.change(self.copy(), filled(self.held), self.held)
             assert not change.resume
-            assert not set(change.pause) & self.paused
+            assert not set(change.pause) & self.paused.keys()
 
     def copy(self) -> BufferGate[int]:
-        other: BufferGate[int] = BufferGate(LIMIT)
-        other.paused = set(self.gate.paused)
-        return other
+        return deepcopy(self.gate)
 
 
 TestGate = GateMachine.TestCase
@@ -101,7 +128,7 @@ def test_stuck_partitions_do_not_stop_the_others(level: Held, count: int, stuck:
     assume(stuck < count)
     gate: BufferGate[int] = BufferGate(LIMIT)
     held = {number: level if number < stuck else EMPTY for number in range(count)}
-    while gate.change(filled(held), held).pause:
+    while wait(gate, held):
         pass
     assert not gate.full(filled(held), held)
     assert not any(number in gate.paused for number in range(stuck, count))
@@ -116,7 +143,7 @@ def test_what_is_buffered_is_bounded_when_nothing_is_ever_finished(levels: list[
     gate: BufferGate[int] = BufferGate(LIMIT)
     held = dict.fromkeys(range(len(levels)), EMPTY)
     for _ in range(20_000):
-        while gate.full(filled(held), held) and gate.change(filled(held), held).pause:
+        while gate.full(filled(held), held) and wait(gate, held):
             pass
         flowing = [number for number in held if number not in gate.paused]
         if not flowing:
@@ -138,14 +165,22 @@ def test_nothing_is_full_that_is_not_there() -> None:
 
 def test_a_paused_partition_resumes_at_half_and_not_before() -> None:
     gate: BufferGate[int] = BufferGate(LIMIT)
-    assert gate.change({0: Held(10, LIMIT)}, range(2)).pause == [0]
-    for level in (0.7, 0.5, 0.4):
+    assert wait(gate, {0: Held(10, LIMIT), 1: EMPTY}) == [0]
+    for level in (1.9, 1.5, 1.01):
         assert gate.change({0: Held(10, int(LIMIT / 2 * level))}, range(2)) == ([], [])
-    assert gate.change({0: Held(10, int(LIMIT / 2 * 0.37))}, range(2)) == ([], [0])
+    assert gate.change({0: Held(10, LIMIT // 2)}, range(2)) == ([], [0])
+
+
+def test_a_partition_that_moves_on_is_not_paused_until_it_stands_still() -> None:
+    gate: BufferGate[int] = BufferGate(LIMIT)
+    held = Held(1900, LIMIT)
+    for number in range(5):
+        assert gate.change({0: held._replace(finished=number * int(MOVES * 1900 + 1))}, range(2)) == ([], [])
+    assert gate.change({0: held._replace(finished=4 * int(MOVES * 1900 + 1) + 1)}, range(2)).pause == [0]
 
 
 def test_a_partition_that_goes_away_paused_comes_back_flowing() -> None:
     gate: BufferGate[int] = BufferGate(LIMIT)
-    assert gate.change({0: Held(1, LIMIT)}, [0]).pause == [0]
+    assert wait(gate, {0: Held(1, LIMIT)}) == [0]
     assert gate.change({}, {}) == ([], [])
     assert not gate.paused

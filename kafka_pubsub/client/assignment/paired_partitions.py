@@ -168,15 +168,23 @@ class PairedPartitions:
             {number: committed[self._beside(number)] for number in numbers},
         )
         self._runner.announce(numbers)
+        return self._where_to_read(positions, ends)
+
+    def _where_to_read(
+        self, numbers: Iterable[int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, LogEnd]:
+        """Returns where to read partitions that were taken on; retry partitions ended at these `ends`."""
         starts: dict[TopicPartition, LogEnd] = {}
-        for number in positions:
-            beside = self._beside(number)
-            position, starts[beside] = self._starts(number)
-            at = starts[beside].offset
-            if at >= ends[beside]:
-                starts[self._main(number)] = position
-                self._tell_caught_up(number, starts[beside])
+        for number in numbers:
+            main, beside = self.layout.pair(number)
+            position, retry = self._starts(number)
+            if retry.offset >= ends[beside]:
+                starts[main] = position
+                self._tell_caught_up(number, retry)
+                # It has nothing to read now. In the first fetch the broker would wait for it, and main with it.
+                self._late[beside] = retry
             else:
+                starts[beside] = retry
                 self._behind[number] = (ends[beside], position)
         return starts
 

@@ -162,7 +162,7 @@ class DuePartitions:
             self._waiting_suspects[number] = waiting_suspects
         self._held.pop(number, None)
         if owned is not None and (count := len(owned.offsets.unfinished)):
-            self._held[number] = Held(count, owned.buffered)
+            self._held[number] = Held(count, owned.buffered, owned.finished)
 
 
 def _is_restless(partition: Partition) -> bool:

@@ -4,11 +4,12 @@ Theory. A partition's *fill* is what it holds against its share of the bytes tha
 the records of its window. Records beyond that wouldn't be started soon, and would only take memory.
 
 Rules
-1. When the partitions together are full, fetching waits for a moment. If that doesn't help, those that are full
-   themselves are paused, so that one blocked partition doesn't stop the others. A partition that is far ahead of the
+1. When the partitions together are full, fetching waits for a moment. If that doesn't help, those are paused that are
+   full themselves and don't move on, so that one blocked partition doesn't stop the others. Those that move on make
+   room soon, and a pause throws away what the log's client had fetched ahead. A partition that is far ahead of the
    others (few keys, slow callbacks) is paused at once.
 2. A paused partition resumes at half of the fill that paused it. Without that hysteresis each message would pause and
-   resume it, and a pause throws away what the log's client had fetched ahead.
+   resume it. At less it would be empty before its next records come: the client's fetch may just have begun to wait.
 3. A paused partition is never empty: it has records here, and when they finish it resumes.
 4. A paused partition doesn't count as full: the others share the bytes that it leaves, and one share at the least.
 """
@@ -29,6 +30,8 @@ WINDOW = 2000
 FULL, ENOUGH = 0.75, 0.375
 #: The number of windows that a partition may hold before it is paused by itself.
 AHEAD = 2
+#: A partition moves on if it finished more than this share of what it holds while fetching waited.
+MOVES = 0.05
 
 
 class Held(NamedTuple):
@@ -36,6 +39,8 @@ class Held(NamedTuple):
 
     records: int
     bytes: int
+    #: The number of records that it has finished so far.
+    finished: int = 0
 
 
 class Change(NamedTuple, Generic[Partition]):
@@ -52,6 +57,10 @@ class BufferGate(Generic[Partition]):
         self.max_bytes = max_bytes
         #: Partitions that aren't fetched. Empty: all are.
         self.paused: set[Partition] = set()
+        #: The fill at which each of them resumes.
+        self._enough: dict[Partition, float] = {}
+        #: What each partition that held anything had finished when waiting for room last hadn't helped.
+        self._finished: dict[Partition, int] = {}
 
     def room(self, held: Mapping[Partition, Held], owned: Collection[Partition]) -> int:
         """Returns how many records may be fetched now; 0 when the partitions together are full.
@@ -76,6 +85,7 @@ class BufferGate(Generic[Partition]):
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Forgets the pauses of partitions that were assigned anew: the log's client fetches them now."""
         self.paused.difference_update(partitions)
+        self._finished.clear()
 
     def change(
         self, held: Mapping[Partition, Held], owned: Collection[Partition], *, waited: bool = True
@@ -85,11 +95,20 @@ class BufferGate(Generic[Partition]):
         full = waited and self.full(held, owned)
         share = self.max_bytes / max(1, len(owned))
         fill = {p: max(each.bytes / share, each.records / WINDOW) for p, each in held.items()}
+        standing = self._standing(held) if full else ()
         pause = [
             p
             for p, level in fill.items()
-            if p not in self.paused and ((full and level >= FULL) or held[p].records >= AHEAD * WINDOW)
+            if p not in self.paused
+            and ((level >= FULL and p in standing) or held[p].records >= AHEAD * WINDOW)
         ]
-        resume = [p for p in self.paused if fill.get(p, 0.0) <= ENOUGH]
+        resume = [p for p in self.paused if fill.get(p, 0.0) <= self._enough.get(p, ENOUGH)]
+        self._enough.update((p, max(ENOUGH, fill[p] / 2)) for p in pause)
         self.paused = self.paused.union(pause).difference(resume)
         return Change(pause, resume)
+
+    def _standing(self, held: Mapping[Partition, Held]) -> Collection[Partition]:
+        """Returns the partitions that were here when this was last asked and haven't moved on since."""
+        before, self._finished = self._finished, {p: each.finished for p, each in held.items()}
+        here = ((p, each) for p, each in held.items() if p in before)
+        return {p for p, each in here if each.finished - before[p] <= MOVES * each.records}

@@ -153,7 +153,7 @@ def test_what_is_held_is_what_is_not_finished(world: World) -> None:
     after = world.coordinator.partitions.held()[0]
     assert (after.records, after.bytes * 2) == (1, before.bytes)
     world.end(other)
-    assert world.coordinator.partitions.held()[0] == (0, 0)
+    assert world.coordinator.partitions.held()[0][:2] == (0, 0)
 
 
 def test_a_partition_that_comes_anew_flows_whatever_it_was_before(world: World) -> None:

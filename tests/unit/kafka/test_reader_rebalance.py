@@ -166,6 +166,40 @@ def test_an_error_that_comes_with_the_assignment_is_told(world: World) -> None:
     assert [(partition, fatal) for partition, _, fatal in world.listener.failures] == [(P0, True)]
 
 
+def _comes(world: World, *records: Message) -> Callable[[], list[Message]]:
+    return world.step("on_assign", P0, then=records)
+
+
+def test_records_that_follow_the_start_without_a_gap_are_handed_out_with_the_assignment(world: World) -> None:
+    world.consumer.steps = [_comes(world, _record(P0, 100), _record(P0, 101))]
+    assert _handed_out(world.reader.read(10, 0)) == [(0, 100), (0, 101)]
+    assert world.consumer.seeks == []
+
+
+def test_what_was_in_hand_is_not_handed_out_twice_if_the_partition_comes_back(world: World) -> None:
+    def comes_back() -> list[Message]:
+        world.consumer.tell("on_revoke", P0)
+        world.consumer.tell("on_assign", P0)
+        return [_record(P0, 100)]
+
+    world.consumer.steps = [list, lambda: [_record(P0, 100)], comes_back]
+    assert world.reader.read(10, 1) == []
+    assert world.consumer.seeks == [(0, 100)]
+
+
+def test_what_lies_behind_a_gap_is_read_again_from_there(world: World) -> None:
+    world.consumer.steps = [_comes(world, _record(P0, 100), _record(P0, 103), _record(P0, 101))]
+    assert _handed_out(world.reader.read(10, 0)) == [(0, 100)]
+    assert world.consumer.seeks == [(0, 101)]
+
+
+def test_an_error_behind_a_gap_is_told(world: World) -> None:
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range")
+    world.consumer.steps = [_comes(world, _record(P0, 103), _record(P0, 104, error))]
+    assert world.reader.read(10, 0) == []
+    assert [(partition, fatal) for partition, _, fatal in world.listener.failures] == [(P0, True)]
+
+
 def test_errors_are_taken_out_of_a_batch(world: World) -> None:
     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied")
     world.consumer.steps = [lambda: [_record(P0, 100), _record(P0, -1, error), _record(P0, 101)]]
