@@ -7,11 +7,12 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
 
-from kafka_pubsub import DeadLetterPolicy, FailedPrecondition, Message, PubSub, RetryPolicy
+from kafka_pubsub import DeadLetterPolicy, FailedPrecondition, Message, PublishItem, PubSub, RetryPolicy
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
@@ -57,6 +58,10 @@ class Seen:
     def data(self) -> list[bytes]:
         with self._lock:
             return [each[0] for each in self.came]
+
+    def has(self, data: bytes) -> bool:
+        """Returns whether a message with this data came."""
+        return data in self.data
 
 
 def ends_with(stream: Stream, reason: str) -> float:
@@ -144,6 +149,38 @@ def test_lanes_that_other_processes_add_under_running_streams_are_read_from_thei
             # A stream that has not noticed its lanes yet takes the topic itself for all there is.
             assert lanes[body] == lane or (lane == (1, True) and lanes[body] == (0, True)), body
     assert [each.lag for each in sub.state().lanes] == [0] * 6
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["no-keys", "keys"])
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_on_an_ordered_subscription_an_urgent_message_overtakes_a_backlog_that_was_read(
+    ps: PubSub, name: str, partitions: int, keys: bool
+) -> None:
+    topic = ps.create_topic(name, partitions=partitions, priorities=10)
+    sub = ps.create_subscription(name, topic, message_ordering=True)
+    low: list[PublishItem] = [
+        {"data": b"low", "priority": 1, "ordering_key": f"k{number % 500}" if keys else None}
+        for number in range(4000)
+    ]
+    topic.publish_many(low).result(SECONDS)
+    topic.publish(b"first", priority=9).result(SECONDS)
+    seen = Seen()
+
+    def slow(message: Message) -> None:
+        time.sleep(0.02)
+        seen(message)
+
+    overtaken = []
+    with sub.pull(slow, max_workers=16):
+        until(lambda: b"low" in seen.data)
+        for number in range(5):
+            urgent = b"urgent %d" % number
+            topic.publish(urgent, priority=9, ordering_key=f"u{number}" if keys else None).result(SECONDS)
+            before = len(seen.data)
+            until(partial(seen.has, urgent))
+            overtaken.append(seen.data.index(urgent) - before)
+    assert len(seen.data) < len(low), "the backlog was gone before the last urgent message"
+    assert max(overtaken) < 150, overtaken  # 16 run, and 800 go in a second
 
 
 def test_a_brokers_clock_that_steps_back_blocks_nothing_and_reorders_no_lane(

@@ -67,6 +67,7 @@ class InlineScheduler:
         while lanes.choosing and self.limit(now := runner.clock()):
             if lanes.ordered:
                 if now >= until:
+                    self.pace.hindered(now)  # else small reads would take seconds to get past a backlog
                     break
                 runner.nap(PATIENCE / 20)
                 continue

@@ -47,7 +47,10 @@ def mixed(
     workers: int,
     handler: float,
 ) -> Measured:
-    """`high` and `low` messages a second; `way`: ours, one (consumer of both topics) or each (a consumer for each)."""
+    """`high` and `low` messages a second.
+
+    `way`: ours, ordered (ours, with message ordering), one (consumer of both topics) or each (a consumer for each).
+    """
     seen: list[Seen] = []
 
     def handle(priority: int, body: bytes) -> None:
@@ -55,12 +58,13 @@ def mixed(
         time.sleep(handler)
 
     rates = {priority: rate for priority, rate in ((HIGH, high), (LOW, low)) if rate}
-    opened = _ours if way == "ours" else _naively
+    laned = way in ("ours", "ordered")
+    opened = _ours if laned else _naively
     with opened(bootstrap, f"{group}-{way}", way, list(rates), workers, handle) as topics:
         say("publishing")
         total = warmup_seconds + seconds
         publishers = [
-            _publisher(bootstrap, topics[each], rate, rate * total, each if way == "ours" else None)
+            _publisher(bootstrap, topics[each], rate, rate * total, each if laned else None)
             for each, rate in rates.items()
         ]
         said = [
@@ -102,7 +106,7 @@ def _ours(
 
     with PubSub(bootstrap) as ps:
         made = ps.create_topic(topic, partitions=PARTITIONS, priorities=PRIORITIES)
-        subscription = ps.create_subscription(topic, topic=topic)
+        subscription = ps.create_subscription(topic, topic=topic, message_ordering=way == "ordered")
         for priority in priorities:  # so that the lanes are there
             made.publish(b"0", priority=priority).result(_REST_S)
         with subscription.pull(callback, max_workers=workers):

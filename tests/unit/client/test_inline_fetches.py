@@ -403,3 +403,39 @@ def test_a_take_over_ends_a_trial_wherever_it_stands() -> None:
         assert (len(stage.released_), len(stage.waiting)) == (released, 1000 - released)
         assert not stage.scheduler.pace.limit(PENALTY - 0.01), "one trial, one penalty"
         assert stage.scheduler.pace.limit(PENALTY + 0.01)
+
+
+class Ordered(LaneChoices):
+    """Lanes with ordering keys, of which messages wait for busy threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choosing = True
+
+    @property
+    def ordered(self) -> bool:
+        return True
+
+
+class Busy(Stage):
+    """A fetcher whose naps are all that takes time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lanes = Ordered()
+
+    def nap(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_behind_slow_callbacks_of_ordered_lanes_reads_become_whole() -> None:
+    stage = Busy()
+    quick(stage.scheduler.pace)
+    reads = 0
+    while stage.scheduler.limit(stage.now):  # small reads, each after a wait for the threads
+        assert stage.scheduler.let_lanes_go()
+        reads += 1
+        assert reads < 20, "an urgent message behind a backlog would wait for thousands of them"
+    waited_until = stage.now
+    assert stage.scheduler.let_lanes_go()
+    assert stage.now == waited_until, "what is read at once waits for no thread"
