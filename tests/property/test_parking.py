@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafka_pubsub.core.retry import key_line as parked
 from kafka_pubsub.core.retry import packed_lines
-from kafka_pubsub.core.retry.key_line import FEW, NEVER, Entry, KeyLine, ticks
+from kafka_pubsub.core.retry.key_line import FEW, NEVER, Entry, Front, KeyLine, schedule_of
 from kafka_pubsub.core.retry.packed_lines import SHORT, PackedLines
 from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
 from kafka_pubsub.core.retry.record import Why
@@ -73,7 +73,7 @@ def compare(steps: list[tuple[Entry, int, bool]]) -> None:
                 del model[0]
             found, front = line.peek(), line.front()
             assert (None if found is None else same(found)) == (same(model[0]) if model else None)
-            assert (None if front is None else front[2]) == (ticks(model[0].due) if model else None)
+            assert front == ((*place(model[0]), *schedule_of(model[0])) if model else None)
             if len(model) > 2:
                 middle = line.get(*place(model[1]))
                 assert middle is not None
@@ -126,7 +126,7 @@ def compare_keys(steps: list[tuple[Entry, int, bool, bytes]]) -> None:
                 same(model[at]) if at < len(model) else None
             )
         front = waiting.front(key)
-        assert front == ((*place(model[0]), ticks(model[0].due)) if model else None)
+        assert front == ((*place(model[0]), *schedule_of(model[0])) if model else None)
         if model:
             first = waiting.first_of(key, model[-1].origin)
             assert first is not None
@@ -298,7 +298,7 @@ class ParkingMachine(RuleBasedStateMachine):
         self.standing[key] = self.parking.settle(key, main, self.position, self.now)
         assert self.standing[key] is self.expected(key)
         if self.standing[key] is Standing.NEXT:
-            self.parking.ready(key)
+            self.parking.may_go(key, self.parking.lines.entries(key).__next__().origin)
 
     def expected(self, key: bytes) -> Standing:
         """By looking at everything."""
@@ -449,7 +449,7 @@ class Asked(PackedLines):
 
     asked = 0
 
-    def front(self, key: bytes) -> tuple[int, int, int] | None:
+    def front(self, key: bytes) -> Front | None:
         self.asked += 1
         return super().front(key)
 
@@ -488,7 +488,7 @@ def test_a_key_that_is_parked_again_has_no_old_appointments() -> None:
     parking = ParkedKeys()
     parking.lines.add(b"a", Entry(3, 0))
     assert parking.settle(b"a", None, 9, 0.0) is Standing.NEXT
-    parking.ready(b"a")
+    parking.may_go(b"a", 3)
     parking.lines.drop_first(b"a")
     assert parking.settle(b"a", None, 9, 0.0) is Standing.GONE
     parking.lines.add(b"a", Entry(5, 1, 100.0))

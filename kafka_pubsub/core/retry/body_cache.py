@@ -41,9 +41,9 @@ class Bodies:
 
     def offer(self, record: RetryRecord) -> None:
         """Keeps the record if there is room, or if it was asked for."""
-        offset = record.retry_offset
-        if offset in self._asked or offset in self._wanted or self.has_room(record):
-            self.keep(record)
+        offset, cost = record.retry_offset, _cost(record)
+        if self.size + cost <= self._max_bytes or offset in self._asked or offset in self._wanted:
+            self._keep(record, offset, cost)
 
     def has_room(self, record: Sized) -> bool:
         """Returns whether the body of such a record may be kept though it wasn't asked for."""
@@ -51,12 +51,15 @@ class Bodies:
 
     def keep(self, record: RetryRecord) -> None:
         """Keeps the record."""
-        offset = record.retry_offset
-        self._asked.pop(offset, None)
-        self._wanted.pop(offset, None)
+        self._keep(record, record.retry_offset, _cost(record))
+
+    def _keep(self, record: RetryRecord, offset: int, cost: int) -> None:
+        if self._asked or self._wanted:
+            self._asked.pop(offset, None)
+            self._wanted.pop(offset, None)
         if offset not in self.kept:
             self.kept[offset] = record
-            self.size += _cost(record)
+            self.size += cost
 
     def take(self, offset: int) -> RetryRecord | None:
         """Returns the record, which is no longer kept."""

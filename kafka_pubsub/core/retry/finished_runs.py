@@ -119,6 +119,11 @@ class FinishedRuns:
             self._hole_starts.append(low)
             self._hole_ends.append(high)
 
+    def _holds(self, low: int, high: int) -> bool:
+        """Returns whether a record from `low` on, below `high`, is in a run."""
+        at = bisect_left(self._starts, high) - 1
+        return at >= 0 and low < self._ends[at]
+
     def _touches(self, low: int, high: int) -> bool:
         """Returns whether a finished run lies beside or inside."""
         at = bisect_left(self._ends, low)
@@ -126,10 +131,24 @@ class FinishedRuns:
 
     def finish(self, offset: int) -> None:
         """Marks a record as finished; the caller errs if it isn't unfinished."""
-        if offset >= self.position or self.finished(offset):
-            raise InvariantViolated(f"retry record {offset} can't be finished: it isn't unfinished")
-        self.done += 1
-        low, high = offset, offset + 1
+        self._finish(offset, offset + 1)
+
+    def finish_all(self, offsets: Iterable[int]) -> None:
+        """Marks records as finished; neighbours together, because each run costs the same."""
+        low = high = -1
+        for offset in sorted(offsets):
+            if offset != high:
+                if low < high:
+                    self._finish(low, high)
+                low = offset
+            high = offset + 1
+        if low < high:
+            self._finish(low, high)
+
+    def _finish(self, low: int, high: int) -> None:
+        if high > self.position or low < self.committable or self._holds(low, high):
+            raise InvariantViolated(f"retry records {low} to {high} can't be finished: one isn't unfinished")
+        self.done += high - low
         at = bisect_left(self._hole_ends, low)
         if at < len(self._hole_ends) and self._hole_ends[at] == low:
             low = self._hole_starts[at]
@@ -175,8 +194,7 @@ class FinishedRuns:
             self._hole_ends.copy(),
         )
         finished_runs._fresh, finished_runs.done = self._fresh.copy(), self.done
-        for offset in offsets:
-            finished_runs.finish(offset)
+        finished_runs.finish_all(offsets)
         return finished_runs
 
     def lowest(self, count: int) -> list[int]:

@@ -75,19 +75,25 @@ class Handout:
         """
         retries, records = self._retries, list[Record]()
         keys: list[bytes | None] = []
-        while retries.loose and len(records) < most and not self.is_noted(retries.loose[0][0]):
+        lines, bodies = retries.parking.lines, retries.bodies
+        while retries.loose and len(records) < most and not self._is_noted(retries.loose[0][0]):
             records.append(retries.loose.popleft()[1])
         if records:
             keys.append(None)
         while len(records) < most and (first := retries.parking.first()) is not None:
             origin, key = first
-            entry = retries.parking.lines.peek(key)
-            if entry is not None and self.is_noted(entry):
+            front = lines.front(key)
+            if front is not None and self.is_noted(front[1], front[3] >> 8 & 0xFF):
                 break
-            if entry is not None and origin >= entry.origin:
-                records += self._take_parked(key, entry, most, now).records
+            if front is not None and origin >= front[0]:
+                body = bodies.kept.get(front[1])
+                if body is not None and lines.take_only(key):
+                    records.append(body)
+                    bodies.take(front[1])
+                else:
+                    records += self._take_parked(key, lines.peek(key), most, now).records
             if self._queues.queues.get(key):
-                records += self._take_main(key, retries.parking.lines.peek(key), most).records
+                records += self._take_main(key, lines.peek(key), most).records
             keys.append(key)
             self._hold(key)
         records.sort(key=_offset)
@@ -119,11 +125,14 @@ class Handout:
 
     def _must_wait(self, entry: Entry) -> bool:
         """Returns whether it must be noted, and there is no room for the note."""
-        return self.is_noted(entry) and not self._retries.suspects.takes(entry.offset)
+        return self._is_noted(entry) and not self._retries.suspects.takes(entry.offset)
 
-    def is_noted(self, entry: Entry) -> bool:
-        """Returns whether it must not start unnoted (rule 1)."""
-        return self._retries.suspects.concerns(entry.offset) or entry.crashes > 0
+    def is_noted(self, offset: int, crashes: int) -> bool:
+        """Returns whether a message of that retry offset must not start unnoted (rule 1)."""
+        return crashes > 0 or self._retries.suspects.concerns(offset)
+
+    def _is_noted(self, entry: Entry) -> bool:
+        return self.is_noted(entry.offset, entry.crashes)
 
     def _take_main_with_care(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
         suspects = self._retries.main_suspects
@@ -142,7 +151,7 @@ class Handout:
         retries, lines = self._retries, self._retries.parking.lines
         records: list[Record] = []
         entries: list[Entry] = []
-        noted = entry is not None and self.is_noted(entry)
+        noted = entry is not None and self._is_noted(entry)
         if noted and entry is not None:
             run = 1 if entry.crashes else min(run, retries.suspects.together(entry.offset))
         while entry is not None and (body := retries.bodies.take(entry.offset)) is not None:
@@ -150,7 +159,7 @@ class Handout:
             records.append(body)
             entries.append(entry)
             entry = lines.peek(key)
-            if len(records) >= run or entry is None or self.is_noted(entry) != noted:
+            if len(records) >= run or entry is None or self._is_noted(entry) != noted:
                 break
             if not entry.never_failed or entry.due > now or entry.origin >= self._below(key):
                 break
@@ -165,8 +174,7 @@ class Handout:
     def finish(self, records: Iterable[Record]) -> None:
         """Finishes these acked records."""
         offsets = [cast("RetryRecord", record).retry_offset for record in records]
-        for offset in offsets:
-            self._retries.finished_runs.finish(offset)
+        self._retries.finished_runs.finish_all(offsets)
         self._retries.suspects.finished(offsets)
 
     def give_back(self, lease: Lease, records: Iterable[Record]) -> None:

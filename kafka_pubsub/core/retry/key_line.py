@@ -25,6 +25,7 @@ __all__ = [
     "NEVER_TICKS",
     "DueAndFlags",
     "Entry",
+    "Front",
     "KeyLine",
     "entry_of",
     "flags_of",
@@ -73,6 +74,8 @@ def passed(now: float) -> int:
 
 #: When an entry is due, in ticks, and its other facts as flags.
 DueAndFlags = tuple[int, int]
+#: Origin, offset, due time in ticks and flags.
+Front = tuple[int, int, int, int]
 
 
 def schedule_of(entry: Entry) -> DueAndFlags:
@@ -280,14 +283,12 @@ class KeyLine:
             self._tidy()
         return self._at(self._head + at)
 
-    def front(self) -> tuple[int, int, int] | None:
-        """Returns origin, offset and due time, in ticks, of the first entry, without making an `Entry`."""
+    def front(self) -> Front | None:
+        """Returns the numbers of the first entry, without making an `Entry`."""
         if self._late or self._gone:
             self._tidy()
         places, at = self._places, self._head
-        return (
-            (places[2 * at], places[2 * at + 1], self._schedule_at(at)[0]) if 2 * at < len(places) else None
-        )
+        return (places[2 * at], places[2 * at + 1], *self._schedule_at(at)) if 2 * at < len(places) else None
 
     def pop(self) -> None:
         """Removes the first entry."""

@@ -140,10 +140,13 @@ class NextMoves:
         move.death = self._death("dropped by a release, attempts used up", record.info.error, now)
         return move
 
-    def is_spent(self, entry: Entry) -> bool:
-        """Returns whether it must be dead-lettered, not delivered; the policy may have changed since it was noted."""
-        deliveries = entry.attempt - 1 + entry.crashes
-        return entry.why is Why.UNBURIED and self._rules.policy.used_up(deliveries)
+    def is_spent(self, flags: int) -> bool:
+        """Returns whether a message with these flags must be dead-lettered, not delivered.
+
+        The policy may have changed since it was noted.
+        """
+        deliveries = (flags >> 16) - 1 + (flags >> 8 & 0xFF)
+        return flags & 0xFF == Why.UNBURIED and self._rules.policy.used_up(deliveries)
 
     def spent(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
         """Returns its dead letter; if the policy now says so, a move to where it is parked until released."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, KeyLine, entry_of, schedule_of
+from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, Front, KeyLine, entry_of, schedule_of
 
 __all__ = ["SHORT", "PackedLines"]
 
@@ -72,12 +72,20 @@ class PackedLines(dict[bytes, "bytes | KeyLine"]):
             return line.peek(at)
         return _entry(line, at * _SIZE) if at * _SIZE < len(line) else None
 
-    def front(self, key: bytes) -> tuple[int, int, int] | None:
-        """Returns origin, offset and due time, in ticks, of the key's first entry."""
+    def front(self, key: bytes) -> Front | None:
+        """Returns the numbers of the key's first entry."""
         line = self.get(key, b"")
         if isinstance(line, KeyLine):
             return line.front()
-        return _unpack(line)[:3] if line else None
+        return _unpack(line) if line else None
+
+    def take_only(self, key: bytes) -> bool:
+        """Removes the key's first entry if it has no other; returns whether it did."""
+        line = self[key]
+        if isinstance(line, KeyLine) or len(line) != _SIZE:
+            return False
+        self[key] = b""
+        return True
 
     def drop_first(self, key: bytes) -> None:
         """Removes the key's first entry."""

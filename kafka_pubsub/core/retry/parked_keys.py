@@ -110,11 +110,11 @@ class ParkedKeys:
             self.backlogged.pop(key, None)
             return Standing.GONE
         if main is not None and (front is None or main < front[0]) and (first is None or main < first):
-            self._may_go(key, main)
+            self.may_go(key, main)
             return Standing.MAIN
         if front is None or (first is not None and first <= front[0]):
             return Standing.MOVING
-        origin, _, due = front
+        origin, _, due, _ = front
         if origin >= position:
             self._behind.add(origin, key)
             return Standing.BEHIND
@@ -124,12 +124,8 @@ class ParkedKeys:
             return Standing.DUE
         return Standing.NEXT
 
-    def ready(self, key: bytes) -> None:
-        """Takes note that the key's next message is in memory and may be taken."""
-        if (front := self.lines.front(key)) is not None:
-            self._may_go(key, front[0])
-
-    def _may_go(self, key: bytes, origin: int) -> None:
+    def may_go(self, key: bytes, origin: int) -> None:
+        """Takes note that the key's next message, of that origin, is in memory and may be taken."""
         self._ready[key] = origin
         heapq.heappush(self._next, (origin, key))
         if len(self._next) > FEW + 2 * len(self._ready):

@@ -168,7 +168,7 @@ class RetryPartition:
             noted = self.careful(offsets[0])
         else:
             offsets = [each.offset for each in lease.entries]
-            noted = self.lending.is_noted(lease.entries[0])
+            noted = self.lending.is_noted(lease.entries[0].offset, lease.entries[0].crashes)
         if noted:
             self._both[not main].admit(lease, offsets, 0 if entry is None else entry.crashes)
             self.commits.hurry()

@@ -174,13 +174,13 @@ class RetryState:
         if standing is Standing.GONE:
             self._queues.unpark(key)
         elif standing is Standing.NEXT:
-            front = lines.peek(key)
-            if front is not None and self.schedules.is_spent(front):
+            front = lines.front(key)
+            if front is not None and self.schedules.is_spent(front[3]):
                 lines.drop_first(key)
-                self.parking.departs(key, front.origin)
-                self.dead_letters.add(PendingDeadLetter(front.offset, front.origin, key))
-            elif front is not None and front.offset in self.bodies.kept:
-                self.parking.ready(key)
+                self.parking.departs(key, front[0])
+                self.dead_letters.add(PendingDeadLetter(front[1], front[0], key))
+            elif front is not None and front[1] in self.bodies.kept:
+                self.parking.may_go(key, front[0])
             else:
                 self._read_ahead(key)
 
