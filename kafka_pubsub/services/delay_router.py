@@ -135,6 +135,10 @@ class DelayRole:
         #: What home topics refused, by partition and ingest offset. Empty: nothing, as a rule.
         self.refused: dict[tuple[int, int], str] = {}
 
+    def grow(self) -> bool:
+        """Takes nothing up: another tier makes another set of it all."""
+        return False
+
     def outdated(self) -> bool:
         """Whether there are more tiers by now."""
         if time.monotonic() >= self._look_at:

@@ -104,8 +104,8 @@ class Engine:
         self._transactions = ServiceTransactions(backend, f"{role.group}-{uuid.uuid4().hex}")
         self._trimming = Trimming(backend.admin)
         # By topic: its set, and its number in the set.
-        self._sets = {topic: tuple(topics) for topics in role.sets for topic in topics}
-        self._numbers = {topic: number for topics in role.sets for number, topic in enumerate(topics)}
+        self._sets: dict[str, tuple[str, ...]] = {}
+        self._numbers: dict[str, int] = {}
         #: By what they serve; empty: nothing is ours.
         self.tasks: dict[_Share, Task] = {}
         # At most two: the one that is under way and the next.
@@ -128,7 +128,9 @@ class Engine:
         self.unsure = False
 
     def start(self) -> None:
-        """Joins the group at the next turn."""
+        """Joins the group at the next turn; called again, with the topics that the role has by then."""
+        self._sets = {topic: tuple(topics) for topics in self._role.sets for topic in topics}
+        self._numbers = {topic: number for topics in self._role.sets for number, topic in enumerate(topics)}
         self._metrics.unneeded = self.joined = not self._sets
         if self._sets:
             self._reader.subscribe(list(self._sets), self)
@@ -137,6 +139,8 @@ class Engine:
         """One step: settle, store, write, read. Without `take` nothing new is begun."""
         if self._fatal is not None:
             raise self._fatal
+        if take and self._role.grow():
+            self.start()
         if not self._sets:
             time.sleep(_WAIT)
             return

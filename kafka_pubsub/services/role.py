@@ -107,8 +107,11 @@ class Role(Protocol):
     def at_once(self) -> int:
         """Records that one transaction takes of all tasks; the last work may go beyond."""
 
+    def grow(self) -> bool:
+        """Takes sets up that have come since it was last asked; whether there are any."""
+
     def outdated(self) -> bool:
-        """Whether `sets` isn't what it should be any more; then the service begins again with a new role."""
+        """Whether `sets` holds what it shouldn't any more; then the service begins again with a new role."""
 
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The transactional id of an owner of a partition that hasn't given it up in order, by what is committed."""

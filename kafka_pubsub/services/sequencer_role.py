@@ -69,20 +69,35 @@ class SequencerRole:
     def __init__(self, backend: Backend, metrics: ServiceMetrics) -> None:
         self._backend = backend
         self.metrics = metrics
-        self._inboxes = causal_inboxes(backend)
-        self._partitions = {inbox: backend.admin.topic(inbox).partitions for inbox in self._inboxes}
-        self.sets = [(inbox,) for inbox in self._inboxes]
-        self._look_at = time.monotonic() + _LOOK
+        self._inboxes: dict[str, tuple[str, str]] = {}
+        self._partitions: dict[str, int] = {}
+        self.sets: list[tuple[str]] = []
+        # A topic was deleted, or made again.
+        self._has_lost = False
+        self._take_up(causal_inboxes(backend))
         self.batches = Batches()
         #: What home topics refused, by participant, batch and number in it. Empty: nothing, as a rule.
         self.refused: dict[tuple[str, str, int], str] = {}
 
-    def outdated(self) -> bool:
-        """Whether there are other causal topics by now."""
+    def grow(self) -> bool:
+        """Looks once a second for other causal topics, and takes new ones up."""
         if time.monotonic() < self._look_at:
             return False
+        found, known = causal_inboxes(self._backend), self._inboxes
+        self._has_lost = not found.items() >= known.items()
+        self._take_up(known if self._has_lost else found)
+        return len(self._inboxes) > len(known)
+
+    def outdated(self) -> bool:
+        """Whether a causal topic was deleted, or made again."""
+        return self._has_lost
+
+    def _take_up(self, inboxes: dict[str, tuple[str, str]]) -> None:
+        for inbox in inboxes.keys() - self._partitions.keys():
+            self._partitions[inbox] = self._backend.admin.topic(inbox).partitions
+        self._inboxes = inboxes
+        self.sets = [(inbox,) for inbox in inboxes]
         self._look_at = time.monotonic() + _LOOK
-        return causal_inboxes(self._backend) != self._inboxes
 
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The id that the commit names."""

@@ -298,3 +298,17 @@ def test_what_a_half_deleted_topic_has_left_is_checked_too(backend: MemoryBacken
     backend.admin.create_topic("a", 1, None, {})  # as if Kafka had kept it
     with pytest.raises(FailedPrecondition, match=r"partitions: .* delete_topic\('a'\) removes it"):
         topics.create_topic("a", causal=True, partitions=2)
+
+
+def test_a_new_topic_joins_the_others_without_a_new_member(ps: PubSub) -> None:
+    ps.create_topic("a", causal=True)
+    with Sequencer(ps) as sequencer:
+        ps.publish_multi(["a"], b"1").result(10)
+        engine = sequencer._engine
+        ps.create_topic("b", causal=True)
+        ps.publish_multi(["a", "b"], b"2").result(10)
+        assert sequencer._engine is engine
+        ps.delete_topic("b")
+        ps.create_topic("b", causal=True)
+        until(lambda: sequencer._engine not in (engine, None))
+        ps.publish_multi(["a", "b"], b"3").result(10)
