@@ -178,13 +178,11 @@ class PairedPartitions:
         for number in numbers:
             main, beside = self.layout.pair(number)
             position, retry = self._starts(number)
+            starts[beside] = retry
             if retry.offset >= ends[beside]:
                 starts[main] = position
                 self._tell_caught_up(number, retry)
-                # It has nothing to read now. In the first fetch the broker would wait for it, and main with it.
-                self._late[beside] = retry
             else:
-                starts[beside] = retry
                 self._behind[number] = (ends[beside], position)
         return starts
 
