@@ -77,10 +77,7 @@ class FinishedRuns:
 
     def finished(self, offset: int) -> bool:
         """Returns whether that record is finished, or never was there."""
-        if offset < self.committable:
-            return True
-        at = bisect_right(self._starts, offset) - 1
-        return at >= 0 and offset < self._ends[at]
+        return offset < self.committable or self._holds(offset, offset + 1)
 
     def receive(self, offset: int) -> bool:
         """Takes in a record, in order of offset; returns False if it was received or finished before."""

@@ -19,7 +19,7 @@ from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.delivery.leases import Lease
 from kafka_pubsub.core.records import Record
-from kafka_pubsub.core.retry.key_line import NEVER, Entry
+from kafka_pubsub.core.retry.key_line import NEVER, Entry, parts_of
 from kafka_pubsub.core.retry.record import RetryRecord
 from kafka_pubsub.core.retry.retry_state import RetryState
 
@@ -83,7 +83,7 @@ class Handout:
         while len(records) < most and (first := retries.parking.first()) is not None:
             origin, key = first
             front = lines.front(key)
-            if front is not None and self.is_noted(front[1], front[3] >> 8 & 0xFF):
+            if front is not None and self.is_noted(front[1], parts_of(front[3])[1]):
                 break
             if front is not None and origin >= front[0]:
                 body = bodies.kept.get(front[1])

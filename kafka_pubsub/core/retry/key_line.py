@@ -30,6 +30,7 @@ __all__ = [
     "entry_of",
     "flags_of",
     "outdated",
+    "parts_of",
     "passed",
     "schedule_of",
     "ticks",
@@ -37,7 +38,6 @@ __all__ = [
 
 #: The due time of a message that waits until it is released.
 NEVER = float("inf")
-
 NEVER_TICKS = 2**62
 #: Microseconds; the error that arithmetic with floats may have.
 _ERROR = 0.01
@@ -88,11 +88,16 @@ def flags_of(attempt: int, crashes: int, why: int) -> int:
     return attempt << 16 | crashes << 8 | why
 
 
+def parts_of(flags: int) -> tuple[int, int, Why]:
+    """Returns attempt, crashes and reason."""
+    return flags >> 16, flags >> 8 & 0xFF, _WHY[flags & 0xFF]
+
+
 def entry_of(origin: int, offset: int, schedule: DueAndFlags) -> Entry:
     """Returns the entry with that origin, offset, due time and flags."""
     due, flags = schedule
     seconds = NEVER if due == NEVER_TICKS else due / 1e6
-    return Entry(origin, offset, seconds, flags >> 16, flags >> 8 & 0xFF, _WHY[flags & 0xFF])
+    return Entry(origin, offset, seconds, *parts_of(flags))
 
 
 #: A set of its own for each of many keys would be larger than its content.
@@ -115,8 +120,7 @@ class KeyLine:
     def __init__(self) -> None:
         #: Origins and offsets in turn.
         self._places = array("q")
-        #: The due time and flags that most of them share (rule 3); None: no entry has come yet that waits for others
-        #: only.
+        #: The due time and flags that most of them share (rule 3); None: no entry that waits for others only has come.
         self._common: DueAndFlags | None = None
         #: The due time and flags of entries that differ, by offset; None: no entry does, or `_schedules` has them.
         self._rare: dict[int, DueAndFlags] | None = None

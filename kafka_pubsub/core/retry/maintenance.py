@@ -18,7 +18,7 @@ from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
 from kafka_pubsub.core.effects import Announce, News
 from kafka_pubsub.core.retry.dead_letter_queue import PendingDeadLetter
-from kafka_pubsub.core.retry.key_line import NEVER, Entry, flags_of, passed
+from kafka_pubsub.core.retry.key_line import NEVER, Entry, passed
 from kafka_pubsub.core.retry.moves import BATCH, Move
 from kafka_pubsub.core.retry.record import RetryRecord, Why
 from kafka_pubsub.core.retry.retry_state import RetryState
@@ -98,7 +98,7 @@ class Maintenance:
         if room <= 0 or not retries.loose_may_go:
             return
         for entry in retries.parking.loose.due(now, room):
-            if retries.schedules.is_spent(flags_of(entry.attempt, entry.crashes, entry.why)):
+            if retries.schedules.is_spent(entry.attempt, entry.crashes, entry.why):
                 retries.dead_letters.add(PendingDeadLetter(entry.offset, entry.origin, None))
                 continue
             body = retries.bodies.take(entry.offset)

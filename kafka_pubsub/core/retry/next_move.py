@@ -140,13 +140,12 @@ class NextMoves:
         move.death = self._death("dropped by a release, attempts used up", record.info.error, now)
         return move
 
-    def is_spent(self, flags: int) -> bool:
-        """Returns whether a message with these flags must be dead-lettered, not delivered.
+    def is_spent(self, attempt: int, crashes: int, why: Why) -> bool:
+        """Returns whether such a message must be dead-lettered, not delivered.
 
         The policy may have changed since it was noted.
         """
-        deliveries = (flags >> 16) - 1 + (flags >> 8 & 0xFF)
-        return flags & 0xFF == Why.UNBURIED and self._rules.policy.used_up(deliveries)
+        return why is Why.UNBURIED and self._rules.policy.used_up(attempt - 1 + crashes)
 
     def spent(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
         """Returns its dead letter; if the policy now says so, a move to where it is parked until released."""

@@ -26,7 +26,7 @@ from kafka_pubsub.core.retry.body_cache import Bodies
 from kafka_pubsub.core.retry.crash_suspects import CrashSuspects, TrialLock
 from kafka_pubsub.core.retry.dead_letter_queue import DeadLetterQueue, PendingDeadLetter
 from kafka_pubsub.core.retry.finished_runs import FinishedRuns
-from kafka_pubsub.core.retry.key_line import NEVER, Entry, outdated
+from kafka_pubsub.core.retry.key_line import NEVER, Entry, outdated, parts_of
 from kafka_pubsub.core.retry.moves import PATIENCE, Move, Moves
 from kafka_pubsub.core.retry.next_move import NextMoves
 from kafka_pubsub.core.retry.origin_check import OriginCheck
@@ -175,7 +175,7 @@ class RetryState:
             self._queues.unpark(key)
         elif standing is Standing.NEXT:
             front = lines.front(key)
-            if front is not None and self.schedules.is_spent(front[3]):
+            if front is not None and self.schedules.is_spent(*parts_of(front[3])):
                 lines.drop_first(key)
                 self.parking.departs(key, front[0])
                 self.dead_letters.add(PendingDeadLetter(front[1], front[0], key))
