@@ -74,6 +74,7 @@ class SequencerRole:
         self.sets: list[tuple[str]] = []
         # A topic was deleted, or made again.
         self._has_lost = False
+        self._look_at = time.monotonic() + _LOOK
         self._take_up(causal_inboxes(backend))
         self.batches = Batches()
         #: What home topics refused, by participant, batch and number in it. Empty: nothing, as a rule.
@@ -83,10 +84,15 @@ class SequencerRole:
         """Looks once a second for other causal topics, and takes new ones up."""
         if time.monotonic() < self._look_at:
             return False
-        found, known = causal_inboxes(self._backend), self._inboxes
-        self._has_lost = not found.items() >= known.items()
-        self._take_up(known if self._has_lost else found)
-        return len(self._inboxes) > len(known)
+        self._look_at = time.monotonic() + _LOOK
+        found = causal_inboxes(self._backend)
+        if not found.items() >= self._inboxes.items():
+            self._has_lost = True
+            return False
+        grows = len(found) > len(self._inboxes)
+        if grows:
+            self._take_up(found)
+        return grows
 
     def outdated(self) -> bool:
         """Whether a causal topic was deleted, or made again."""
@@ -97,7 +103,6 @@ class SequencerRole:
             self._partitions[inbox] = self._backend.admin.topic(inbox).partitions
         self._inboxes = inboxes
         self.sets = [(inbox,) for inbox in inboxes]
-        self._look_at = time.monotonic() + _LOOK
 
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The id that the commit names."""
