@@ -201,18 +201,24 @@ def test_a_broker_that_is_down_at_the_start_is_used_once_it_is_up(
     assert log.bodies == [b"early", b"late"]
 
 
+def nack_sevens(log: Deliveries) -> Callable[[Message], None]:
+    """Returns a callback that nacks the first delivery of each body that ends in 7, and acks all others."""
+
+    def handle(message: Message) -> None:
+        with log.handling(message):
+            if message.delivery_attempt == 1 and message.data.endswith(b"7"):
+                message.nack()
+            else:
+                message.ack()
+
+    return handle
+
+
 def test_a_broker_that_is_killed_in_the_middle_costs_time_only(broker: LocalKafka, log: Deliveries) -> None:
     """While publishing and consuming at full speed, with nacks: nothing lost, every key in its order."""
     keys, rounds = 20, 200
     with PubSub(broker.bootstrap) as ps:
         topic, subscription = Room(ps).pair(retry=SOON)
-
-        def handle(message: Message) -> None:
-            with log.handling(message):
-                if message.delivery_attempt == 1 and message.data.endswith(b"7"):
-                    message.nack()
-                else:
-                    message.ack()
 
         def publish() -> None:
             for number in range(rounds):
@@ -221,7 +227,7 @@ def test_a_broker_that_is_killed_in_the_middle_costs_time_only(broker: LocalKafk
                 time.sleep(0.01)  # so that the kills come in the middle
 
         publisher = threading.Thread(target=publish)
-        with subscription.pull(handle) as stream:
+        with subscription.pull(nack_sevens(log)) as stream:
             publisher.start()
             log.wait_for_distinct(200)
             broker.kill()
@@ -295,13 +301,6 @@ def test_an_outage_is_one_warning_for_the_whole_process(
     """Streams lose their sessions, commits and moves aren't answered, publishers wait: one warning says it all."""
     caplog.set_level(logging.INFO, "kafka_pubsub")
 
-    def handle(message: Message) -> None:
-        with log.handling(message):
-            if message.delivery_attempt == 1 and message.data.endswith(b"7"):
-                message.nack()
-            else:
-                message.ack()
-
     def publish() -> None:
         for number in itertools.count():
             for topic in topics:
@@ -323,7 +322,7 @@ def test_an_outage_is_one_warning_for_the_whole_process(
         pairs = [Room(ps).pair(retry=SOON) for _ in range(3)]
         topics = [topic for topic, _ in pairs]
         for _, subscription in pairs:
-            streams.enter_context(subscription.pull(handle))
+            streams.enter_context(subscription.pull(nack_sevens(log)))
         publisher = threading.Thread(target=publish)
         publisher.start()
         log.wait_for(100)
