@@ -35,7 +35,7 @@ deep:
     MULTICASTS=50000 .venv/bin/pytest -m slow tests/integration/processes/test_multicast_cluster.py
     .venv/bin/python -m tests.faults mixed --seed $(date +%Y%m%d) --seconds 1200 --rate 100 --keys 2000 --consumers 3 --partitions 6 --calm 30 --settle 1200
 
-# Go through the first hour of a newcomer: install, demo, broker, and what the pages show, in a fresh clone.
+# Go through the first hour of a newcomer: in a fresh clone: install, demo, broker, and the commands of the pages.
 first-hour:
     .venv/bin/python -m tests.first_hour
 

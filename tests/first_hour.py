@@ -1,10 +1,10 @@
 """The first hour of a newcomer, from the documentation alone: `python -m tests.first_hour`, or `just first-hour`.
 
-It clones the repository into a new folder, and there runs what README.md and the pages show, in an empty environment:
-installing, the demo, a broker that stays, the program of README.md, the pages on looking, delays, lanes, multicast and
-testing. It prints the seconds of each step, and ends with 1 at the first step that fails.
+It clones the repository into a new folder, and there runs the commands and programs of README.md and the pages, in an
+empty environment: installing, the demo, a broker that stays, the program of README.md, the pages on looking, delays,
+lanes, multicast and testing. It prints the seconds of each step, and ends with 1 at the first step that fails.
 
-Rule: a command or a program is read out of its page. What is added here is said: what a reader would fill in.
+Rule: a command or a program is read out of its page. Here it gets only the lines that a reader would fill in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Hour:
         self.home = folder / "home"
         self.home.mkdir()
         self.seconds: list[tuple[float, str]] = []
-        # What a new shell has, and where a package client looks on this machine.
+        # The variables of a new shell, and those that tell a package client where to look on this machine.
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -53,7 +53,7 @@ class Hour:
         return found[0]
 
     def shell(self, name: str, command: str, expected: str = "") -> str:
-        """Runs a command as in a terminal; fails unless it ends with 0 and shows what is expected."""
+        """Runs a command as in a terminal; fails unless it ends with 0 and shows the expected text."""
         began = time.monotonic()
         ran = subprocess.run(
             ["bash", "-c", command],
@@ -101,7 +101,8 @@ def run_the_program(hour: Hour) -> None:
 
 def look(hour: Hour) -> None:
     hour.activated(
-        "publish what nothing receives", "kafka-pubsub publish orders '{\"total\": 7}' --key user-123"
+        "publish a message that nothing receives",
+        "kafka-pubsub publish orders '{\"total\": 7}' --key user-123",
     )
     hour.console("docs/redelivery.md", "kafka-pubsub peek billing", "user-123")
     hour.activated("kafka-pubsub topic tail orders", "kafka-pubsub topic tail orders", "user-123")
