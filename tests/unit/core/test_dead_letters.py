@@ -194,3 +194,14 @@ def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:
                     scene.take(effect)
                     moved |= some
         assert scene.now < began + 60, "one record holds up the others"
+
+
+@pytest.mark.parametrize("key", [b"k", None])
+def test_a_message_that_waits_is_delivered_although_a_new_policy_allows_fewer_attempts(
+    key: bytes | None,
+) -> None:
+    scene = Scene([parked(0, 3, key, attempt=6)], Policy(5))
+    scene.fetch((9, b"other"))
+    scene.settle()
+    assert scene.dead_letters() == []
+    assert [lease.attempt for lease in scene.begun() if lease.records[0].offset() == 3] == [6]
