@@ -20,7 +20,7 @@ from tests.simulation.retry_mutations import RETRY_MUTATIONS
 from tests.simulation.world import simulate
 
 #: How many seeds each suite runs. A million take some hours: run the command by hand for that.
-FAST_SEEDS, SLOW_SEEDS = 200, 400
+FAST_SEEDS, SLOW_SEEDS = 100, 200
 SUITES = pytest.mark.parametrize(
     "seeds",
     [
