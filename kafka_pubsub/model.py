@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -25,6 +26,7 @@ from kafka_pubsub.errors import FailedPrecondition, PubSubError, UnknownAck
 
 __all__ = [
     "ID_HEADER",
+    "PUBLISHED_HEADER",
     "RESERVED_HEADER_PREFIX",
     "UNREAD",
     "AckId",
@@ -50,6 +52,7 @@ __all__ = [
     "TopicPartition",
     "decode_ordering_key",
     "message_id_of",
+    "published_at",
 ]
 
 #: The prefix of our own header names; a user's attribute may not have it.
@@ -57,6 +60,10 @@ RESERVED_HEADER_PREFIX = "ps-"
 
 #: The header with the id of a message that doesn't lie where it was published.
 ID_HEADER = RESERVED_HEADER_PREFIX + "id"
+#: When a message was published, in milliseconds since 1970, if the record has another time.
+PUBLISHED_HEADER = RESERVED_HEADER_PREFIX + "published"
+
+_MILLISECONDS = re.compile(rb"\d{1,14}")
 
 Header = tuple[str, bytes | None]
 
@@ -213,6 +220,14 @@ def message_id_of(record: StoredRecord) -> str:
     return f"{record.topic()}:{record.partition()}:{record.offset()}"
 
 
+def published_at(record: StoredRecord) -> int:
+    """Returns when a message was published, in milliseconds since 1970; `ps-published` goes before the timestamp."""
+    for name, value in record.headers() or ():
+        if name == PUBLISHED_HEADER and value is not None and _MILLISECONDS.fullmatch(value):
+            return int(value)
+    return record.timestamp()[1]
+
+
 _ACK_ID = struct.Struct(">BQIqII")
 _ACK_ID_VERSION = 1
 
@@ -351,8 +366,11 @@ class Message:
 
     @property
     def publish_time(self) -> datetime:
-        """The time of the record's timestamp; 1970-01-01 if it has none."""
-        return datetime.fromtimestamp(max(self._record.timestamp()[1], 0) / 1000, UTC)
+        """When it was published: the record's timestamp, or of a causal topic's message its publisher's time.
+
+        1970-01-01 if the record has neither.
+        """
+        return datetime.fromtimestamp(max(published_at(self._record), 0) / 1000, UTC)
 
     @property
     def delivery_attempt(self) -> int:

@@ -1,8 +1,9 @@
 """What the messages of a batch are at home: made once for all topics of a process that get the batch.
 
 Rules
-1. At home a message has its publisher's key, value, headers and time. `ps-id` names it, `ps-clock` is its place in the
-   order: the clock and topic of the batch's timestamp and, behind a `#`, its number in the batch.
+1. At home a message has its publisher's key, value and headers. `ps-published` is its publisher's time; the record has
+   that of its release, from which retention counts. `ps-id` names it. `ps-clock` is its place in the order: the clock
+   and topic of the batch's timestamp and, behind a `#`, its number in the batch.
 2. What was made for one topic counts for another only if its inbox holds the same bytes.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from kafka_pubsub.core.multicast.layout import message_id, place_of
 from kafka_pubsub.core.multicast.values import Release, Stage
-from kafka_pubsub.model import Header
+from kafka_pubsub.model import PUBLISHED_HEADER, Header
 from kafka_pubsub.schema.batch import BatchMessage, decode_batch
 
 __all__ = ["Batches"]
@@ -52,12 +53,13 @@ def _finish(release: Release, stage: Stage, messages: Sequence[BatchMessage]) ->
         common.append(("ps-event", b"topic_deleted"))
     return [
         BatchMessage(
-            time,
+            0,
             key,
             data,
             [
                 ("ps-id", message_id(batch, number).encode()),
                 ("ps-clock", f"{place}{number}".encode()),
+                (PUBLISHED_HEADER, str(time).encode()),
                 *common,
                 *headers,
             ],

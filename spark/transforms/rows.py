@@ -55,6 +55,7 @@ COLUMNS = (
 #: The header that says which message was replayed: topic, partition and offset, separated by colons.
 REPLAYED_HEADER = RESERVED_HEADER_PREFIX + "replayed"
 _ID_HEADER = RESERVED_HEADER_PREFIX + "id"
+_PUBLISHED_HEADER = RESERVED_HEADER_PREFIX + "published"
 _DEAD = RESERVED_HEADER_PREFIX + "dead-"
 _RETRY_TOPIC = r"^(.+)\.sub\..+\.retry$"
 _PLACE = r"^(.+):(\d{1,9}):(\d{1,18})$"
@@ -181,8 +182,15 @@ def _all_theirs(headers: Column) -> Column:
 
 
 def published() -> Column:
-    """Returns when a record was published; the beginning of 1970 if its producer gave no time."""
-    return F.greatest(F.col("timestamp"), F.timestamp_seconds(F.lit(0)))
+    """Returns when a record was published; the beginning of 1970 if its producer gave no time.
+
+    That is its timestamp, unless it came home through a sequencer: then its publisher's time is in a header.
+    """
+    stamp = F.greatest(F.col("timestamp"), F.timestamp_seconds(F.lit(0)))
+    said = header_text(_PUBLISHED_HEADER)
+    told = F.when(said.rlike(r"^\d{1,14}$"), F.timestamp_millis(said.cast("bigint")))
+    plain = _all_theirs(F.coalesce(F.col("headers"), F.array().cast(_HEADERS)))
+    return F.when(plain, stamp).otherwise(F.coalesce(told, stamp))
 
 
 def rows(

@@ -241,7 +241,7 @@ class TopicAdmin:
 
     def _make_or_take(self, name: str, wanted: TopicOptions) -> TopicInfo:
         config = {} if wanted.retention is None else {"retention.ms": _milliseconds(wanted.retention)}
-        if wanted.lane_rules(name).any:
+        if wanted.causal or wanted.lane_rules(name).any:
             config |= BROKER_TIME
         try:
             return self._backend.admin.create_topic(name, wanted.partitions, wanted.replication, config)

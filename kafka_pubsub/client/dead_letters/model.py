@@ -17,7 +17,14 @@ from datetime import UTC, datetime
 
 from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord, own_headers
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.model import ID_HEADER, RESERVED_HEADER_PREFIX, Header, StoredRecord, decode_ordering_key
+from kafka_pubsub.model import (
+    ID_HEADER,
+    RESERVED_HEADER_PREFIX,
+    Header,
+    StoredRecord,
+    decode_ordering_key,
+    published_at,
+)
 
 __all__ = [
     "DeadLetter",
@@ -101,7 +108,7 @@ def to_dead_letter(record: StoredRecord, dead_letter: DeadLetterRecord, problem:
         record.key(),
         record.value() or b"",
         tuple(own_headers(record.headers())),
-        moment(record.timestamp()[1]),
+        moment(published_at(record)),
         moment(dead_letter.time),
         dead_letter.reason,
         dead_letter.error_class,

@@ -147,6 +147,17 @@ def test_dead_letters_and_replays_say_where_they_come_from(spark: SparkSession) 
     assert (neither.origin.topic, neither.origin.offset) == ("orders", 3)
 
 
+def test_a_message_of_a_causal_topic_has_its_publishers_time(spark: SparkSession) -> None:
+    causal, damaged, plain = read(
+        spark,
+        record(headers=[("ps-published", b"1700000000123")], offset=1),
+        record(headers=[("ps-published", b"yesterday")], offset=2),
+        record(offset=3),
+    )
+    assert causal.publish_time == datetime.fromtimestamp(1700000000.123, UTC).replace(tzinfo=None)
+    assert damaged.publish_time == plain.publish_time
+
+
 def test_all_of_a_row_is_one_step(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_pubsub import PubSub
 from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.model import Committed, NewRecord, TopicPartition
 from kafka_pubsub.services.sequencer import Sequencer
@@ -57,6 +57,25 @@ def test_a_message_has_its_key_its_attributes_and_its_id(topics: PubSub, running
     (message,) = sub.receive(10, PATIENCE)
     assert (message.data, message.ordering_key, message.attributes) == (b"x", "k", {"n": "1"})
     assert (message.message_id, message.handles, message.event) == (sent.message_id, (), None)
+
+
+def test_a_record_has_the_time_of_its_release_and_a_message_that_of_its_publisher() -> None:
+    clock = VirtualClock()
+    with PubSub.in_memory(clock=clock, services=False) as ps:
+        ps.create_topic("a", causal=True)
+        sub = ps.create_subscription("s", "a")
+        published = clock.now()
+        waiting = ps.publish_multi(["a"], b"x")
+        backend = ps._cluster.backend
+        until(lambda: backend.admin.log_range(TopicPartition("a.inbox", 0))[1] > 0)
+        clock.advance(20.0)
+        with Sequencer(ps):
+            waiting.result(PATIENCE)
+        place = TopicPartition("a", 0)
+        (record,) = backend.record_fetch().fetch(place, [0], 2**20, 1.0).records
+        assert record.timestamp()[1] >= (published + 20) * 1000
+        (message,) = sub.receive(1, PATIENCE)
+        assert message.publish_time.timestamp() == pytest.approx(published, abs=0.01)
 
 
 def test_all_topics_have_the_messages_of_several_publishers_in_one_order(
