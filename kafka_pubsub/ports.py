@@ -339,7 +339,7 @@ class Admin(Protocol):
         """Returns the number of members that the group has now; 0 if it doesn't exist."""
 
     def has_members(self, group: str) -> bool:
-        """Returns whether the group has members now. Unlike `group_members` it may be asked all the time."""
+        """Returns whether the group has members now; it may be asked all the time."""
 
     def delete_group(self, group: str) -> None: ...
     def metadata_limit(self) -> int | None:

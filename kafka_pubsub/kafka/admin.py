@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -51,6 +50,7 @@ from kafka_pubsub.kafka.broker_settings import least_setting
 from kafka_pubsub.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.kafka.conversions import kafka_partition
 from kafka_pubsub.kafka.errors import HAS_MEMBERS, STALE_LEADER, denied_topic, error_of
+from kafka_pubsub.kafka.group_members import GroupMembers
 from kafka_pubsub.kafka.readable_ends import ReadableEnds
 from kafka_pubsub.kafka.rights import Doing, Right, creating, looking_at, of_group
 from kafka_pubsub.kafka.stored_offsets import stored_offsets
@@ -74,8 +74,6 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC
 
 #: Seconds for which a change of settings is awaited; a broker gets it within some 10 ms.
 _SHOW_DEADLINE = 2.0
-#: The states of groups that have members.
-_ALIVE = {state for state in ConsumerGroupState if state.name not in ("UNKNOWN", "EMPTY", "DEAD")}
 
 
 class KafkaAdmin(Admin):
@@ -90,6 +88,7 @@ class KafkaAdmin(Admin):
         self._client: AdminClient | None = None
         self._calls, self._closed = 0, False
         self.ends = ReadableEnds(handles, self._connect, self._let_go)
+        self._members = GroupMembers(handles, deadline, self._ask_here, self._wait)
         # When this client last made the topic, or a broker confirmed that it exists.
         self._made: dict[str, float] = {}
 
@@ -307,22 +306,11 @@ class KafkaAdmin(Admin):
 
     def group_members(self, group: str) -> int:
         """Returns how many members the group has now; 0 if it doesn't exist."""
-        try:
-            found = self._ask(
-                Doing(f"members of group {group!r}", Right("DESCRIBE", "group", group)),
-                lambda client, left: client.describe_consumer_groups([group], request_timeout=left)[group],
-            )
-        except NotFound:
-            return 0
-        return 0 if found.state == ConsumerGroupState.DEAD else len(found.members)
+        return self._members.count(group)
 
     def has_members(self, group: str) -> bool:
-        """Returns whether the group has members now; decision 071 says why this asks all brokers first."""
-        found = self._ask(
-            "groups with members",
-            lambda client, left: client.list_consumer_groups(states=_ALIVE, request_timeout=left),
-        )
-        return any(each.group_id == group for each in found.valid) or self.group_members(group) > 0
+        """Returns whether the group has members now."""
+        return self._members.any(group)
 
     def delete_group(self, group: str) -> None:
         """Deletes a group's offsets; raises `NotFound` if there is no group, `FailedPrecondition` if it has members."""

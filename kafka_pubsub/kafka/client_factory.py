@@ -35,7 +35,7 @@ from kafka_pubsub.kafka.errors import translate, unreachable
 from kafka_pubsub.kafka.librdkafka_log import LibrdkafkaLog
 from kafka_pubsub.kafka.outages import Probe, outage_of
 
-__all__ = ["ClientFactory", "OnError", "Trouble"]
+__all__ = ["ANY_TOPIC", "ClientFactory", "OnError", "Trouble"]
 
 _LOGGER = logging.getLogger("kafka_pubsub.kafka")
 
@@ -77,9 +77,10 @@ _LET_GO_S = 1.0
 #: Errors after which a client knows of no broker that it could ask.
 _NONE_LEFT: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 
-#: Seconds for an answer to a probe, and the topic that it asks about while none is known.
+#: Seconds for an answer to a probe.
 _ANSWER_S: Final = 1.0
-_ANY_TOPIC: Final = "_kafka_pubsub.catalog"
+#: A topic to ask about where any will do: it needn't exist.
+ANY_TOPIC: Final = "_kafka_pubsub.catalog"
 
 _COMMON_RULES: Mapping[str, ConfigValue] = {"allow.auto.create.topics": False, "statistics.interval.ms": 0}
 
@@ -309,8 +310,8 @@ class _Probe:
     def answers(self) -> bool:
         self._handles.check()
         try:
-            # Of one topic, because there may be thousands; it needn't exist.
-            self._client.list_topics(self._handles.known_topic or _ANY_TOPIC, timeout=_ANSWER_S)
+            # Of one topic, because there may be thousands.
+            self._client.list_topics(self._handles.known_topic or ANY_TOPIC, timeout=_ANSWER_S)
         except KafkaException:
             self._client.poll(0)
             return False

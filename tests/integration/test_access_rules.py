@@ -125,7 +125,14 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedKafka]:
         yield GuardedKafka(kafka.bootstrap, f"{LOOPBACK}:{port}")
 
 
-def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
+def publish_later_and_be_warned(broker: GuardedKafka, caplog: pytest.LogCaptureFixture) -> None:
+    """Publishes while no router runs."""
+    with broker.login("publisher") as publisher:
+        publisher.topic("orders").publish(b"later", delay=0.5).result(20)
+        until(lambda: "no delay router runs" in caplog.text)
+
+
+def test_the_documented_rights_are_enough(broker: GuardedKafka, caplog: pytest.LogCaptureFixture) -> None:
     broker.grant(documented("admin"), "admin")
     policy = DeadLetterPolicy(topic="orders-dead", max_attempts=5)
     with broker.login("admin") as admin:
@@ -158,6 +165,7 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
         with ps.subscription("billing").pull(Message.ack) as stream:
             until(lambda: stream.stats.acked == 1)
     broker.grant(documented("publisher with delays"), "publisher")
+    publish_later_and_be_warned(broker, caplog)
     broker.grant(documented("delay router"), "router")
     with (
         broker.login("router") as router,
@@ -167,7 +175,7 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka) -> None:
         ps.subscription("billing").pull(Message.ack) as stream,
     ):
         publisher.topic("orders").publish(b"later", delay=0.5).result(20)
-        until(lambda: stream.stats.acked == 1)
+        until(lambda: stream.stats.acked == 2)
     with broker.login("admin") as admin:
         admin.delete_subscription("billing")
         admin.delete_topic("orders-dead")
