@@ -67,6 +67,20 @@ def test_a_signal_that_is_ignored_or_at_its_default_is_left_alone() -> None:
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == before
 
 
+def test_a_turn_at_reports_makes_no_enumeration_of_each_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 of these cost 30 us a turn, which is 60 ns of each message."""
+    made: list[object] = []
+    usual = vars(signal)["_int_to_enum"]
+
+    def make(value: object, kind: object) -> object:
+        made.append(value)
+        return usual(value, kind)
+
+    monkeypatch.setattr(signal, "_int_to_enum", make)
+    signals_wait(lambda: None)
+    assert len(made) < 10, "only the handlers that are changed, and changed back"
+
+
 def test_what_the_work_raises_comes_out_and_the_callbacks_are_back() -> None:
     def work() -> None:
         raise ValueError("the work's own")
