@@ -5,9 +5,10 @@ ends when all messages published before it are reported, however many are publis
 
 Rules
 1. `sent` counters change under the topic's lock, `done` counters in delivery reports, which come one at a time. So one
-   thread at a time changes each counter, and a report takes no lock unless a thread waits (`watched`).
-2. A waiting thread sets `watched` first and reads the counters afterwards; a report counts first and reads `watched`
-   afterwards. So at least one of them sees the other, and no wake-up is lost.
+   thread at a time changes each counter, and a report takes no lock unless a waiting thread may go on.
+2. A waiting thread sets `look_at` first and reads the counters afterwards; a report counts first and reads `look_at`
+   afterwards. So at least one of them sees the other. `look_at` is never above the messages sent, unless no thread
+   waits: so the last report of an epoch always looks, and no wake-up is lost.
 3. A message that is larger than the limit is admitted when no other message waits: else it would wait for ever.
 4. The counters may reach `free_until_*` without a check: reports only make room, so this limit stays safe.
 """
@@ -26,6 +27,9 @@ __all__ = ["Epoch", "Outstanding", "PublishOwner"]
 
 # Waiting publishers are woken when a quarter of the limit is free, not at every report: fewer thread switches.
 _LOW_WATER: Final = 0.75
+
+# A look at all counters costs as much as five reports, so while a thread waits, one report in so many looks.
+_LOOK_EACH: Final = 64
 
 _UNLIMITED: Final = 1 << 62
 
@@ -58,11 +62,11 @@ class Epoch:
         "done_messages",
         "free_until_bytes",
         "free_until_messages",
+        "look_at",
         "outstanding",
         "owner",
         "sent_bytes",
         "sent_messages",
-        "watched",
     )
 
     def __init__(self, outstanding: Outstanding) -> None:
@@ -71,8 +75,8 @@ class Epoch:
         self.sent_messages = self.sent_bytes = 0
         self.done_messages = self.done_bytes = 0
         self.free_until_messages = self.free_until_bytes = 0
-        # Whether a thread waits for this epoch's reports.
-        self.watched = False
+        # From so many reports on each looks whether a waiting thread may go on; out of reach while no thread waits.
+        self.look_at = _UNLIMITED
 
     @property
     def over(self) -> bool:
@@ -158,7 +162,7 @@ class Outstanding:
         return messages > 0 and (messages >= self._limit_messages or self.bytes + size > self._limit_bytes)
 
     def wake(self, epoch: Epoch) -> None:
-        """Wakes waiting threads if the report of a watched epoch lets them go on; called without the lock."""
+        """Wakes waiting threads if a report lets them go on, and sets the next look; called without the lock."""
         if epoch.over or (
             self._wanting_room
             and self.messages <= self._limit_messages * _LOW_WATER
@@ -166,6 +170,8 @@ class Outstanding:
         ):
             with self._room:
                 self._room.notify_all()
+        step = max(1, min(_LOOK_EACH, self.messages // 8))
+        epoch.look_at = min(epoch.sent_messages, epoch.done_messages + step)
 
     def wait_over(self, timeout: float | None) -> bool:
         """Closes the current epoch and waits until it and all earlier ones are over; False after `timeout` seconds."""
@@ -194,7 +200,7 @@ class Outstanding:
             while True:
                 # Set each time: another flush may have made a new epoch meanwhile.
                 for epoch in (*self._older, self.current):
-                    epoch.watched = True
+                    epoch.look_at = 0
                 if good():
                     return True
                 left = None if deadline is None else deadline - time.monotonic()
@@ -205,4 +211,4 @@ class Outstanding:
             self._waiting -= 1
             self._older = [epoch for epoch in self._older if not epoch.over]
             for epoch in (*self._older, self.current):
-                epoch.watched = self._waiting > 0
+                epoch.look_at = 0 if self._waiting else _UNLIMITED

@@ -105,9 +105,9 @@ class PublishFuture(Future[str]):
         if self._waiting is not None:
             self._tell(self._waiting)
         # Counted last: a flush that has returned promises resolved futures.
-        epoch.done_messages += 1
+        epoch.done_messages = done = epoch.done_messages + 1
         epoch.done_bytes += len(record)
-        if epoch.watched:
+        if done >= epoch.look_at:
             epoch.outstanding.wake(epoch)
 
     def fail(self, error: PubSubError) -> None:

@@ -87,9 +87,9 @@ class TransientFuture(LaneFuture):
                 super().__call__(error, record)
                 return
         epoch = self.epoch
-        epoch.done_messages += 1
+        epoch.done_messages = done = epoch.done_messages + 1
         epoch.done_bytes += len(record)
-        if epoch.watched:
+        if done >= epoch.look_at:
             epoch.outstanding.wake(epoch)
 
     def give_up(self) -> None:

@@ -381,9 +381,9 @@ class Report:
         if (spare := futures.spare) is not None:
             spare.append(self)
         # Counted last: a flush that has returned promises resolved futures.
-        epoch.done_messages += 1
+        epoch.done_messages = done = epoch.done_messages + 1
         epoch.done_bytes += len(record)
-        if epoch.watched:
+        if done >= epoch.look_at:
             epoch.outstanding.wake(epoch)
 
     def fail(self, error: PubSubError) -> None:

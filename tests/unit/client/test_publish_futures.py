@@ -8,14 +8,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, as_completed, wait
+from queue import Queue
 
 import pytest
 
-from kafka_pubsub.client.publish.flow_control import Outstanding
+from kafka_pubsub.client.publish.flow_control import Epoch, Outstanding
 from kafka_pubsub.client.publish.future import CallbackThread, PublishFuture
 from kafka_pubsub.config import PublishFlow
 from kafka_pubsub.errors import PublishError, PubSubError
 from kafka_pubsub.model import Header
+from tests.support import until
 
 # Seconds; only a hanging test needs it.
 PATIENCE = 30.0
@@ -266,3 +268,98 @@ def test_waiting_that_begins_while_the_report_comes_always_ends(
     assert ended == [rounds] * waiters
     assert owner.outstanding.current.over
     owner.callbacks.close(PATIENCE)
+
+
+class Looks(Outstanding):
+    """Counts how often reports look at all counters."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(owner, owner.lock, PublishFlow())
+        self.count = 0
+
+    def wake(self, epoch: Epoch) -> None:
+        self.count += 1
+        super().wake(epoch)
+
+
+def _until_waiting(outstanding: Outstanding) -> None:
+    until(lambda: outstanding._waiting, "a waiting thread")
+
+
+def test_while_a_flush_waits_few_reports_look_and_the_last_one_ends_it(owner: Owner) -> None:
+    owner.outstanding = looks = Looks(owner)
+    futures = [owner.future() for _ in range(6400)]
+    ended: list[bool] = []
+
+    def flush() -> None:
+        with owner.lock:
+            ended.append(looks.wait_over(PATIENCE))
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    _until_waiting(looks)
+    for future in futures[:-1]:
+        future(None, Stored(1))
+    assert not ended
+    futures[-1](None, Stored(1))
+    thread.join(PATIENCE)
+    assert ended == [True]
+    assert looks.count < 200
+
+
+def test_a_report_in_between_lets_a_publisher_go_on_once_a_quarter_is_free(owner: Owner) -> None:
+    owner.outstanding.limit(PublishFlow(max_messages=1000))
+    futures = [owner.future() for _ in range(1000)]
+    ended = threading.Event()
+
+    def publish() -> None:
+        with owner.lock:
+            owner.outstanding.make_room(1)
+        ended.set()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    _until_waiting(owner.outstanding)
+    for future in futures[:200]:
+        future(None, Stored(1))
+    assert not ended.is_set()
+    for future in futures[200:320]:
+        future(None, Stored(1))
+    assert ended.wait(PATIENCE)
+    thread.join(PATIENCE)
+
+
+@pytest.mark.usefixtures("restless")
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_no_wake_up_is_lost_between_publishers_a_flush_and_reports(owner: Owner, most: int) -> None:
+    """A lost one would stop a publisher or the flush for ever."""
+    owner.outstanding.limit(PublishFlow(max_messages=most))
+    queued: Queue[PublishFuture | None] = Queue()
+
+    def publish() -> None:
+        for _ in range(300):
+            with owner.lock:
+                owner.outstanding.make_room(1)
+                queued.put(owner.future())
+
+    def flush() -> None:
+        for _ in range(30):
+            with owner.lock:
+                assert owner.outstanding.wait_over(PATIENCE)
+
+    def report() -> None:
+        while (future := queued.get()) is not None:
+            future(None, Stored(1))
+
+    threads = [threading.Thread(target=each, daemon=True) for each in (publish, publish, flush)]
+    reporter = threading.Thread(target=report, daemon=True)
+    for thread in (*threads, reporter):
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    queued.put(None)
+    reporter.join(PATIENCE)
+    assert owner.outstanding.messages == 0
