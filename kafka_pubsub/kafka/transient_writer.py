@@ -101,7 +101,7 @@ class KafkaTransientWriter(LogWriter):
             # Its messages are tried nevertheless, and given up in time.
             _log.debug("asking for topic %r: %s", topic, error_of(failure).str())
         with self._lock:
-            return self._channels.setdefault(topic, _Channel(functools.partial(self._produce, topic)))
+            return self._channels.setdefault(topic, _Channel(self._produce))
 
     def append(
         self,
@@ -167,8 +167,8 @@ class KafkaTransientWriter(LogWriter):
             if not self._closed:
                 self._replaced.append((time.monotonic() + _RETIRE_S, self._producer))
                 self._producer, self._produce = fresh, fresh.produce
-                for topic, channel in self._channels.items():
-                    channel.quick = functools.partial(fresh.produce, topic)
+                for channel in self._channels.values():
+                    channel.quick = fresh.produce
                 return
         self._handles.close_producer(fresh)
 

@@ -18,7 +18,6 @@ Rules
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
@@ -141,7 +140,7 @@ class _Session:
 
     def _all_open(self, topic: str, are: bool) -> None:
         channel = self._channel(topic)
-        channel.quick = functools.partial(self.producer.produce, topic) if are else None
+        channel.quick = self.producer.produce if are else None
         self._open_channels.append(channel)
         if self.stopped_because is not None:
             self.shut()

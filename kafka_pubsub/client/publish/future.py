@@ -187,8 +187,9 @@ class PublishFuture(Future[str]):
 
         While no broker answers, the text of the `TimeoutError` says at which address, and why.
         """
-        if isinstance(self._outcome, int):
-            return message_id(self.epoch.owner.name, self._partition, self._outcome)
+        outcome = self._outcome
+        if type(outcome) is int and outcome >= 0:
+            return f"{self.epoch.owner.name}:{self._partition}:{outcome}"  # as `message_id` does, at half its cost
         try:
             return super().result(timeout)
         except TimeoutError:

@@ -186,7 +186,7 @@ class LanePublisher(TopicPublisher):
             else:
                 future.epoch = epoch
                 try:
-                    quick(data, key, where, future, None, NOW, headers)
+                    quick(self.name, data, key, where, future, None, NOW, headers)
                 except Exception as error:
                     self._refused(future, data, key, headers, error, where)
                     return True

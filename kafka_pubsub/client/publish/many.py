@@ -262,7 +262,7 @@ class PublishFutures(Sequence[Future[str]]):
         """Queues messages until one needs a check; returns that one's index. Needs the topic's lock."""
         free = left = epoch.free_until_bytes - epoch.sent_bytes
         room = max(0, epoch.free_until_messages - epoch.sent_messages)
-        reached = start
+        reached, name = start, epoch.owner.name
         spare = self.spare
         try:
             for data, key, headers in messages.run(start, min(end, start + room)):
@@ -275,7 +275,10 @@ class PublishFutures(Sequence[Future[str]]):
                     report = _new(Report)  # as its `__init__` does
                     report.futures = self
                 report.epoch, report.index = epoch, reached
-                quick(data, key, ANY_PARTITION, report, None, NOW, headers)
+                if headers is None:
+                    quick(name, data, key, ANY_PARTITION, report)
+                else:
+                    quick(name, data, key, ANY_PARTITION, report, None, NOW, headers)
                 reached += 1
                 left -= len(data)
         except Exception:
@@ -311,10 +314,10 @@ class PublishFutures(Sequence[Future[str]]):
                     self[index].exception(None if until is None else max(0.0, until - time.monotonic()))
                 except TimeoutError:
                     raise TimeoutError(self._epoch_of(index).owner.waits(timeout)) from None
-        name = self._epoch.owner.name
+        starts = {each: f"{self._epoch.owner.name}:{each}:" for each in set(self.partitions)}
         ids = [
             # As `message_id` does: the call would cost as much again.
-            f"{name}:{partition}:{outcome}"
+            starts[partition] + str(outcome)
             if type(outcome) is int and outcome >= 0
             else self[index].result(0)
             for index, (partition, outcome) in enumerate(zip(self.partitions, self.outcomes, strict=True))

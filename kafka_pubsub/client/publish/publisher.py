@@ -41,13 +41,7 @@ from kafka_pubsub.client.publish.flow_control import Callbacks, Outstanding
 from kafka_pubsub.client.publish.forks import tell_of_forks
 from kafka_pubsub.client.publish.future import PublishFuture
 from kafka_pubsub.client.publish.layout import KeyLayout
-from kafka_pubsub.client.publish.many import (
-    RUN,
-    Messages,
-    PublishFutures,
-    Report,
-    at_item,
-)
+from kafka_pubsub.client.publish.many import RUN, Messages, PublishFutures, Report, at_item
 from kafka_pubsub.client.publish.topic_settings import PublishTarget, TargetWatch, fresh
 from kafka_pubsub.client.publish.writer_pool import (
     ANY_PARTITION,
@@ -169,8 +163,8 @@ class TopicPublisher:
                 quick is None
                 or self._paused
                 or self._no_keys is not None
-                or epoch.sent_messages >= epoch.free_until_messages
-                or epoch.sent_bytes + length > epoch.free_until_bytes
+                or (sent := epoch.sent_messages) >= epoch.free_until_messages
+                or (sent_bytes := epoch.sent_bytes + length) > epoch.free_until_bytes
             ):
                 future = PublishFuture(epoch)
                 self._publish_with_care(future, data, key, headers)
@@ -180,13 +174,13 @@ class TopicPublisher:
                 future.epoch = epoch
                 future._outcome = future._waiting = None
                 try:
-                    quick(data, key, ANY_PARTITION, future, None, NOW, headers)
+                    quick(self.name, data, key, ANY_PARTITION, future, None, NOW, headers)
                 except Exception as error:
                     self._refused(future, data, key, headers, error)
                     return future
                 # Counted afterwards: Ctrl-C in between must not leave a counted message that is never reported.
-                epoch.sent_messages = count = epoch.sent_messages + 1
-                epoch.sent_bytes += length
+                epoch.sent_messages = count = sent + 1
+                epoch.sent_bytes = sent_bytes
         if not count & TURN_MASK and self._last_reporter is not None:
             self._last_reporter.take_turn()
         return future

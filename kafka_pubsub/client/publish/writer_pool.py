@@ -72,10 +72,11 @@ NOW: Final = 0
 
 
 class QuickAppend(Protocol):
-    """Appends a record. `(value, key, ANY_PARTITION, report)` is the shortest call into librdkafka, without headers."""
+    """Appends a record. `(topic, value, key, ANY_PARTITION, report)` is the shortest call, for one without headers."""
 
     def __call__(
         self,
+        topic: str,
         value: bytes,
         key: bytes | None,
         partition: int,

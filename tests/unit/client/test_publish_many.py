@@ -31,14 +31,12 @@ class QuickWriter(Writer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.topic = ""
         self.quick_calls = 0
         # How many more the quick way takes before it refuses one. None: it takes all.
         self.quick_left: int | None = None
         self.open = True
 
     def channel(self, topic: str) -> QuickWriter:
-        self.topic = topic
         return self
 
     @property
@@ -47,6 +45,7 @@ class QuickWriter(Writer):
 
     def _quick(
         self,
+        topic: str,
         value: bytes,
         key: bytes | None,
         partition: int,
@@ -60,7 +59,7 @@ class QuickWriter(Writer):
                 raise BufferError("full")
             self.quick_left -= 1
         self.quick_calls += 1
-        self.append(self.topic, value, key, headers, report)
+        self.append(topic, value, key, headers, report)
 
 
 class QuickWorld(World):
@@ -323,7 +322,7 @@ def test_a_report_serves_another_message_once_it_was_called(quick: QuickWorld) -
     reports: list[Report] = []
 
     class Channel:
-        def quick(self, value: bytes, key: object, partition: int, report: Report, *_: object) -> None:
+        def quick(self, topic: str, value: bytes, key: object, to: int, report: Report, *_: object) -> None:
             reports.append(report)
             if len(reports) >= 3:  # two stay on their way
                 reports[-2](None, Stored(int(value) - 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, cast
 
 import pytest
@@ -83,8 +82,8 @@ def test_a_producer_that_lost_its_brokers_is_replaced_also_for_open_channels(
     give_up_one(log)
     until(lambda: log.poll(0) or len(producers.made) == 2, "a new producer")
     until(lambda: log.poll(0) or producers.made[0].closed, "the end of the old one")
-    assert isinstance(channel.quick, functools.partial)
-    channel.quick(b"x", None, -1, lambda error, record: None, None, 0, None)
+    assert channel.quick is not None
+    channel.quick("t", b"x", None, -1, lambda error, record: None, None, 0, None)
     assert len(producers.made[1]) == 1
     log.close()
     assert producers.made[1].closed
