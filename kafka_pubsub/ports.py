@@ -152,8 +152,13 @@ class LogReader(Protocol):
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """Returns the first offset still stored, and the next one to be written."""
 
-    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Returns what `log_range` does for many partitions, with no more requests than for one."""
+    def reachable_ranges(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Returns what `log_range` does for many partitions, with no more requests than for one.
+
+        Leaves out those whose leader doesn't answer within `timeout` seconds, and those that aren't there.
+        """
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
     def pause(self, partitions: Sequence[TopicPartition]) -> None: ...

@@ -64,6 +64,18 @@ class ReadableEnds:
         finally:
             self._let_go(1)
 
+    def find_ranges(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Returns where each log begins and ends, with open transactions; leaves out the same logs."""
+        client, level = self._connect(), IsolationLevel.READ_UNCOMMITTED
+        try:
+            first = _find_one_by_one(client, partitions, timeout, OffsetSpec.earliest(), level)
+            end = _find_one_by_one(client, list(first), timeout, OffsetSpec.latest(), level) if first else {}
+        finally:
+            self._let_go(1)
+        return {place: (first[place].offset, end[place].offset) for place in first if place in end}
+
     def close(self) -> None:
         """Closes the consumer."""
         with self._lock:
@@ -89,14 +101,17 @@ class ReadableEnds:
 
 
 def _find_one_by_one(
-    client: AdminClient, partitions: Sequence[TopicPartition], timeout: float
+    client: AdminClient,
+    partitions: Sequence[TopicPartition],
+    timeout: float,
+    where: OffsetSpec | None = None,
+    level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> Mapping[TopicPartition, LogEnd]:
-    wanted = {KafkaPartition(*each): OffsetSpec.latest() for each in partitions}
+    """Asks for the ends, or for another place `where`."""
+    wanted = {KafkaPartition(*each): where or OffsetSpec.latest() for each in partitions}
     found: dict[TopicPartition, LogEnd] = {}
     try:
-        futures = client.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout
-        )
+        futures = client.list_offsets(wanted, isolation_level=level, request_timeout=timeout)
     except KafkaException:
         return found
     away: set[str] = set()

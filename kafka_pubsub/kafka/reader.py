@@ -66,12 +66,10 @@ _T = TypeVar("_T")
 
 #: Seconds. `committed()` runs at every assignment, inside a rebalance, and the group waits for it.
 _COMMITTED_DEADLINE = 30.0
-
 #: Seconds for a close: it takes milliseconds if the broker answers; the rest is time for a broker to come back.
 _CLOSE_DEADLINE = 15.0
 #: Seconds for which `close` waits until the group has revoked the partitions; and between two checks.
 _REVOKE_DEADLINE, _CLOSE_SLICE = 10.0, 0.005
-
 #: Seconds between two checks for a newer epoch: a transaction that was refused for an old one is sent again soon.
 _EPOCH_EVERY = 0.5
 
@@ -211,9 +209,11 @@ class KafkaLogReader(LogReader):
         """Returns the first stored offset, and the next one to be written."""
         return self._admin.log_range(partition)
 
-    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Returns the ranges of many partitions, with two requests to each leader."""
-        return self._admin.log_ranges(partitions)
+    def reachable_ranges(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Returns the ranges of the partitions whose leaders answer in time."""
+        return self._admin.ends.find_ranges(partitions, timeout)
 
     def readable_ends(
         self, partitions: Sequence[TopicPartition], timeout: float

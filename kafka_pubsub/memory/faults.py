@@ -100,9 +100,14 @@ class FaultPlan:
         """Returns an error of the connection that a read passes to the listener, or None."""
         return None
 
+    def away(self, partition: TopicPartition) -> PubSubError | None:
+        """Returns why the partition's leader answers nobody; None: it does."""
+        return None
+
     def request(self, operation: str, name: str) -> PubSubError | None:
         """Returns the error with which a request of admin, catalog or reader fails before it is done; None: it doesn't.
 
-        `operation` is the port's method (`"create_topic"`, `"put_subscription"`, `"committed"`).
+        `operation` is the port's method (`"create_topic"`, `"put_subscription"`, `"committed"`), `name` what it is for:
+        a topic or a group.
         """
         return None

@@ -234,14 +234,21 @@ class MemoryReader(LogReader):
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """Returns the first stored offset, and the next one to be written."""
-        return self.log_ranges([partition])[partition]
-
-    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Returns the ranges of many partitions, in one request."""
         self._may_ask("log_range")
         with self._cluster.changed:
-            logs = {partition: self._cluster.log(partition) for partition in partitions}
-            return {partition: (log.start, log.end) for partition, log in logs.items()}
+            log = self._cluster.log(partition)
+            return log.start, log.end
+
+    def reachable_ranges(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Returns the ranges of the partitions that are there and whose leader answers."""
+        self._may_ask("reachable_ranges")
+        near = [place for place in partitions if self._faults.away(place) is None]
+        with self._cluster.changed:
+            names = set(self._cluster.names())
+            logs = {place: self._cluster.log(place) for place in near if place.topic in names}
+            return {place: (log.start, log.end) for place, log in logs.items()}
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         """Sets the offset from which the partition is read."""

@@ -64,7 +64,7 @@ class Faults(FaultPlan):
         return self._world.between(0.2, LATEST)
 
     def request(self, operation: str, name: str) -> PubSubError | None:
-        if operation in ("committed", "high_watermarks", "log_range"):
+        if operation in ("committed", "high_watermarks", "reachable_ranges"):
             self._on_its_way()
         else:
             self._perhaps_dies()

@@ -65,8 +65,10 @@ class DelegatingReader:
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return self._reader.log_range(partition)
 
-    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        return self._reader.log_ranges(partitions)
+    def reachable_ranges(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        return self._reader.reachable_ranges(partitions, timeout)
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None:
         self._reader.seek(partition, to)

@@ -62,6 +62,9 @@ BLOCKED = 1.0
 #: The same where the last owner didn't leave in good order, so that it is probably dead and keys would wait for long.
 DEAD = 0.3
 
+#: Seconds for the answers of leaders where logs begin and end; and between two tries to begin where one doesn't answer.
+_REACH, _AWAY = 1.0, 5.0
+
 _NOTHING = AckMap(0, ())
 
 
@@ -127,8 +130,16 @@ class PairedPartitions:
         committed = self._committed(places)
         for place, stored in committed.items():
             check_readable(self.layout.record, place, stored)
-        ends = self._reader.high_watermarks([self._beside(number) for number in numbers])
-        ranges = self._reader.log_ranges(places)
+        # Retry partitions first: an honest record there has an origin below the end that is asked for later.
+        ranges = {
+            **self._reader.reachable_ranges([self._beside(number) for number in numbers], _REACH),
+            **self._reader.reachable_ranges([self._main(number) for number in numbers], _REACH),
+        }
+        numbers = self._reached(numbers, ranges)
+        if not numbers:
+            self._runner.take_on({}, _begin_nothing, {})
+            return {}
+        ends = {place: ranges[place][1] for place in map(self._beside, numbers)}
         known = dict(committed)
         older = self._recall(numbers, known, ranges, ends)
         findings = self.retry_side.look(known, {**{place: end for place, (_, end) in ranges.items()}, **ends})
@@ -169,6 +180,24 @@ class PairedPartitions:
         )
         self._runner.announce(numbers)
         return self._where_to_read(positions, ends)
+
+    def _reached(
+        self, numbers: Sequence[int], ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Sequence[int]:
+        """Returns the partitions of which both leaders answered; the others are tried again after a while."""
+        away = {
+            number: [each for each in self.layout.pair(number) if each not in ranges] for number in numbers
+        }
+        for number, places in away.items():
+            if places:
+                error = BrokerUnavailable(
+                    f"{places[0].topic}[{places[0].partition}] has no leader that answers"
+                )
+                text = "subscription %r: %s; its messages wait, and those of other partitions go on"
+                self._troubles.tell(error, text, self.layout.record.name, error)
+                self._again.append(number)
+                self._not_before = self._runner.clock() + _AWAY
+        return [number for number, places in away.items() if not places]
 
     def _where_to_read(
         self, numbers: Iterable[int], ends: Mapping[TopicPartition, int]

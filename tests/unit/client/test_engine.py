@@ -76,6 +76,11 @@ class Valves:
     ) -> Mapping[TopicPartition, LogEnd]:
         return {}
 
+    def reachable_ranges(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(partitions, (0, 0))
+
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
@@ -101,9 +106,6 @@ class Valves:
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         return (0, 0)
-
-    def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
-        return dict.fromkeys(partitions, (0, 0))
 
     def seek(self, partition: TopicPartition, to: ReadFrom) -> None: ...
 

@@ -83,13 +83,11 @@ class AsksInTurn(DelegatingReader):
 
     asked: ClassVar[list[str]] = []
 
-    def high_watermarks(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def reachable_ranges(
+        self, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
         self.asked.extend(place.topic for place in partitions)
-        return super().high_watermarks(partitions)
-
-    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        self.asked.append(partition.topic)
-        return super().log_range(partition)
+        return super().reachable_ranges(partitions, timeout)
 
 
 def test_an_origin_that_the_log_does_not_have_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,5 +281,5 @@ def requests_of_a_takeover(partitions: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_as_many_requests_for_a_hundred_partitions_as_for_ten(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = requests_of_a_takeover(10, monkeypatch), requests_of_a_takeover(100, monkeypatch)
-    for each in ("committed", "high_watermarks", "log_range", "checkpoints"):
+    for each in ("committed", "reachable_ranges", "checkpoints"):
         assert many[each] == few[each], each
