@@ -210,7 +210,9 @@ class MemoryTransactions(Transactions):
 
     def _refused(self, record: NewRecord) -> PubSubError | None:
         """Returns why no transaction could take the record now."""
-        refused = self._faults.refuses(self._id, record.topic, record.key)
+        refused = self._faults.refuses(self._id, record.topic, record.key) or self._faults.away(
+            TopicPartition(record.topic, record.partition)
+        )
         if refused is not None:
             return refused
         try:

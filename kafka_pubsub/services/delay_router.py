@@ -322,7 +322,11 @@ class DelayTask:
         """Whether a tick is on its way, or wasn't read back yet."""
         return self.router.ticks.pending
 
-    def work(self, most: int) -> Work | None:
+    def write_as(self, writer: str) -> None:
+        """What comes now is written under this transactional id."""
+        self._writer, self._announced = writer, False
+
+    def work(self, most: int, room: int) -> Work | None:
         """What is to be written, and how far that is; at first only our transactional id."""
         if not self._announced:
             self._announced = True
@@ -331,7 +335,7 @@ class DelayTask:
             if not self._role.knows_all_tiers():
                 return None
             self.router.ingest.longer = False
-        moves = self.router.take(min(most, self._role.pace.room()), self._held)
+        moves = self.router.take(min(most, self._role.pace.room()), self._held, room)
         self._role.say_held()
         now = time.monotonic()
         if not moves and now < self._commit_at:

@@ -6,9 +6,11 @@ Rules
 2. A task begins with what is committed, once no transaction of an earlier owner is open. An owner that gives a
    partition up in order says so in its last commit; one that was killed is fenced by the id that its commits name.
 3. One transaction at a time, with the work of all tasks. While it is under way reading goes on, and after a large one
-   the next is decided already. If one isn't stored, neither is the next, and all tasks are made anew.
-4. When partitions go, the transactions that are under way are waited for; a task is never asked after that.
-5. Positions are committed in transactions only. A plain commit that a dead coordinator didn't answer could arrive
+   the next is decided already.
+4. What is wrong with one partition concerns it alone (`troubles.py`). A task that can't begin, raises or isn't stored
+   is made anew after a pause, and then goes alone for a while, in transactions of another id. The others go on.
+5. When partitions go, the transactions that are under way are waited for; a task is never asked after that.
+6. Positions are committed in transactions only. A plain commit that a dead coordinator didn't answer could arrive
    later, under a newer membership, and take the positions of the next owner back.
 """
 
@@ -17,72 +19,43 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import NamedTuple
 
 from kafka_pubsub.client.clocks import steady_milliseconds
 from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.config import Batching
-from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import (
-    Committed,
-    Ending,
-    NewRecord,
-    Outcome,
-    ReadFrom,
-    StoredRecord,
-    TopicPartition,
-)
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.model import Ending, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend, LogWriter
+from kafka_pubsub.services.beginnings import Beginnings, Found
 from kafka_pubsub.services.metrics import ServiceMetrics
-from kafka_pubsub.services.role import Beginning, Role, Task, Work
-from kafka_pubsub.services.transactions import ServiceTransactions
+from kafka_pubsub.services.role import Role, Task
+from kafka_pubsub.services.sending import Ended, Part, Sending, Sendings, Sent, Share, bytes_of, got_no_answer
 from kafka_pubsub.services.trimming import Trimming
+from kafka_pubsub.services.troubles import Trouble, Troubles
 
 __all__ = ["Engine"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
-#: Records of one read, and of one task's part in a transaction.
-_READ, _WORK = 2000, 4000
-#: Records of a transaction so large that the next is decided while it is under way: smaller ones would be late.
-_LARGE = 500
+#: Records of one read, and of one task's part in a transaction; bytes of a transaction, the last record left out.
+_READ, _WORK, _BYTES = 2000, 4000, 16 * 1024 * 1024
 #: Seconds that a read waits at most; while there is work for the next transaction, until the last one is over.
 _WAIT, _SOON = 0.1, 0.001
 #: Bytes of records that wait in all tasks, and in one log at least and at most. A log that is full is fetched anew.
 _BUFFERS, _LEAST, _ROOM = 64 * 1024 * 1024, 64 * 1024, 2 * 1024 * 1024
-#: Seconds that fencing a dead owner may take, and asking for what is committed.
-_BEGINNING = 30.0
 #: Seconds that the last commit of what is given up may take: without it the next owner only fences our id.
 _FAREWELL = 10.0
-#: Seconds after a failed transaction before the next: doubled up to the second while they fail.
-_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 #: Seconds between two rounds of `append`: tasks append together, and each round costs the broker a fetch of all logs.
 _APPEND = 0.005
 #: Seconds between two looks how far logs were read that tasks wait for.
 _LOOK = 0.02
-
-
-class _Share(NamedTuple):
-    """What one task serves: a partition of all topics of a set."""
-
-    topics: tuple[str, ...]
-    number: int
-
-    @property
-    def places(self) -> list[TopicPartition]:
-        return [TopicPartition(topic, self.number) for topic in self.topics]
-
-
-class _Sent(NamedTuple):
-    outcome: Future[Outcome]
-    #: The tasks by what they serve, and the work of each.
-    parts: Sequence[tuple[_Share, Task, Work]]
-    positions: Mapping[TopicPartition, Committed]
-    records: int
+#: What is wrong with a record itself. A topic that is away or takes no records from us is waited for.
+_OF_THE_RECORD = InvalidArgument | FailedPrecondition
+#: Seconds within which a transaction is so quick that the next may be larger.
+_QUICK = 1.0
 
 
 class Engine:
@@ -101,25 +74,25 @@ class Engine:
         alone = all(len(topics) == 1 for topics in role.sets)
         self._reader = backend.reader(role.group, f"kafka_pubsub-{role.name}", spread=alone)
         self._writer: LogWriter = backend.writer(Batching(max_latency=0.0), 1_000_000)
-        self._transactions = ServiceTransactions(backend, f"{role.group}-{uuid.uuid4().hex}")
+        name = f"{role.group}-{uuid.uuid4().hex}"
+        self._sendings = Sendings(backend, name)
+        self._beginnings = Beginnings(self._reader, role, name, self._sendings.together.fence)
+        # Asks for those that are tried again; None: nothing is asked.
+        self._asker = ThreadPoolExecutor(1, "kafka_pubsub-service-beginnings")
+        self._asked: tuple[Mapping[Share, Trouble], Future[Mapping[Share, Found]]] | None = None
         self._trimming = Trimming(backend.admin)
         # By topic: its set, and its number in the set.
         self._sets: dict[str, tuple[str, ...]] = {}
         self._numbers: dict[str, int] = {}
-        #: By what they serve; empty: nothing is ours.
-        self.tasks: dict[_Share, Task] = {}
-        # At most two: the one that is under way and the next.
-        self._sent: deque[_Sent] = deque()
+        #: By what they serve; empty: nothing is ours, or nothing could begin yet.
+        self.tasks: dict[Share, Task] = {}
+        self._wrong = Troubles()
         self._paused: set[TopicPartition] = set()
-        self._failures = 0
-        # Records weren't stored and are to be written again: positions alone that are stored heal nothing.
-        self._unstored = False
-        self._not_before = 0.0
         self._look_at = 0.0
         self._append_at = 0.0
+        # What the log reported last of all; empty: nothing since something was stored.
+        self._reported = ""
         self._fatal: PubSubError | None = None
-        # A transaction failed, so the tasks must be made anew.
-        self._stale = False
         #: Whether the group has given us our share.
         self.joined = False
         #: As of the last turn: when a task wants to be asked next, in milliseconds (None: when something comes), and
@@ -136,19 +109,17 @@ class Engine:
             self._reader.subscribe(list(self._sets), self)
 
     def turn(self, *, take: bool = True) -> None:
-        """One step: settle, store, write, read. Without `take` nothing new is begun."""
+        """One step: settle, begin, store, write, read. Without `take` nothing new is begun."""
         if self._fatal is not None:
             raise self._fatal
-        if take and self._role.grow():
+        if take and self._grows():
             self.start()
         if not self._sets:
             time.sleep(_WAIT)
             return
-        self._take_outcome(wait=False)
-        if self._stale:
-            self._take_outcome(wait=True)
-            self._begin_again()
-        if take and self._free and time.monotonic() >= self._not_before:
+        self._take_outcomes(wait=False)
+        if take:
+            self._try_again()
             self._send()
         self._append()
         records = self._reader.read(_READ, self._patience())
@@ -161,40 +132,54 @@ class Engine:
     @property
     def outdated(self) -> bool:
         """Whether a new engine should take over: the role's topics have changed."""
-        return self._role.outdated()
+        try:
+            return self._role.outdated()
+        except PubSubError as error:
+            self._report_log(error)
+            return False
 
     @property
     def busy(self) -> bool:
         """Whether a transaction is under way."""
-        return bool(self._sent)
-
-    @property
-    def _free(self) -> bool:
-        """Whether another transaction may be decided."""
-        return not self._sent or (len(self._sent) == 1 and self._sent[0].records >= _LARGE)
+        return any(each.busy for each in self._sendings.all)
 
     def close(self, *, trim: bool = True) -> None:
         """Leaves the group, after what is under way has ended; `trim`: what was handled is deleted once more."""
         try:
             self._reader.close()
         finally:
-            self._transactions.close()
+            self._asker.shutdown(wait=False, cancel_futures=True)
+            self._sendings.close()
             self._trimming.close(trim=trim)
             self._writer.close()
+
+    def _grows(self) -> bool:
+        try:
+            return self._role.grow()
+        except PubSubError as error:  # it is asked again
+            self._report_log(error)
+            return False
+
+    def _report_log(self, error: PubSubError) -> None:
+        self._reported = str(error)
+        self._show()
+        self._troubles.tell(error, "%s: %s", self._role.name, error)
+
+    def _show(self) -> None:
+        self._metrics.error = self._wrong.error or self._reported
+        self._metrics.partitions = len(self.tasks)
 
     # -- the group's events, inside a read ---------------------------------------------------------------------
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, ReadFrom]:
         """Begins the tasks of the partitions that came as a whole."""
         mine = set(partitions)
-        try:
-            self._begin([share for share in self._shares(partitions) if mine.issuperset(share.places)])
-        except PubSubError as error:
-            self._fatal = error
-            self.tasks = {}
+        shares = [share for share in self._shares(partitions) if mine.issuperset(share.places)]
+        for share, found in self._beginnings.find(shares).items():
+            self._begin(share, found)
         self._paused -= mine
         self.joined = True
-        self._metrics.partitions = len(self.tasks)
+        self._show()
         return {
             place: position
             for share, task in self.tasks.items()
@@ -204,9 +189,8 @@ class Engine:
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Gives partitions up when what is under way is stored or not."""
-        self._take_outcome(wait=True)
-        if not self._stale:
-            self._say_farewell(self._shares(partitions))
+        self._take_outcomes(wait=True)
+        self._say_farewell([share for share in self._shares(partitions) if share in self.tasks])
         self._forget(partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
@@ -215,72 +199,94 @@ class Engine:
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
         """The log reported an error."""
-        self._metrics.error = str(error)
         if fatal:
-            self._fatal = self._fatal or error
+            self._metrics.error, self._fatal = str(error), self._fatal or error
         else:
-            self._troubles.tell(error, "%s: %s", self._role.name, error)
+            self._report_log(error)
 
-    def _say_farewell(self, shares: Iterable[_Share]) -> None:
-        found = {
-            share.places[topic]: to
-            for share in shares
-            if share in self.tasks
-            for topic, to in self.tasks[share].farewell().items()
-        }
-        membership = self._reader.membership()
-        if not found or membership is None:
-            return
-        outcome = self._transactions.send((), found, membership)
-        if wait([outcome], _FAREWELL).done and outcome.result().ending is not Ending.STORED:
-            self._transactions.go_on()
+    def _say_farewell(self, shares: Sequence[Share]) -> None:
+        membership, outcomes = self._reader.membership(), []
+        for sending in self._sendings.all if membership is not None else ():
+            found = {
+                share.places[topic]: to
+                for share in shares
+                if self._sendings.of(share) is sending
+                for topic, to in self.tasks[share].farewell().items()
+            }
+            if found and membership is not None:
+                outcomes.append(sending.say_farewell(found, membership))
+        wait(outcomes, _FAREWELL)
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
-        for share in self._shares(partitions):
+        shares = self._shares(partitions)
+        for share in shares:
             self.tasks.pop(share, None)
+        self._wrong.forget(shares)
         self._paused -= set(partitions)
-        # What is left of a failed transaction concerns the other tasks, if there are any.
-        self._stale = self._stale and bool(self.tasks)
-        self._unstored = self._unstored and bool(self.tasks)
-        self._metrics.partitions = len(self.tasks)
+        self._show()
 
     # -- beginning ---------------------------------------------------------------------------------------------
 
-    def _begin(self, shares: Sequence[_Share]) -> None:
-        places = [place for share in shares for place in share.places]
-        committed = self._committed(places, shares)
-        ranges = self._reader.log_ranges(places)
-        ends = self._reader.high_watermarks(places)
-        for share in shares:
-            beginnings = [
-                Beginning(committed[place], ranges[place][0], ends[place]) for place in share.places
-            ]
-            self.tasks[share] = self._role.begin(
-                share.topics, share.number, beginnings, self._transactions.id
-            )
+    def _begin(self, share: Share, found: Found) -> None:
+        """Makes a task from what is known, or parks the partition with what is wrong."""
+        try:
+            if isinstance(found, PubSubError):
+                raise found
+            writer = self._sendings.of(share).id
+            self.tasks[share] = self._role.begin(share.topics, share.number, found, writer)
+            self._wrong.begun(share)
+        except Exception as error:
+            self._park(share, error)
 
-    def _committed(
-        self, places: Sequence[TopicPartition], shares: Sequence[_Share]
-    ) -> Mapping[TopicPartition, Committed]:
-        if not places:
-            return {}
-        unstable = self._reader.committed_unstable(places)
-        writers = {self._role.writer_of([unstable[place] for place in share.places]) for share in shares}
-        for writer in writers - {None, self._transactions.id}:
-            _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
-            self._transactions.fence(str(writer)).result(_BEGINNING)
-        return self._reader.committed(places, _BEGINNING)
+    def _try_again(self) -> None:
+        """Makes tasks anew whose pause is over; what must be asked for that is asked on another thread."""
+        if self._asked is not None:
+            wanted, answer = self._asked
+            if not answer.done():
+                return
+            self._asked = None
+            parked = self._wrong.parked()
+            for share, found in answer.result().items():
+                if parked.get(share) is wanted[share]:
+                    self._begin_again(share, found)
+            self._show()
+        now = time.monotonic()
+        due = {
+            share: each
+            for share, each in self._wrong.parked().items()
+            if now >= each.again_at and each.settled() and not self._sendings.is_under_way(share)
+        }
+        if due:
+            self._asked = due, self._asker.submit(self._beginnings.find, sorted(due))
 
-    def _begin_again(self) -> None:
-        """Makes all tasks anew from what is committed."""
-        shares = sorted(self.tasks)
-        self._begin(shares)
-        for share in shares:
-            for place, position in zip(share.places, self.tasks[share].positions, strict=True):
+    def _begin_again(self, share: Share, found: Found) -> None:
+        self._begin(share, found)
+        task = self.tasks.get(share)
+        if task is None:
+            return
+        try:
+            for place, position in zip(share.places, task.positions, strict=True):
                 self._reader.seek(place, position)
-        self._reader.resume(list(self._paused))
-        self._paused = set()
-        self._stale = False
+        except PubSubError as error:
+            self._park(share, error)
+            return
+        self._reader.resume(share.places)
+        self._paused -= set(share.places)
+
+    def _park(self, share: Share, error: Exception, *, unstored: bool = False) -> Trouble:
+        """Something is wrong with one partition: it is made anew after a pause, and the others go on."""
+        reason = str(error) if isinstance(error, PubSubError) else f"{error!r}; please report this"
+        if not isinstance(error, PubSubError):
+            _log.exception("%s: partition %d of %s failed", self._role.name, share.number, share.topics[0])
+        text = "%s: partition %d of %s waits, and is tried again: %s"
+        told = error if isinstance(error, PubSubError) else PubSubError(reason)
+        self._troubles.tell(told, text, self._role.name, share.number, share.topics[0], reason)
+        self.tasks.pop(share, None)
+        trouble = self._wrong.fail(share, reason)
+        trouble.unstored = trouble.unstored or unstored
+        self._sendings.set_apart(share)
+        self._show()
+        return trouble
 
     # -- transactions ------------------------------------------------------------------------------------------
 
@@ -288,82 +294,100 @@ class Engine:
         membership = self._reader.membership()
         if membership is None:
             return
-        records: list[NewRecord] = []
-        parts: list[tuple[_Share, Task, Work]] = []
-        positions: dict[TopicPartition, Committed] = {}
-        for share, task in self._in_turn():
+        together, alone = self._sendings.together, self._sendings.alone
+        if alone:
+            self._join_again()
+        if together.free:
+            parts = self._decide([each for each in self._in_turn() if each[0] not in alone])
+            if parts:
+                together.send(parts, membership)
+        for sending in self._sendings.apart if alone else ():
+            mine = [each for each in self._in_turn() if alone.get(each[0]) is sending]
+            if sending.free and (parts := self._decide(mine, at_most=1)):
+                sending.send(parts, membership, careful=True)
+
+    def _decide(self, tasks: Iterable[tuple[Share, Task]], at_most: int = 1_000_000) -> list[Part]:
+        """Asks tasks for their work, until a transaction is full."""
+        parts: list[Part] = []
+        left, room = self._role.at_once, float(_BYTES)
+        for share, task in tasks:
+            part = self._wrong.part_of(share)
             try:
-                work = task.work(min(_WORK, self._role.at_once - len(records)))
-            except PubSubError as error:
-                self._fail(error, str(error))
-                return
+                work = task.work(max(1, int(min(_WORK, left) * part)), max(1, int(room * part)))
+            except Exception as error:
+                self._park(share, error)
+                continue
             if work is None:
                 continue
-            records += work.records
-            parts.append((share, task, work))
-            positions |= {share.places[topic]: to for topic, to in work.positions.items()}
-            if len(records) >= self._role.at_once:
+            parts.append(Part(share, task, work))
+            left -= len(work.records)
+            room -= bytes_of(work.records)
+            if left <= 0 or room <= 0 or len(parts) == at_most:
                 break
-        if parts:
-            outcome = self._transactions.send(records, positions, membership)
-            self._sent.append(_Sent(outcome, parts, positions, len(records)))
+        return parts
 
-    def _in_turn(self) -> list[tuple[_Share, Task]]:
+    def _join_again(self) -> None:
+        """Has tasks that were alone for long enough without a failure go with the others."""
+        alone, still = self._sendings.alone, self._wrong.alone()
+        for share in [share for share, each in alone.items() if share not in still and not each.busy]:
+            del alone[share]
+            if share in self.tasks:
+                self.tasks[share].write_as(self._sendings.together.id)
+
+    def _in_turn(self) -> list[tuple[Share, Task]]:
         """The tasks, each time another one first."""
         tasks = list(self.tasks.items())
         first = self._metrics.transactions % len(tasks) if tasks else 0
         return tasks[first:] + tasks[:first]
 
-    def _take_outcome(self, *, wait: bool) -> None:
+    def _take_outcomes(self, *, wait: bool) -> None:
         """Settles the transactions that have ended."""
-        while self._sent and (wait or self._sent[0].outcome.done()):
-            sent = self._sent.popleft()
-            outcome = sent.outcome.result()
-            if outcome.ending is Ending.STORED:
-                self._settle(sent)
-                continue
-            self._metrics.aborted += 1
-            self._unstored = self._unstored or sent.records > 0
-            self._refuse(sent, outcome)
-            self._fail(outcome.reason, _explain(sent, outcome))
-            # What was decided after it was refused.
-            for later in self._sent:
-                later.outcome.result()
-            self._sent.clear()
-            self._transactions.go_on()
+        for sending in self._sendings.all:
+            before = sending.id
+            while (ended := sending.take(wait=wait)) is not None:
+                if ended.outcome.ending is Ending.STORED:
+                    self._settle(ended.sent[0])
+                else:
+                    self._fail(ended)
+            if sending.id != before:
+                self._rename(sending)
 
-    def _settle(self, sent: _Sent) -> None:
-        self._failures = 0
-        self._metrics.stored(sent.records)
-        self._unstored = self._unstored and not sent.records
-        if not self._unstored:
-            self._metrics.error = ""
-        for share, task, work in sent.parts:
-            task.stored(work)
-            self._trim(share, sent.positions)
+    def _settle(self, sent: Sent) -> None:
+        self._metrics.stored(len(sent.records))
+        self._reported = ""
+        quick = time.monotonic() - sent.began < _QUICK
+        for part in sent.parts:
+            self._wrong.stored(part.share, len(part.work.records), quick=quick)
+            if self.tasks.get(part.share) is part.task:
+                part.task.stored(part.work)
+                self._trim(part)
+        self._show()
 
-    def _fail(self, error: PubSubError | None, reason: str) -> None:
-        """Has all tasks made anew, after a moment: what they decided isn't stored."""
-        self._metrics.error = reason
-        pause = min(_LONGEST_PAUSE, _PAUSE * 2**self._failures)
-        self._failures += 1
-        self._not_before = time.monotonic() + pause
-        text = "%s: a transaction wasn't stored: %s"
-        self._troubles.tell(error or PubSubError(reason), text, self._role.name, reason)
-        self._stale = True
+    def _fail(self, ended: Ended) -> None:
+        """Parks the tasks whose work wasn't stored."""
+        self._metrics.aborted += 1
+        first, reason = ended.sent[0], _explain(ended)
+        for part, number, refusal in first.refused():
+            if isinstance(refusal, _OF_THE_RECORD):
+                part.task.refuse(part.work, number, str(refusal))
+        for sent in ended.sent:
+            for part in sent.parts:
+                if self.tasks.get(part.share) is not part.task:
+                    continue
+                trouble = self._park(part.share, reason, unstored=bool(sent.records))
+                trouble.settled = ended.settled
+                if got_no_answer(ended.outcome):
+                    self._wrong.halve(trouble, max(len(sent.records) / _WORK, sent.bytes / _BYTES))
 
-    def _refuse(self, sent: _Sent, outcome: Outcome) -> None:
-        at = 0
-        for _, task, work in sent.parts:
-            for number, reason in outcome.refused.items():
-                if at <= number < at + len(work.records):
-                    task.refuse(work, number - at, str(reason))
-            at += len(work.records)
+    def _rename(self, sending: Sending) -> None:
+        """Has the tasks that write under an id that was given up say so in their next commit."""
+        for share, task in self.tasks.items():
+            if self._sendings.of(share) is sending:
+                task.write_as(sending.id)
 
-    def _trim(self, share: _Share, positions: Mapping[TopicPartition, Committed]) -> None:
-        places = share.places
-        mine = {topic: positions[place] for topic, place in enumerate(places) if place in positions}
-        for topic, offset in self._role.trimmable(mine).items():
+    def _trim(self, part: Part) -> None:
+        places = part.share.places
+        for topic, offset in self._role.trimmable(part.work.positions).items():
             self._trimming.allow(places[topic], offset, kept=topic in self._role.kept)
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -392,8 +416,9 @@ class Engine:
         self.wakeup_at = min(times, default=None)
         if self._is_moved:
             tasks = self.tasks.values()
-            self.unsure = any(task.awaits() or any(True for _ in task.unsure()) for task in tasks)
-        if self._sent:
+            unsure = any(task.awaits() or any(True for _ in task.unsure()) for task in tasks)
+            self.unsure = unsure or bool(self._wrong.parked())
+        if self.busy or self._asked is not None:
             return _SOON
         pause = self._append_at - time.monotonic()
         if pause > 0 and min(times, default=1) > 0:
@@ -410,10 +435,14 @@ class Engine:
         for (topic, number), some in found.items():
             if topic is None or number is None:
                 continue
-            task = self.tasks.get(_Share(self._sets[topic], number))
+            task = self.tasks.get(Share(self._sets[topic], number))
             if task is None:
                 continue
-            again = task.receive(self._numbers[topic], some, now)
+            try:
+                again = task.receive(self._numbers[topic], some, now)
+            except Exception as error:
+                self._park(Share(self._sets[topic], number), error)
+                continue
             if again is not None:
                 self._reader.seek(TopicPartition(topic, number), again)
 
@@ -442,7 +471,7 @@ class Engine:
         resume = self._paused - still
         self._paused = (self._paused | pause) - resume
         for place in resume:
-            task = self.tasks.get(_Share(self._sets[place.topic], place.partition))
+            task = self.tasks.get(Share(self._sets[place.topic], place.partition))
             if task is not None:
                 self._reader.seek(place, task.positions[self._numbers[place.topic]])
         if resume:
@@ -451,15 +480,17 @@ class Engine:
     def _which(self, topics_of: Callable[[Task], Iterable[int]]) -> set[TopicPartition]:
         return {share.places[topic] for share, task in self.tasks.items() for topic in topics_of(task)}
 
-    def _shares(self, partitions: Iterable[TopicPartition]) -> list[_Share]:
+    def _shares(self, partitions: Iterable[TopicPartition]) -> list[Share]:
         """What these partitions belong to, in order."""
-        return sorted({_Share(self._sets[topic], number) for topic, number in partitions})
+        return sorted({Share(self._sets[topic], number) for topic, number in partitions})
 
 
-def _explain(sent: _Sent, outcome: Outcome) -> str:
+def _explain(ended: Ended) -> PubSubError:
     """Returns why a transaction wasn't stored, with the topic that refused a record of it."""
+    outcome = ended.outcome
+    reason = outcome.reason or PubSubError("a transaction wasn't stored")
     if not outcome.refused:
-        return str(outcome.reason)
+        return reason
     number = min(outcome.refused)
-    records = [record for _, _, work in sent.parts for record in work.records]
-    return f"topic {records[number].topic!r} refuses a record: {outcome.refused[number]}"
+    topic = ended.sent[0].records[number].topic
+    return type(reason)(f"topic {topic!r} refuses a record: {outcome.refused[number]}")

@@ -75,11 +75,14 @@ class Task(Protocol):
     def awaits(self) -> bool:
         """Whether the record of an earlier `append` wasn't read back yet."""
 
-    def work(self, most: int) -> Work | None:
-        """Up to `most` records and what is to be committed with them; None: nothing.
+    def work(self, most: int, room: int) -> Work | None:
+        """Up to `most` records, of some `room` bytes, and what is to be committed with them; None: nothing.
 
         It may be asked again before that is stored, and never goes on from what wasn't.
         """
+
+    def write_as(self, writer: str) -> None:
+        """What comes now is written under this transactional id, which the next work commits alone."""
 
     def farewell(self) -> Mapping[int, Committed]:
         """What to commit when the partition is given up in order, after the last work was stored."""

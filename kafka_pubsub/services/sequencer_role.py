@@ -203,7 +203,8 @@ class SequencerTask:
         self._announced = False
         # What is committed by us; None: nothing is yet.
         self._stored: SequencerProgress | None = None
-        # Of the next work: the batches that come home, and what it counts.
+        # Of the next work: the bytes of the batches that come home, these, and what it counts.
+        self._written = 0
         self._sent: list[_Sent] = []
         self._counts: Counter[str] = Counter()
 
@@ -256,7 +257,11 @@ class SequencerTask:
 
     # -- deciding ----------------------------------------------------------------------------------------------
 
-    def work(self, most: int) -> Work | None:
+    def write_as(self, writer: str) -> None:
+        """What comes now is written under this transactional id."""
+        self._writer, self._announced = writer, False
+
+    def work(self, most: int, room: int) -> Work | None:
         """Takes what was read, until something is to be written; at first only our transactional id."""
         sequencer = self._sequencer
         if sequencer is None:
@@ -265,9 +270,10 @@ class SequencerTask:
             self._announced = True
             return self._work(sequencer, ())
         records: list[NewRecord] = []
+        self._written = 0
         for _ in range(min(_TAKE, len(self._waiting))):
             self._take(sequencer, self._waiting.popleft(), records)
-            if len(records) >= most:
+            if len(records) >= most or self._written >= room:
                 break
         return self._work(sequencer, records) if records else None
 
@@ -315,6 +321,7 @@ class SequencerTask:
             self._counts["proposals"] += 1
             return
         staged, record = self._bodies.pop(output.message)
+        self._written += len(record)
         refused: tuple[str, ...] = ()
         if isinstance(output, Release):
             self._deliver(output, staged, record, records)

@@ -1,9 +1,11 @@
 """The thread on which a service's transactions run, one at a time.
 
 Rules
-1. After an ending that isn't known our own id is fenced before it is told: then what is committed is the truth.
+1. After an ending that isn't known the caller gives this id up: what is committed is the truth once the log has fenced
+   it (`ended`).
 2. After one that wasn't stored, those that were sent behind it aren't begun, until the caller says `go_on`.
-3. The thread ends with `close`; a transaction that is under way then is waited for.
+3. The thread ends with `close`; a transaction that is under way then is waited for. With `give_up` it ends by itself,
+   once the log has ended what this id left open.
 """
 
 from __future__ import annotations
@@ -38,12 +40,18 @@ class ServiceTransactions:
         self._ending = threading.Event()
         # Why nothing is written now.
         self._failed: Outcome | None = None
+        self._is_ended = False
 
     def send(
-        self, records: Sequence[NewRecord], positions: Positions, membership: Membership
+        self,
+        records: Sequence[NewRecord],
+        positions: Positions,
+        membership: Membership,
+        *,
+        careful: bool = False,
     ) -> Future[Outcome]:
-        """Begins a transaction."""
-        return self._thread.submit(self._transact, records, positions, membership)
+        """Begins a transaction; `careful` (default False): a failure names the record, which costs more."""
+        return self._thread.submit(self._transact, records, positions, membership, careful)
 
     def go_on(self) -> None:
         """Nothing that was sent is under way, and the caller has learned that something wasn't stored."""
@@ -53,6 +61,16 @@ class ServiceTransactions:
         """Ends what a dead service left open under its id."""
         return self._thread.submit(lambda: self._writer().fence(transactional_id))
 
+    @property
+    def ended(self) -> bool:
+        """Whether the log has ended, after `give_up`, what this id left open."""
+        return self._is_ended
+
+    def give_up(self) -> None:
+        """Ends in the background, when the log has ended what this id left open. Nothing is under way."""
+        self._thread.submit(self._end_by_itself)
+        self._thread.shutdown(wait=False)
+
     def close(self) -> None:
         """Ends after what was sent."""
         self._ending.set()
@@ -60,26 +78,36 @@ class ServiceTransactions:
         if self._transactions is not None:
             self._transactions.close()
 
+    def _end_by_itself(self) -> None:
+        self._fence_ourselves()
+        if self._transactions is not None:
+            self._transactions.close()
+        self._is_ended = True
+
     def _writer(self) -> Transactions:
         if self._transactions is None:
             self._transactions = self._backend.transactions(self.id)
         return self._transactions
 
     def _transact(
-        self, records: Sequence[NewRecord], positions: Positions, membership: Membership
+        self,
+        records: Sequence[NewRecord],
+        positions: Positions,
+        membership: Membership,
+        careful: bool = False,
     ) -> Outcome:
         if self._failed is not None:
             return Outcome(Ending.ABORTED, (), self._failed.reason)
-        outcome = self._try(records, positions, membership)
+        outcome = self._try(records, positions, membership, careful)
         if outcome.ending is not Ending.STORED:
             self._failed = outcome
-        if outcome.ending is Ending.UNKNOWN:
-            self._fence_ourselves()
         return outcome
 
-    def _try(self, records: Sequence[NewRecord], positions: Positions, membership: Membership) -> Outcome:
+    def _try(
+        self, records: Sequence[NewRecord], positions: Positions, membership: Membership, careful: bool
+    ) -> Outcome:
         try:
-            return self._writer().transact(records, positions, membership, locate=False)
+            return self._writer().transact(records, positions, membership, locate=careful)
         except PubSubError as error:  # what no log could take
             return Outcome(Ending.ABORTED, (), error)
         except Exception as error:

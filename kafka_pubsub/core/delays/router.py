@@ -44,8 +44,9 @@ __all__ = ["Router", "RouterStart"]
 
 #: The log of ingest among the sources; tier k is the source k + 1.
 _INGEST = 0
-#: A head behind all heads.
-_NEVER = (1 << 63, 0, 0)
+#: Bytes, or a head behind all heads.
+_NO_LIMIT = 1 << 63
+_NEVER = (_NO_LIMIT, 0, 0)
 
 
 class RouterStart(NamedTuple):
@@ -132,17 +133,26 @@ class Router:
         heads = [each[0][:2] for each in (self._heads, self._memory) if each]
         return bool(heads) and min(heads)[0] <= self.time and min(heads) <= self._bound()
 
-    def take(self, most: int, holds: Callable[[Waiting], bool] | None = None) -> list[Move]:
+    def take(
+        self, most: int, holds: Callable[[Waiting], bool] | None = None, room: int = _NO_LIMIT
+    ) -> list[Move]:
         """Handles up to `most` things, and returns what is to be written, in this order.
 
-        It ends at the first message that is due and that `holds` says may not go home now.
+        It ends at the first message that is due and that `holds` says may not go home now, and when the bodies have
+        `room` bytes (default: without a limit).
         """
         moves: list[Move] = []
         holds = self._holds = holds or _hold_none
         self.held = False
         heads, memory, time = self._heads, self._memory, self.time
         self._limit = self._bound()
+        count = 0
         for _ in range(most):
+            if count < len(moves):
+                count += 1
+                room -= len(moves[-1][1].record)
+                if room <= 0:
+                    break
             head = heads[0] if heads else _NEVER
             if memory and memory[0] < head and not self._hides_message(head, memory[0]):
                 due, offset, order, _, message = memory[0]

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
-from kafka_pubsub.services import engine
+from kafka_pubsub.services import engine, sending
 from kafka_pubsub.services.delays import DelayRouter
 from kafka_pubsub.services.transactions import ServiceTransactions
 from tests.support import until
@@ -29,16 +29,16 @@ class Watched(FaultPlan):
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         send, attempt = ServiceTransactions.send, ServiceTransactions._transact
 
-        def sending(*given):  # type: ignore[no-untyped-def]
+        def sends(*given, **options):  # type: ignore[no-untyped-def]
             self.sent += 1
-            return send(*given)
+            return send(*given, **options)
 
         def attempting(*given):  # type: ignore[no-untyped-def]
             self.begun += 1
             return attempt(*given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(ServiceTransactions, "send", sending)
+            patch.setattr(ServiceTransactions, "send", sends)
             patch.setattr(ServiceTransactions, "_transact", attempting)
             yield
 
@@ -61,7 +61,7 @@ class Watched(FaultPlan):
 def test_what_was_decided_behind_a_failed_transaction_is_decided_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine, "_LARGE", 1)
+    monkeypatch.setattr(sending, "_LARGE", 1)
     monkeypatch.setattr(engine, "_WORK", 5)
     faults = Watched()
     with faults.watch(monkeypatch), PubSub.in_memory(MemoryBackend(faults=faults), services=False) as ps:

@@ -1,0 +1,92 @@
+"""What is known of partitions whose tasks begin: what is committed, and where the logs lie.
+
+Rules
+1. What is asked for one partition fails alone: the others begin.
+2. A position counts once no transaction of an earlier owner is open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
+from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.ports import LogReader
+from kafka_pubsub.services.role import Beginning, Role
+from kafka_pubsub.services.sending import Share
+
+__all__ = ["Beginnings", "Found"]
+
+_log = logging.getLogger("kafka_pubsub.service")
+
+#: Seconds that fencing a dead owner may take, and asking for what is committed.
+_BEGINNING = 15.0
+#: Seconds for the leaders' answers where logs begin and end.
+_RANGES = 3.0
+
+#: What is known of each partition of a share, or why it isn't.
+Found = Sequence[Beginning] | PubSubError
+
+
+class Beginnings:
+    """Asks for many shares at once; the transactional ids of this service begin with `own`."""
+
+    def __init__(self, reader: LogReader, role: Role, own: str, fence: Callable[[str], Future[None]]) -> None:
+        self._reader, self._role, self._own, self._fence = reader, role, own, fence
+
+    def find(self, shares: Sequence[Share]) -> Mapping[Share, Found]:
+        """Returns what is known of each share."""
+        if not shares:
+            return {}
+        places = [place for share in shares for place in share.places]
+        try:
+            found = dict(self._end_writers(shares, self._reader.committed_unstable(places)))
+            well = [share for share in shares if share not in found]
+            stored = self._committed([place for share in well for place in share.places])
+            ranges = self._reader.reachable_ranges(list(stored), _RANGES) if stored else {}
+        except PubSubError as error:
+            if len(shares) == 1:
+                return {shares[0]: error}
+            return {share: each for one in shares for share, each in self.find([one]).items()}
+        return found | {share: _known(share, stored, ranges) for share in well}
+
+    def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        return self._reader.committed(places, _BEGINNING) if places else {}
+
+    def _end_writers(
+        self, shares: Sequence[Share], unstable: Mapping[TopicPartition, Committed]
+    ) -> Mapping[Share, PubSubError]:
+        """Fences the dead owners that commits name; returns the shares whose commits can't be read."""
+        wrong: dict[Share, PubSubError] = {}
+        writers: set[str] = set()
+        for share in shares:
+            try:
+                writer = self._role.writer_of([unstable[place] for place in share.places])
+            except PubSubError as error:
+                wrong[share] = error
+                continue
+            if writer is not None and not writer.startswith(self._own):
+                writers.add(writer)
+        for writer in sorted(writers):
+            _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
+            try:
+                self._fence(writer).result(_BEGINNING)
+            except TimeoutError:
+                raise DeadlineExceeded(f"{writer}: the log hasn't ended its transaction yet") from None
+        return wrong
+
+
+def _known(
+    share: Share,
+    committed: Mapping[TopicPartition, Committed],
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+) -> Found:
+    away = [place for place in share.places if place not in ranges]
+    if away:
+        topic, number = away[0]
+        return BrokerUnavailable(
+            f"partition {number} of topic {topic!r} has no leader that answers; it is tried again"
+        )
+    return [Beginning(committed[place], *ranges[place]) for place in share.places]

@@ -1,0 +1,193 @@
+"""What is wrong with one partition of a service, or with one home topic, stops no other partition."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.core.delays.layout import DEAD, tier_topic
+from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
+from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.services import troubles
+from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.services.lifecycle import ServiceState
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.support import until
+from tests.unit.services.test_delay_router import bodies
+
+TIERS = 3
+
+
+def key_in(topic: str, partition: int) -> str:
+    """A key whose delayed messages come in through this partition of two."""
+    return next(
+        key for key in map(str, range(99)) if partition_of(f"{topic}\0{key}".encode(), 2) == partition
+    )
+
+
+class Away(FaultPlan):
+    """One topic takes no records until it is `back`; `slow`: the log thinks about it for so long."""
+
+    def __init__(self, topic: str, error: PubSubError, *, slow: bool = False) -> None:
+        self.topic, self.error = topic, error
+        self.back = threading.Event()
+        self.tries = 0
+        self._slow = slow
+
+    def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
+        if topic != self.topic or self.back.is_set():
+            return None
+        self.tries += 1
+        if self._slow and self.tries > 1:
+            self.back.wait(30)
+        return self.error
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        Away("bad", PermissionDenied("no right to write to topic 'bad'")),
+        Away("bad", BrokerUnavailable("no leader"), slow=True),
+    ],
+    ids=["no right", "no leader"],
+)
+def test_a_home_topic_that_takes_no_messages_stops_no_other_partition(away: Away) -> None:
+    backend = MemoryBackend(faults=away)
+    with PubSub.in_memory(backend, services=False) as ps:
+        good, bad = ps.create_topic("good", partitions=1), ps.create_topic("bad", partitions=1)
+        with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
+            bad.publish(b"waits", ordering_key=key_in("bad", 1), delay=0.01).result(10)
+            until(lambda: away.tries > 1)
+            for number in range(20):
+                good.publish(b"%d" % number, ordering_key=key_in("good", 0), delay=0.01).result(10)
+            until(lambda: len(bodies(backend, "good")) == 20, patience=10)
+            assert router.health().error == f"topic 'bad' refuses a record: {away.error}"
+            assert not router.health().ok
+            assert router.health().state is ServiceState.RUNNING
+            away.back.set()
+            until(lambda: bodies(backend, "bad") == [b"waits"])
+            until(lambda: router.health().ok)
+        assert bodies(backend, DEAD) == []
+        assert "dead" not in router.metrics()
+
+
+def test_a_partition_that_failed_goes_alone_for_a_while_and_then_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(troubles, "ALONE", 0.5)
+    away = Away("bad", BrokerUnavailable("no leader"))
+    backend = MemoryBackend(faults=away)
+    with PubSub.in_memory(backend, services=False) as ps:
+        bad = ps.create_topic("bad", partitions=1)
+        with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
+            bad.publish(b"1", ordering_key="k", delay=0.01).result(10)
+            until(lambda: away.tries > 2)
+            away.back.set()
+            until(lambda: bodies(backend, "bad") == [b"1"])
+            engine = router._engine
+            assert engine is not None
+            assert engine._sendings.alone
+            until(lambda: not engine._sendings.alone)
+            bad.publish(b"2", ordering_key="k", delay=0.01).result(10)
+            until(lambda: bodies(backend, "bad") == [b"1", b"2"])
+
+
+class NoLeader(FaultPlan):
+    """A partition has no leader."""
+
+    def __init__(self, place: TopicPartition) -> None:
+        self.place: TopicPartition | None = place
+
+    def away(self, partition: TopicPartition) -> PubSubError | None:
+        return BrokerUnavailable("no leader") if partition == self.place else None
+
+
+def test_a_partition_that_cannot_begin_is_tried_again_and_the_others_go_on() -> None:
+    faults = NoLeader(TopicPartition(tier_topic(1), 1))
+    backend = MemoryBackend(faults=faults)
+    with PubSub.in_memory(backend, services=False) as ps:
+        good = ps.create_topic("good", partitions=1)
+        with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
+            for number in range(2):
+                good.publish(b"%d" % number, ordering_key=key_in("good", number), delay=0.01).result(10)
+            until(lambda: bodies(backend, "good") == [b"0"])
+            until(lambda: f"partition 1 of topic {tier_topic(1)!r} has no leader" in router.health().error)
+            faults.place = None
+            until(lambda: bodies(backend, "good") == [b"0", b"1"])
+            until(lambda: router.health().ok)
+            assert router.health().partitions == 2
+
+
+class SmallTransactions(FaultPlan):
+    """A transaction of more than `most` records gets no answer in time."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.written = most, 0
+
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
+        if step is Step.WRITE:
+            self.written += 1
+            return RequestOutcome.DONE if self.written <= self.most else RequestOutcome.ANSWER_LOST
+        self.written = 0
+        return RequestOutcome.DONE
+
+
+def test_a_transaction_that_gets_no_answer_is_halved_until_it_does() -> None:
+    backend = MemoryBackend(faults=SmallTransactions(30))
+    with PubSub.in_memory(backend, services=False) as ps:
+        topic = ps.create_topic("orders", partitions=1)
+        ps._cluster.delay_topics.make(TIERS, 1)
+        for number in range(300):
+            topic.publish(b"%d" % number, ordering_key="k", delay=0.01)
+        topic.flush(10)
+        with DelayRouter(ps) as router:
+            until(lambda: len(bodies(backend)) == 300)
+            assert router.metrics()["aborted"] > 0
+    assert bodies(backend) == [b"%d" % number for number in range(300)]
+
+
+def test_a_transaction_is_bounded_in_bytes(backend: MemoryBackend, ps: PubSub) -> None:
+    topic = ps.create_topic("orders", partitions=1)
+    ps._cluster.delay_topics.make(TIERS, 1)
+    for number in range(60):
+        topic.publish(bytes(900_000), ordering_key=f"k{number}", delay=0.01)
+    topic.flush(30)
+    with DelayRouter(ps) as router:
+        until(lambda: len(bodies(backend)) == 60)
+        assert router.metrics()["transactions"] >= 60 * 900_000 / (16 * 1024 * 1024)
+
+
+class RaisesOnce(FaultPlan):
+    """The list of topics can't be read now and then; the catalog neither."""
+
+    def __init__(self) -> None:
+        self.broken = False
+        self.asked = 0
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation not in ("topic_names", "topics") or not self.broken:
+            return None
+        self.asked += 1
+        return BrokerUnavailable("the catalog has no leader")
+
+
+def test_a_service_that_cannot_look_for_new_topics_serves_those_it_knows() -> None:
+    faults = RaisesOnce()
+    backend = MemoryBackend(faults=faults)
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as ps:
+        ps.create_topic("a", causal=True)
+        with PubSub.in_memory(backend, services=False) as other, Sequencer(other) as sequencer:
+            sequencer.wait_until_running()
+            faults.broken = True
+            until(lambda: faults.asked > 1)
+            began = time.monotonic()
+            ps.publish_multi(["a"], b"x").result(10)
+            assert time.monotonic() - began < 5
+            assert sequencer.health().state is ServiceState.RUNNING
+            faults.broken = False
+            until(lambda: sequencer.health().ok)
