@@ -101,7 +101,7 @@ class FaultPlan:
         return None
 
     def away(self, partition: TopicPartition) -> PubSubError | None:
-        """Returns why the partition's leader answers nobody; None: it does."""
+        """Returns why the partition's leader doesn't answer; None: it does."""
         return None
 
     def request(self, operation: str, name: str) -> PubSubError | None:
