@@ -12,13 +12,24 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from typing import TypeVar
 
-__all__ = ["join"]
+__all__ = ["StreamThread", "join"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
 #: Seconds that every thread gets to end; a thread that isn't blocked needs milliseconds.
 _LEAST = 0.1
+
+Argument = TypeVar("Argument")
+
+
+class StreamThread(threading.Thread):
+    """A thread that may run callbacks. A stream that it closes itself doesn't wait for it; another thread would."""
+
+    def __init__(self, target: Callable[[Argument], None], argument: Argument, name: str) -> None:
+        super().__init__(target=target, args=(argument,), name=name, daemon=True)
 
 
 def join(thread: threading.Thread | None, until: float | None, whose: str) -> None:

@@ -32,7 +32,7 @@ from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.assignment.log_ends import LogEnds
 from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.clocks import Pulse, WallClock, steady_time
-from kafka_pubsub.client.joining import join
+from kafka_pubsub.client.joining import StreamThread, join
 from kafka_pubsub.client.question import Question
 from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe.coordinator import Coordinator
@@ -148,9 +148,7 @@ class StreamRunner:
         self._fetcher = self._thread(self._run_fetcher, name)
 
     def _thread(self, role: Callable[[], None], name: str) -> threading.Thread:
-        thread = threading.Thread(
-            target=self._guarded, args=(role,), name=f"{name}-{role.__name__[5:]}", daemon=True
-        )
+        thread = StreamThread(self._guarded, role, f"{name}-{role.__name__[5:]}")
         thread.start()
         return thread
 

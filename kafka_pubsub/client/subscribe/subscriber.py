@@ -425,6 +425,14 @@ class Subscriber:
         for stream in streams:
             stream.close()
 
+    def begin_closing(self) -> None:
+        """Begins to close every stream, and opens no more; `close` waits for the end."""
+        with self._lock:
+            self._closed = True
+            streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
+
     def close(self) -> None:
         """Closes every stream, and opens no more."""
         with self._lock:

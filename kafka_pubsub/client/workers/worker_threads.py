@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from kafka_pubsub.client.joining import StreamThread
+
 __all__ = ["IDLE", "Worker", "Workers", "join_all"]
 
 #: Seconds after which a thread that wasn't needed ends; until twice that, since they are counted in rounds. A busy
@@ -78,9 +80,7 @@ class Workers(Generic[Item]):
     def hire(self) -> None:
         """Starts one more thread."""
         worker: Worker[Item] = Worker()
-        worker.thread = threading.Thread(
-            target=self._run, args=(worker,), name=f"{self._name}-{self._made}", daemon=True
-        )
+        worker.thread = StreamThread(self._run, worker, f"{self._name}-{self._made}")
         self._made += 1
         self.hired += 1
         self._all.append(worker)

@@ -15,12 +15,15 @@ import pytest
 from kafka_pubsub import FailedPrecondition, FlowControl, InvalidArgument, Message, PubSub, UnknownAck
 from kafka_pubsub.client.assignment.listener import AssignmentListener
 from kafka_pubsub.client.subscribe import subscriber as module
+from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.model import AckId
 from tests.unit.client.holding import PATIENCE
+from tests.unit.client.walking import acked
 
 
 @pytest.fixture
@@ -350,6 +353,39 @@ def test_an_idle_group_that_was_forgotten_goes_on_from_the_copy(
         publish(ps, 10)
         ledger.wait_for(30)
     assert ledger.count == 30
+
+
+def test_the_streams_of_a_pubsub_close_at_the_same_time(
+    ps: PubSub, sub: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(3)
+    hush = StreamRunner.hush
+
+    def hush_together(self: StreamRunner) -> None:
+        together.wait(PATIENCE)
+        hush(self)
+
+    monkeypatch.setattr(StreamRunner, "hush", hush_together)
+    other = ps.create_subscription("shipping", "orders")
+    streams = [sub.pull(print), sub.pull(print), other.pull(print)]
+    ps.close()
+    assert all(stream.done() for stream in streams)
+    assert all(stream.exception() is None for stream in streams)
+
+
+def test_a_callback_may_close_its_pubsub_with_several_streams(ps: PubSub, sub: Subscription) -> None:
+    began, closed = time.monotonic(), threading.Event()
+
+    def handle(message: Message) -> None:
+        message.ack()
+        ps.close()
+        closed.set()
+
+    ps.create_subscription("shipping", "orders").pull(acked)
+    sub.pull(handle)
+    publish(ps, 1)
+    assert closed.wait(PATIENCE)
+    assert time.monotonic() - began < CLOSE_TIMEOUT / 2, "or it has waited for itself"
 
 
 def test_a_closed_pubsub_pulls_nothing_more(ps: PubSub, sub: Subscription) -> None:
