@@ -385,7 +385,7 @@ class StreamRunner:
 
     def fetch(self, wait: float) -> bool:
         """Reads once, and posts the records or runs them inline; False if another thread is the fetcher now."""
-        inline = self.inline.limit(self.clock())
+        inline = self.inline.read_limit(self.clock())
         most = max(self._least(), min(inline or READ, self._most, self._available()))
         self._ends.look_at(self.coordinator.lanes.stuck)  # before the read: its records aren't posted yet
         records = self._reader.read(most, wait)

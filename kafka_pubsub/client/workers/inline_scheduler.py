@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 
 from kafka_pubsub.client.subscribe.runner_api import InlineRunner
 from kafka_pubsub.client.workers.inline_runner import LEFT, InlineLeaseRunner, InlineRun, Pace
@@ -48,6 +47,8 @@ class InlineScheduler:
         self._ended_at = float("-inf")
         #: Whether the log had more to read, and whether the last run took anything.
         self._more = self._took = False
+        #: Whether each record of the last small read waits behind others of its key.
+        self._in_vain = False
 
     def soon(self, now: float) -> bool:
         """Returns whether the fetcher will take new leases in a moment, which costs less than waking threads."""
@@ -88,6 +89,11 @@ class InlineScheduler:
         """Returns how many records to read for an inline run; 0: no inline run."""
         return 0 if self._runner.coordinator.inline_worker is None else self.pace.limit(now)
 
+    def read_limit(self, now: float) -> int:
+        """Returns the same for the next read; 0 too after one in vain, since backlogs of keys need large reads."""
+        in_vain, self._in_vain = self._in_vain, False
+        return 0 if in_vain else self.limit(now)
+
     def try_inline(
         self, batches: Mapping[int, Sequence[Record]], count: int, *, more: bool = False
     ) -> bool | None:
@@ -111,8 +117,8 @@ class InlineScheduler:
             run = self.run = self._begin(batches) if inline else InlineRun(())
             inline_worker.lend(True)
         if inline:
-            # Of lanes, what waits for a choice counts when it goes (`_help`).
-            return self._go(run, inline_worker, run.records if laned else count, more=more)
+            self._in_vain = not laned and count > 0 and not run.records
+            return self._go(run, inline_worker, more=more)
         runner.hand_in(batches, count)
         return self._relieve(run, inline_worker)
 
@@ -134,10 +140,8 @@ class InlineScheduler:
         if idle and self._try(run, inline_worker):
             return self._help(run, inline_worker) and self._end(run, inline_worker)
         with runner.core:
-            if not run.over:
-                if not idle:
-                    self.pace.hindered(runner.clock())
-                inline_worker.queue(run.leave_aside())
+            if not run.over and not idle:
+                self.pace.hindered(runner.clock())
         return self._end(run, inline_worker)
 
     def _runs_dry(self, run: InlineRun, inline_worker: Inline) -> bool:
@@ -162,17 +166,16 @@ class InlineScheduler:
         """Takes more and more of the leases put aside, as long as that is quick; returns whether it was to the end."""
         runner = self._runner
         now = runner.clock()
-        while run.aside:
+        while run.aside and (limit := self.pace.limit(now)):
             alone, started = not inline_worker.busy(), now
-            records = self._take_aside(run, inline_worker, self.pace.limit(now))
+            records = self._take_aside(run, inline_worker, limit)
             with runner.core:
                 if run.over:
                     return False
                 now = runner.clock()
                 self.pace.record_inline(records, 0, now - started, now, alone=alone)
-            if not self.pace.limit(now):
-                return False
-        return True
+            self._took = True
+        return not run.aside
 
     def _begin(self, batches: Mapping[int, Sequence[Record]]) -> InlineRun:
         runner = self._runner
@@ -187,7 +190,7 @@ class InlineScheduler:
     def _lease_runner(self, lease: Lease, spare: int = 1) -> InlineLeaseRunner:
         return InlineLeaseRunner(lease, self._runner.inbox, ordered=self._ordered, spare=spare)
 
-    def _go(self, run: InlineRun, inline_worker: Inline, count: int, *, more: bool) -> bool:
+    def _go(self, run: InlineRun, inline_worker: Inline, *, more: bool) -> bool:
         runner = self._runner
         alone, started = not inline_worker.busy(), runner.clock()
         left = self._pass_all(run, inline_worker)
@@ -195,8 +198,8 @@ class InlineScheduler:
             if run.over:
                 return False
             now = runner.clock()
-            if count:
-                self.pace.record_inline(count, left, now - started, now, alone=alone)
+            if run.records:
+                self.pace.record_inline(run.records, left, now - started, now, alone=alone)
             runner.coordinator.reserve(0)
         return self._help(run, inline_worker, more=more) and self._end(run, inline_worker)
 
@@ -222,42 +225,42 @@ class InlineScheduler:
         """
         runner = self._runner
         started = runner.clock()
+        self._took = False
         # What the pool has of lanes stays there: if callbacks take long, urgent messages would wait for all of it.
         laned = runner.coordinator.lanes.active
-        aside = None if laned else run.aside
-        records, left = self._take_aside(run, inline_worker), 0
-        seconds = runner.clock() - started  # the time of decisions in between isn't the callbacks'
+        records, left, seconds = 0, 0, 0.0
         while True:
             with runner.core:
                 if run.over:
                     return False
                 now = runner.clock()
-                inline_worker.put_aside(aside)
+                inline_worker.put_aside(run.aside if self.pace.limit(now) and not laned else None)
                 runner.step(now, hand_out=now - started < HELP, inline=True)
                 inline_worker.put_aside(None)
                 run.lease_runners += [self._lease_runner(lease) for lease in runner.coordinator.take_inline()]
             if not run.aside and not run.lease_runners:
                 break
-            now = runner.clock()
+            now = runner.clock()  # the time of decisions in between isn't the callbacks'
             records += sum(len(lease_runner.lease.records) for lease_runner in run.lease_runners)
             left += self._pass_all(run, inline_worker)
-            records += self._take_aside(run, inline_worker)
             seconds += runner.clock() - now
+            if not self._try(run, inline_worker):
+                break
             if runner.clock() - started >= BEGIN if laned else more:  # a lane may have more for ever
                 with runner.core:
                     if not run.over:
                         runner.inbox.take_reports(runner.clock())
                 break
-        self._took = bool(records)
         if records:
+            self._took = True
             self.pace.record_inline(records, left, seconds, runner.clock())
         return not run.over
 
-    def _take_aside(self, run: InlineRun, inline_worker: Inline, most: float = inf) -> int:
-        """Runs ordinary leases until they had `most` records or more; returns how many they had."""
+    def _take_aside(self, run: InlineRun, inline_worker: Inline, most: int) -> int:
+        """Runs up to `most` records of ordinary leases; returns how many there were."""
         released, records = self._runner.inbox.released, 0
         while (lease_runner := run.next_aside(wanted=records < most)) is not None:
-            released(lease_runner.run(inline_worker.callback))
+            released(lease_runner.run(inline_worker.callback, most - records))
             records += max(1, lease_runner.done)  # one was begun, with any outcome
         return records
 
@@ -269,6 +272,8 @@ class InlineScheduler:
             self.run = None
             self._ended_at = runner.clock()
             inline_worker.lend(False)
+            if rest := run.leave_aside():
+                inline_worker.queue(rest)
             runner.stand_in_ends()
         return True
 

@@ -138,14 +138,15 @@ class LeaseRunner:
         #: The error that the callback raised, or was handling when it nacked; empty: none.
         self._error = ""
 
-    def run(self, callback: Callable[[Message], object]) -> LeaseReport:
-        """Takes the records one by one until one isn't acked, or all are."""
+    def run(self, callback: Callable[[Message], object], most: int = sys.maxsize) -> LeaseReport:
+        """Takes the records one by one until one isn't acked, or all are, or `most` of them."""
         lease = self.lease
+        whole = len(lease.records) <= most
         new, kind = object.__new__, self._kind()  # four stores here cost half of a call of `__init__`
         self.begun = True
         attempt = lease.attempt
         done = 0
-        for record in lease.records:
+        for record in lease.records if whole else lease.records[:most]:
             if self.stopped:
                 self.let_go()
                 return LeaseReport(lease, done, LeaseOutcome.UNTOUCHED)
@@ -164,7 +165,7 @@ class LeaseRunner:
             done += 1
             self.done = done
         self.let_go()
-        return LeaseReport(lease, done, LeaseOutcome.FINISHED)
+        return LeaseReport(lease, done, LeaseOutcome.FINISHED if whole else LeaseOutcome.UNTOUCHED)
 
     def let_go(self) -> None:
         """Drops references, so that records are freed at once and not by the collector."""

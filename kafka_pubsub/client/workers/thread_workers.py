@@ -221,7 +221,7 @@ class ThreadWorkers:
             return
         finished = workers.done + sum(lease_runner.done for lease_runner in self.running())
         if finished - self._looked_upon < seconds * count / QUICK:
-            for _ in range(min(count, self._places() - workers.hired, workers.waiting)):
+            for _ in range(min(3 * count, self._places() - workers.hired, workers.waiting)):
                 workers.hire()
         self._looked_at, self._looked_upon = now, finished
 

@@ -25,9 +25,10 @@ from kafka_pubsub.client.workers.inline_runner import (
 )
 from kafka_pubsub.client.workers.inline_scheduler import HELP, LOOK, PATIENCE, InlineScheduler
 from kafka_pubsub.client.workers.lease_runner import LeaseRunner
+from kafka_pubsub.client.workers.observer import UNOBSERVED
 from kafka_pubsub.client.workers.thread_workers import Callback, Inline, ThreadWorkers
 from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Passed
 from tests.support import until
 from tests.unit.client.holding import PATIENCE as SECONDS
 from tests.unit.client.holding import Reported, lease_of
@@ -48,6 +49,10 @@ class Stage:
         self.released_: list[LeaseReport] = []
         self.booked = 0
         self.handed_out: list[bool] = []
+        #: The records of each read that an inline run may take, and what went to the worker pool.
+        self.read = 0
+        self.observer = UNOBSERVED
+        self.queued: list[LeaseRunner] = []
         self._deciding, self._calling, self._left, self._leases = deciding, calling, steps, leases
         self.scheduler = InlineScheduler(cast("InlineRunner", self), ordered=True)
 
@@ -78,7 +83,11 @@ class Stage:
     def stand_in_ends(self) -> None: ...
     def lend(self, lent: bool) -> None: ...
     def adopt(self, lease_runner: LeaseRunner, thread: threading.Thread) -> None: ...
-    def queue(self, lease_runners: Iterable[LeaseRunner]) -> None: ...
+    def queue(self, lease_runners: Iterable[LeaseRunner]) -> None:
+        self.queued += lease_runners
+
+    def take_asks(self, now: float) -> None: ...
+    def passed(self, passed: Passed, now: float) -> None: ...
     def hand_in(self, batches: object, count: int) -> None: ...
     def busy(self) -> int:
         return 0
@@ -92,8 +101,8 @@ class Stage:
     def inline(self, partitions: int) -> bool:
         return True
 
-    def fetched(self, batches: object, now: float, *, inline: bool) -> list[object]:
-        return []
+    def fetched(self, batches: object, now: float, *, inline: bool) -> list[Lease]:
+        return [lease_of(0, self.read)] if self.read else []
 
     def take_inline(self) -> list[Lease]:
         return []
@@ -124,6 +133,34 @@ def test_leases_of_slow_callbacks_count_against_the_pace() -> None:
     quick(stage.scheduler.pace)
     assert stage.walk()
     assert stage.scheduler.pace.limit(stage.now) < LONGEST
+
+
+@pytest.mark.parametrize("calling", [0.002, 0.005, LOOK])
+def test_of_what_was_handed_out_the_fetcher_tries_a_few_records_and_the_pool_has_the_rest(
+    calling: float,
+) -> None:
+    stage = Stage(calling=calling, steps=0)
+    waiting = [LeaseRunner(lease_of(128 * at, 128, b"%d" % at), Reported()) for at in range(10)]
+
+    def step(now: float, *, hand_out: bool = True, inline: bool = False) -> None:
+        if stage.aside is not None:
+            stage.aside.extend(waiting)
+            waiting.clear()
+
+    stage.step = step  # type: ignore[method-assign]
+    assert stage.walk()
+    assert stage.now == pytest.approx(SHORTEST * calling)
+    (tried,) = stage.released_
+    assert (tried.done, tried.outcome) == (SHORTEST, LeaseOutcome.UNTOUCHED)
+    assert len(stage.queued) == 9
+    assert not stage.scheduler.pace.limit(stage.now)
+
+
+def test_a_read_of_which_nothing_can_be_called_says_nothing_about_callbacks_and_a_large_one_follows() -> None:
+    stage = Stage(steps=0)
+    assert stage.scheduler.try_inline({}, SHORTEST) is True
+    assert stage.scheduler.pace.limit(stage.now) == SHORTEST
+    assert [stage.scheduler.read_limit(stage.now) for _ in range(2)] == [0, SHORTEST]
 
 
 @pytest.mark.parametrize("more", [True, False])
@@ -352,6 +389,7 @@ def test_what_can_begin_when_the_threads_are_through_is_tried() -> None:
 def test_records_that_took_long_prove_something_if_no_thread_ran_beside(beside: int, longest: float) -> None:
     stage = Stage()
     stage.busy = lambda: beside  # type: ignore[method-assign]
+    stage.read = SHORTEST
 
     def clock() -> float:
         stage.now += 0.005

@@ -44,6 +44,21 @@ def test_records_are_run_in_order_while_each_is_acked() -> None:
     assert not reports.settlements
 
 
+@pytest.mark.parametrize(("most", "outcome"), [(2, LeaseOutcome.UNTOUCHED), (3, LeaseOutcome.FINISHED)])
+def test_a_run_may_be_cut_short(most: int, outcome: LeaseOutcome) -> None:
+    seen: list[int] = []
+
+    def handle(message: Message) -> None:
+        seen.append(message.offset)
+        message.ack()
+
+    lease_runner = LeaseRunner(lease_of(length=3), Reported())
+    release = lease_runner.run(handle, most)
+    assert (release.done, release.outcome) == (most, outcome)
+    assert seen == list(range(most))
+    assert lease_runner.lease.lease_runner is None
+
+
 @pytest.mark.parametrize(
     ("verb", "outcome", "delay"),
     [
