@@ -180,6 +180,7 @@ class StreamRunner:
     def finish(self, timeout: float | None = 10.0) -> None:
         """Leaves the group, with a final commit, and ends the threads."""
         self._fetching = False
+        self.post(self._catch_up)  # checkpoints of the close begin while the fetcher's read ends
         self.take_over()
         self._drained.set()
         until = None if timeout is None else time.monotonic() + timeout

@@ -8,10 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, PubSubError
+from kafka_pubsub.client.assignment.log_ends import LogEnds
+from kafka_pubsub.client.retry.retry_io import RetryIO
+from kafka_pubsub.client.subscribe import runner
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.client.subscribe.subscription import Subscription
+from kafka_pubsub.core.effects import StoreMoves
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
+from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
 
@@ -143,6 +148,29 @@ def test_a_callback_may_close_its_own_stream(room: Room) -> None:
     streams[0].result(timeout=PATIENCE)
     # What it acked itself may come again: an ack is booked when its callback has ended, and this one waits for close.
     assert room.sub.state().lag <= 1
+
+
+def test_the_checkpoint_of_a_close_begins_while_the_fetcher_still_reads(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, in_time = threading.Event(), list[bool]()
+    write, leave = RetryIO.write_moves, LogEnds.leave
+
+    def write_moves(self: RetryIO, number: int, epoch: int, moves: StoreMoves) -> None:
+        began.set()
+        write(self, number, epoch, moves)
+
+    def leave_later(self: LogEnds, *, in_order: bool) -> None:
+        in_time.append(began.wait(PATIENCE))
+        leave(self, in_order=in_order)
+
+    monkeypatch.setattr(runner, "TICK", 10 * PATIENCE)  # only a commit or a request brings a tick
+    with room.sub.pull(acked) as stream:
+        room.publish("a")
+        until(lambda: stream.stats.commits >= 3)  # the first of each partition, and the ack's
+        monkeypatch.setattr(RetryIO, "write_moves", write_moves)
+        monkeypatch.setattr(LogEnds, "leave", leave_later)
+    assert in_time == [True]
 
 
 def test_an_error_inside_the_block_closes_the_stream_and_goes_on(room: Room) -> None:
