@@ -215,6 +215,7 @@ class ThreadWorkers:
             workers.hire()
 
     def _hire_if_slow(self) -> None:
+        """Starts three more threads for each, if callbacks take long."""
         workers, now = self._workers, self._clock()
         count, seconds = max(1, workers.hired), now - self._looked_at
         if seconds < LOOK:
