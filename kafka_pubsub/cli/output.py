@@ -14,7 +14,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -34,10 +34,10 @@ __all__ = [
 
 JsonValue = Mapping[str, "JsonValue"] | Sequence["JsonValue"] | str | int | float | bool | None
 
-#: Columns whose cells are copied, and therefore are never broken into lines.
-WHOLE = frozenset({"message_id", "place"})
-#: The columns of a terminal that each other column keeps.
-LEAST = 4
+#: Columns whose cells are copied, and therefore are never broken into lines; nor are numbers.
+WHOLE = frozenset({"message_id", "place", "name", "topic", "subscription"})
+#: The columns of a terminal that each column keeps, and the letters of words that aren't broken anywhere.
+LEAST, SHORT = 4, 8
 
 # A pipe has no width; rich would assume 80 columns and cut cells off.
 PIPE_WIDTH = 10_000
@@ -133,23 +133,42 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        cells = {name: [_cell(row.get(name)) for row in rows] for name in columns}
+        numeric = {name for name in columns if all(isinstance(row.get(name), (int, float)) for row in rows)}
+        least = {name: _least(name, cells[name], whole=name in WHOLE | numeric) for name in columns}
+        wanted = {name: max(least[name], _longest([name, *cells[name]])) for name in columns}
+        room = Console(file=sys.stdout).width if at_terminal() else PIPE_WIDTH
+        gap = 2 if sum(least.values()) + 2 * len(columns) <= room else 1
+        widths = _widths(least, wanted, room - gap * len(columns))
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, gap, 0, 0))
         for name in columns:
-            numeric = all(isinstance(row.get(name), (int, float)) for row in rows)
-            whole = max((len(_cell(row.get(name))) for row in rows), default=0) if name in WHOLE else None
-            table.add_column(
-                name.replace("_", " "),
-                justify="right" if numeric else "left",
-                overflow="fold",
-                no_wrap=name in WHOLE,
-                min_width=whole,
-            )
-        for row in rows:
-            table.add_row(*(Text(_cell(row.get(name))) for name in columns))
-        width = Console(file=sys.stdout).width if at_terminal() else PIPE_WIDTH
+            justify: Literal["left", "right"] = "right" if name in numeric else "left"
+            table.add_column(name.replace("_", " "), justify=justify, overflow="fold", width=widths[name])
+        for row in zip(*cells.values(), strict=True):
+            table.add_row(*map(Text, row))
         # Wider than the terminal, if the ids need it: it breaks its lines itself, and copies them as one.
-        needed = sum((each.min_width or LEAST) + 2 for each in table.columns)
-        Console(file=sys.stdout, width=max(width, needed)).print(table)
+        needed = sum(widths.values()) + gap * len(columns)
+        Console(file=sys.stdout, width=max(room, needed)).print(table)
+
+
+def _least(name: str, cells: Sequence[str], *, whole: bool) -> int:
+    """Returns the columns of a terminal that a column keeps: for each of its short words, or its whole cells."""
+    words = cells if whole else [word for cell in cells for word in cell.split() if len(word) <= SHORT]
+    return max(LEAST, _longest([*name.split("_"), *words]))
+
+
+def _widths(least: Mapping[str, int], wanted: Mapping[str, int], room: int) -> Mapping[str, int]:
+    """Returns the widths of columns: those that lack most get what is left of the room."""
+    widths = dict(least)
+    for _ in range(min(room, sum(wanted.values())) - sum(least.values())):
+        widths[max(widths, key=lambda name: wanted[name] - widths[name])] += 1
+    return widths
+
+
+def _longest(texts: Sequence[str]) -> int:
+    from rich.cells import cell_len
+
+    return max((cell_len(line) for text in texts for line in text.split("\n")), default=0)
 
 
 def at_terminal() -> bool:

@@ -60,3 +60,44 @@ def test_ids_never_wrap_and_can_be_copied_at_80_columns(
     assert " 3:1234567" in shown
     if len(topic) < 40:
         assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_names_numbers_and_words_of_headers_are_whole_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "at_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    figures = {
+        "backlog": 12,
+        "waiting_retry": 0,
+        "parked": 1,
+        "blocked_keys": 1,
+        "dead_letters": 0,
+        "lag": 1001,
+    }
+    row: dict[str, JsonValue] = {
+        "name": "billing",
+        "topic": "orders",
+        "oldest_age": "27m",
+        **figures,
+        "members": 0,
+    }
+    Output(False).table([row], list(row), "")
+    *headers, line = capsys.readouterr().out.splitlines()
+    assert line.split() == ["billing", "orders", "27m", "12", "0", "1", "1", "0", "1,001", "0"]
+    assert {"backlog", "waiting", "retry", "blocked", "letters", "members"} <= set(" ".join(headers).split())
+    assert all(len(each) <= 80 for each in headers)
+    keys: dict[str, JsonValue] = {
+        "key": "bad2",
+        "state": "parked",
+        "since": "56s ago",
+        "next_due": None,
+        "attempt": 1,
+        "behind": 0,
+        "why": "its attempts are used up: it was nacked",
+        "message_id": "_kafka_pubsub.delay.in:0:944",
+    }
+    Output(False).table([keys], list(keys), "")
+    shown = capsys.readouterr().out
+    assert "_kafka_pubsub.delay.in:0:944" in shown
+    assert "parked" in shown
