@@ -15,7 +15,7 @@ from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
-from kafka_pubsub.cli.output import JsonValue, shown_bytes
+from kafka_pubsub.cli.output import JsonValue, counted, shown_bytes
 from kafka_pubsub.cli.progress import Tell, progress
 from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.cli.types import MOMENT, ago
@@ -368,19 +368,15 @@ def _answer(
         "dry_run": dry_run,
     }
     did = f"Would {verb}" if dry_run else past
-    keys = f" of {_count(result.keys, 'key')}" if result.keys else ""  # messages without a key have none
-    said = f"{did} {_count(result.count, what)}{keys} ({subscription})"
+    keys = f" of {counted(result.keys, 'key')}" if result.keys else ""  # messages without a key have none
+    said = f"{did} {counted(result.count, what)}{keys} ({subscription})"
     if not result.count:
         said = f"No {what} to {verb} ({subscription})"
     session.output.result(shown, said)
     for reason, count in result.skipped.items():
-        session.output.note(f"{_count(count, what)} left where they are: {reason}")
+        session.output.note(f"{counted(count, what)} left where they are: {reason}")
     for hint in hints:
         session.output.note(f"{hint[0].upper()}{hint[1:]}.")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def _row(dead_letter: DeadLetter) -> dict[str, JsonValue]:

@@ -14,7 +14,7 @@ from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
-from kafka_pubsub.cli.output import JsonValue, shown_bytes
+from kafka_pubsub.cli.output import JsonValue, counted, shown_bytes
 from kafka_pubsub.cli.routers import count_routers
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 
@@ -76,7 +76,7 @@ def list_waiting(session: Session, topic: str | None, messages: bool) -> None:
         def count(more: int) -> None:
             nonlocal read
             read += more
-            tell(f"{read:,} records read")
+            tell(f"{counted(read, 'record')} read")
 
         found = [each for each in pubsub.delayed_messages(on_read=count) if topic in (None, each.topic)]
         runs = count_routers(pubsub, session.output) if found or session.as_json else None

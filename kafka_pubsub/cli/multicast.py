@@ -12,7 +12,7 @@ from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
-from kafka_pubsub.cli.output import JsonValue
+from kafka_pubsub.cli.output import JsonValue, counted
 from kafka_pubsub.cli.routers import count_sequencers
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def status(session: Session, topics: tuple[str, ...]) -> None:
         def count(more: int) -> None:
             nonlocal read
             read += more
-            tell(f"{read:,} records read")
+            tell(f"{counted(read, 'record')} read")
 
         found = [row for topic in topics or (None,) for row in pubsub.multicast_status(topic, on_read=count)]
         runs = count_sequencers(pubsub, session.output) if found or session.as_json else None

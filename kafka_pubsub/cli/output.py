@@ -25,6 +25,7 @@ __all__ = [
     "JsonValue",
     "Output",
     "at_terminal",
+    "counted",
     "printable",
     "shown_bytes",
     "stderr_console",
@@ -74,6 +75,11 @@ def printable(raw: bytes | str) -> str:
     """Returns the text with control characters escaped, so that it is harmless to a terminal."""
     data = raw.encode("utf-8", "surrogateescape") if isinstance(raw, str) else raw
     return data.decode("utf-8", "backslashreplace").translate(_ESCAPES)
+
+
+def counted(number: int, thing: str) -> str:
+    """Returns a number with the name of what it counts: "1 message", "1,000 messages"."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def stderr_console() -> Console:

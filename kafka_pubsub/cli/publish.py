@@ -24,6 +24,7 @@ from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.keys import KeyRule
+from kafka_pubsub.cli.output import counted
 from kafka_pubsub.cli.publishing import Choices, Progress, Publishing
 from kafka_pubsub.cli.routers import count_routers
 from kafka_pubsub.cli.signals import StopFlag, Stopped, stop_flag
@@ -126,7 +127,7 @@ def publish(
         if delay or deliver_at:
             count_routers(pubsub, session.output)
     if stop.is_set():
-        session.output.note(f"Stopped; {publishing.stored:,} messages were published.")
+        session.output.note(f"Stopped; published: {counted(publishing.stored, 'message')}.")
         stop.raise_if_set()
     if session.as_json:
         return
@@ -136,7 +137,7 @@ def publish(
         seconds = time.monotonic() - started
         rate = publishing.stored / max(seconds, 1e-6)
         session.output.line(
-            f"Published {publishing.stored:,} messages to {topic} in {seconds:.1f} s ({rate:,.0f}/s)"
+            f"Published {counted(publishing.stored, 'message')} to {topic} in {seconds:.1f} s ({rate:,.0f}/s)"
         )
 
 

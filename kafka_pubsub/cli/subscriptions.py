@@ -183,16 +183,15 @@ def describe(session: Session, name: str) -> None:
     """Show a subscription's settings, and what it hasn't finished.
 
     `subscription list --help` says what the figures mean. `lanes` has those of each lane, and `subscription keys`
-    shows which keys are blocked. `keys held up` counts also the keys whose message is with a callback, up to 1,000.
+    shows which keys are blocked, and the messages that are with a callback.
 
     `problem` says why it can't receive, if it can't.
     """
     with session.pubsub() as pubsub:
         found = pubsub.subscription(name)
         shown, state = _describe(found), read_state(found, 10_000)
-    held_up = None if isinstance(state, PubSubError) else len(state.blocked)
     lanes = [] if isinstance(state, PubSubError) else _lanes(session, state)
-    shown |= {**progress(state), "keys_held_up": held_up, "lanes": lanes}
+    shown |= {**progress(state), "lanes": lanes}
     session.output.details(shared.for_a_person(session, for_eyes(session, shown)))
 
 

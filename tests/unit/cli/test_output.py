@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafka_pubsub.cli import output
-from kafka_pubsub.cli.output import JsonValue, Output, printable, text_or_base64, to_json
+from kafka_pubsub.cli.output import JsonValue, Output, counted, printable, text_or_base64, to_json
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,11 @@ def test_names_numbers_and_words_of_headers_are_whole_at_80_columns(
     shown = capsys.readouterr().out
     assert "_kafka_pubsub.delay.in:0:944" in shown
     assert "parked" in shown
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(number, "message") for number in (0, 1, 1000)] == [
+        "0 messages",
+        "1 message",
+        "1,000 messages",
+    ]
