@@ -153,7 +153,10 @@ def cancel(session: Session, id: str, timeout: float) -> None:
     help="Only this message, or the one at this place among the dead letters. Can be repeated.",
 )
 @click.option(
-    "--topic", metavar="TOPIC", shell_complete=known_names.topics, help="Only what was to go to this topic."
+    "--topic",
+    metavar="TOPIC",
+    shell_complete=known_names.topics,
+    help="Only messages that were to go to this topic.",
 )
 @click.option("--replay", is_flag=True, help="Bring them to their topics.")
 @click.option("--purge", is_flag=True, help="Give them up for good.")

@@ -21,7 +21,7 @@ LISTED: Final = 100
 @click.command(
     cls=Command,
     examples=[
-        ("what isn't finished, the oldest first", "kafka-pubsub peek billing"),
+        ("unfinished messages, the oldest first", "kafka-pubsub peek billing"),
         ("", "kafka-pubsub peek billing --max 5"),
         (
             "for a program",
@@ -67,7 +67,7 @@ def peek(session: Session, subscription: str, limit: int | None, data_only: bool
     examples=[
         ("the newest messages", "kafka-pubsub topic tail orders"),
         ("go on until Ctrl-C", "kafka-pubsub topic tail orders --follow"),
-        ("only what comes from now on", "kafka-pubsub topic tail orders --lines 0 --follow"),
+        ("only messages that come from now on", "kafka-pubsub topic tail orders --lines 0 --follow"),
     ],
 )
 @shared.TOPIC_NAME
@@ -82,7 +82,7 @@ def peek(session: Session, subscription: str, limit: int | None, data_only: bool
     help="Show the newest N messages.",
 )
 @click.option(
-    "--follow", "-f", is_flag=True, help="Then show what comes, until Ctrl-C or SIGTERM (exit code 0)."
+    "--follow", "-f", is_flag=True, help="Then show new messages, until Ctrl-C or SIGTERM (exit code 0)."
 )
 @with_forms
 @click.pass_obj

@@ -49,7 +49,7 @@ STEP_S = 0.2
 @click.command(
     cls=Command,
     examples=[
-        ("look at what is waiting now", "kafka-pubsub pull billing"),
+        ("look at the messages that wait now", "kafka-pubsub pull billing"),
         ("take it", "kafka-pubsub pull billing --ack"),
         ("go on until Ctrl-C", "kafka-pubsub pull billing --ack --follow"),
         ("for a program", "kafka-pubsub pull billing --ack --json --max 100 | jq -r .data"),
@@ -86,7 +86,7 @@ def pull(
     """Show messages of a subscription; ack them with --ack.
 
     Ends when nothing is left to receive, unless --follow. While it runs it is a member of the group, and other
-    members don't get what its partitions hold; `peek` looks without that. With --json each line is one message:
+    members don't get the messages of its partitions; `peek` looks without that. With --json each line is one message:
     message_id, ordering_key, data, attributes, publish_time, attempt, priority, durable; what isn't UTF-8 is
     base64, and `data_encoding` or `key_encoding` says so.
     """
@@ -110,7 +110,7 @@ def pull(
     elif not ack:
         session.output.note(
             f"Nothing was acked, so all of it is delivered again: --ack takes it. `kafka-pubsub peek {subscription}` "
-            "also shows what waits behind it."
+            "also shows the messages behind it."
         )
 
 

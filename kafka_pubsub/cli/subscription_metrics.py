@@ -1,4 +1,4 @@
-"""`subscription metrics`: what each lane hasn't finished, as Prometheus' text or as JSON."""
+"""`subscription metrics`: the unfinished messages of each lane, as Prometheus' text or as JSON."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ LABELS: Final = ("subscription", "topic", "lane", "priority", "class")
 @LIMIT
 @click.pass_obj
 def metrics(session: Session, names: tuple[str, ...], limit: int) -> None:
-    """Print what each lane hasn't finished, for a monitor.
+    """Print the figures of unfinished messages, for a monitor.
 
     The text is that of Prometheus, for example for the textfile collector of its node exporter. `lane` is the lane's
-    Kafka topic. A topic without lanes has one line. `subscription list --help` says what the figures mean.
+    Kafka topic. A topic without lanes has one line. `subscription list --help` explains the figures.
 
     It is read from Kafka, whether or not a process receives: some fifteen requests for each subscription, eight
     subscriptions at a time.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURES", "LIMIT", "figures", "for_eyes", "progress", "read_state"]
 
-#: What is counted of a subscription, and of each lane.
+#: The figures of a subscription, and of each lane.
 FIGURES: Final = (
     "backlog",
     "oldest_age",
@@ -61,7 +61,7 @@ def read_state(each: Subscription, limit: int) -> SubscriptionState | PubSubErro
 
 
 def progress(state: SubscriptionState | PubSubError) -> dict[str, JsonValue]:
-    """Returns the figures, the members, what wasn't read, and a problem; all but the problem None if there is one."""
+    """Returns the figures, the members, the numbers of unread messages, and a problem; with one the others are None."""
     if isinstance(state, PubSubError):
         names = (*FIGURES, "members", "unread_retry", "unread_dead_letters")
         return {**dict.fromkeys(names), "problem": advice(state)}

@@ -149,7 +149,7 @@ def create(
 @LIMIT
 @click.pass_obj
 def list_subscriptions(session: Session, topic: str | None, limit: int) -> None:
-    """List all subscriptions, and what each hasn't finished.
+    """List all subscriptions, and count their unfinished messages.
 
     backlog: messages that aren't finished, those in the retry topic included; a large one is an upper bound. oldest
     age: for how long the oldest of these has waited. waiting retry: those that wait for their next delivery. parked:
@@ -180,9 +180,9 @@ def list_subscriptions(session: Session, topic: str | None, limit: int) -> None:
 @shared.SUBSCRIPTION_NAME
 @click.pass_obj
 def describe(session: Session, name: str) -> None:
-    """Show a subscription's settings, and what it hasn't finished.
+    """Show a subscription's settings, and count its unfinished messages.
 
-    `subscription list --help` says what the figures mean. `lanes` has those of each lane, and `subscription keys`
+    `subscription list --help` explains the figures. `lanes` has those of each lane, and `subscription keys`
     shows which keys are blocked, and the messages that are with a callback.
 
     `problem` says why it can't receive, if it can't.

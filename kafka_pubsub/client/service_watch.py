@@ -1,4 +1,4 @@
-"""Warns a process that publishes messages that a service must bring on, while no such service runs.
+"""Warns a process whose messages need a service, while no such service runs.
 
 Theory. A delayed message waits for a router, and a message to causal topics for a sequencer. The log takes both without
 one, so the publisher alone would never learn that nothing is delivered. A group's number of members says whether a

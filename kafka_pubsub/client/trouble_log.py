@@ -1,8 +1,8 @@
 """Logs troubles that are noticed again and again while something is tried again.
 
 Rules
-1. What passes by itself is a warning only if it lasts for `LASTING` seconds; the rest is a warning at once. Both are
-   repeated once a minute.
+1. A trouble that passes by itself is a warning only if it lasts for `LASTING` seconds; any other is one at once. Both
+   are repeated once a minute.
 2. That no broker answers is never a warning here: the adapter says so, once for the whole process.
 """
 

@@ -1,4 +1,4 @@
-"""What a read returns of partitions that came or went while it ran.
+"""The records of partitions that came or went while a read ran.
 
 Theory. The records may be of an assignment that is over. A record at exactly the offset from which the new assignment
 is read is right in any case: the log has one record there. So is each that follows without a gap. A gap may be a hole

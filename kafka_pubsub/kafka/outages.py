@@ -62,7 +62,7 @@ class User(Protocol):
 
 
 class Outage:
-    """What a process knows about whether a cluster can be reached."""
+    """The knowledge of a process about whether a cluster can be reached."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ _ALL: weakref.WeakValueDictionary[str, Outage] = weakref.WeakValueDictionary()
 
 
 def outage_of(address: str) -> Outage:
-    """Returns what this process knows of a cluster; the same object for all that use the address."""
+    """Returns the object of a cluster, the same for all users of the address."""
     return _ALL.setdefault(address, Outage(address))
 
 

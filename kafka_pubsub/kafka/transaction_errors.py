@@ -1,4 +1,4 @@
-"""Why a transaction failed, where librdkafka tells only what followed from it."""
+"""Why a transaction failed, where librdkafka tells only the consequence."""
 
 from __future__ import annotations
 

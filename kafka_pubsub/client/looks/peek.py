@@ -5,7 +5,7 @@ Rules
    both, the retry topic counts, and there the later record.
 2. Messages of a partition come in the order of their offsets in the home topic, those in the retry topic too. Between
    partitions and lanes the older one comes first.
-3. What waits in one retry partition is read as a whole, because it lies there in no order; up to the limit is kept.
+3. All messages of a retry partition are read, because they lie there in no order; up to the limit are kept.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _RECEIPTS, _WAIT = 1000, 0.5
 _PAUSE = 0.1
 #: Bytes and seconds for reading one record back.
 _READ_BACK_BYTES, _READ_BACK_S = 64 * 1024 * 1024, 10.0
-#: What becomes of messages that a close leaves.
+#: How a close leaves messages, in the words of its warning.
 _AT_CLOSE = {
     Standing.STAGED: "delivered by the next sequencer (`kafka-pubsub service sequencer` starts one)",
     Standing.UNKNOWN: "no answer came, so perhaps delivered later",

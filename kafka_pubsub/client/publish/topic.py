@@ -137,9 +137,9 @@ class Topic:
         """Cancels a delayed message, by the id that its future gives; returns whether it was in time.
 
         True: the message won't be delivered. False: it was delivered, or will be, or its id isn't one of a delayed
-        message. It takes as long as looking for the message among those that wait in its partition. Raises
-        `DeadlineExceeded` if no router has answered after `timeout` seconds (10 by default): the request may still
-        count, once a router runs.
+        message. It takes as long as looking for the message among those that wait in its partition, and needs no
+        router. Raises `DeadlineExceeded` if the answer couldn't be read within `timeout` seconds (10 by default): the
+        request may still count.
         """
         return self._delayed().cancel(self._name, message_id, timeout)
 

@@ -1,7 +1,7 @@
 """Counts the messages that a subscription hasn't finished, from Kafka alone.
 
 Theory. No process has to receive, no group is joined, and nothing is changed. Positions, their metadata and checkpoints
-say what is finished; every other offset is unfinished, at home or in the retry topic. A message that was moved is
+name the finished offsets; every other offset is unfinished, at home or in the retry topic. A message that was moved is
 finished at home and unfinished in the retry topic.
 
 Rules
@@ -56,7 +56,7 @@ class Sums(NamedTuple):
 
 
 class Backlog:
-    """What is unfinished of one partition, at home and in its retry partition. `stored`: what the group has stored."""
+    """The unfinished messages of one partition, at home and in its retry partition. `stored`: the group's commits."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Backlog:
         self._oldest: int | None = None
 
     def begin(self, start: int, finished: Finished) -> None:
-        """Takes what is finished, and the first offset still stored at home: retention has deleted what lies below."""
+        """Takes the finished offsets, and the first offset still stored at home: retention has deleted those below."""
         self.left = gaps(max(start, self.position), finished.home, self.end)
         self.retry_left = gaps(self._retry_position, finished.retry, self.pair.end)
         self.at_home, self.unread = _length(self.left), _length(self.retry_left)
@@ -145,7 +145,7 @@ def summed(backlogs: Iterable[Backlog]) -> Sums:
 def read_backlogs(
     backend: Backend, layout: Layout, fetch: RecordFetch, limit: int, *, alive: bool
 ) -> dict[int, Backlog]:
-    """Reads what is unfinished of each partition, by its number in the layout.
+    """Reads the unfinished messages of each partition, by its number in the layout.
 
     `limit`: how many messages of the retry topics are read. `alive`: a process receives.
     """

@@ -1,4 +1,4 @@
-"""What the log says of callbacks that raise: a traceback the first time, and one line when a message fails so again.
+"""Logs callbacks that raise: with a traceback the first time, and in one line when a message fails so again.
 
 Theory. A message that waits for its redelivery carries its last error in the retry topic. So any process can tell
 whether it is the first time, without a memory of its own.
