@@ -334,7 +334,12 @@ def _target(topics: TopicAdmin, name: str) -> PublishTarget:
     except FailedPrecondition as error:
         no_keys = error
     return PublishTarget(
-        record.options.message_ordering, info.max_message_bytes, no_keys, info.partitions, record.lane_rules
+        record.options.message_ordering,
+        info.max_message_bytes,
+        no_keys,
+        info.partitions,
+        record.lane_rules,
+        info.topic_id,
     )
 
 
@@ -350,4 +355,5 @@ def _lane_target(admin: Admin, lanes: LaneAdmin, topic: str, lane: Lane) -> Publ
         None,
         info.partitions,
         record.lane_rules,
+        info.topic_id,
     )

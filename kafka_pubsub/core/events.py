@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -59,14 +59,14 @@ class Fetched(NamedTuple):
     records: Sequence[Record]
     inline: bool = False
     epoch: int | None = None
-    #: By offset: records that follow one of another lane, which isn't finished, with a note on it (`lanes.followers`).
-    after: Mapping[int, object] = {}
+    #: Offsets of records that may wait for others of their key in other lanes (`lanes.followers`).
+    after: Collection[int] = ()
 
 
 class Followed(NamedTuple):
-    """What these records follow is finished: they and those behind them may queue."""
+    """What the first messages of these keys waited for in other lanes may be over."""
 
-    offsets: Sequence[int]
+    keys: Sequence[bytes]
 
 
 class LeaseReport(NamedTuple):

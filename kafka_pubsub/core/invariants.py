@@ -9,7 +9,6 @@ from kafka_pubsub.core.commit.durable_acks import Durability
 from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.delivery.leases import Leases
-from kafka_pubsub.core.lanes.followers import Followers
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.record import RetryRecord
 from kafka_pubsub.core.retry.retry_partition import RetryPartition
@@ -29,7 +28,6 @@ class Parts(Protocol):
     offsets: Offsets
     queues: KeyQueues
     leases: Leases
-    followers: Followers
     acks: Durability
     retry_partition: RetryPartition
 
@@ -40,7 +38,6 @@ def check(partition: Parts) -> None:
     partition.queues.check()
     partition.leases.check()
     partition.acks.check()
-    partition.followers.check()
     _check_lease_runners(partition)
     retries = partition.retry_partition.retries
     _check_parts(retries)
@@ -51,7 +48,6 @@ def check(partition: Parts) -> None:
         _check_places(
             partition.offsets.unfinished,
             [record.offset() for record in partition.queues.waiting()],
-            [record.offset() for record in partition.followers],
             [record.offset() for record in _handed(partition) if not isinstance(record, RetryRecord)],
             [move.origin for move in moves if move.source is None],
         )

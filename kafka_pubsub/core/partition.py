@@ -59,7 +59,6 @@ from kafka_pubsub.core.events import (
     Written,
 )
 from kafka_pubsub.core.invariants import check
-from kafka_pubsub.core.lanes.followers import Followers
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
 from kafka_pubsub.core.retry.retry_partition import RetryPartition
@@ -90,7 +89,6 @@ class Partition:
         )
         self.outcomes = LeaseReports(self.leases, rules, self.epoch, self.places)
         self.acks = Durability(self.leases, self.outcomes, self.commits, prompt=rules.exactly_once)
-        self.followers = Followers()
         for key in start.held_back:
             self.queues.block(key)
         #: False from a revoke on: nothing is begun any more.
@@ -155,17 +153,16 @@ class Partition:
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self.offsets.committable
         news = self.retry_partition.came(self.offsets.receive(event.records, event.epoch), now)
-        news = self.followers.sift(news, event.after)
         lease = None
         if event.inline and self.retry_partition.unhindered:
             lease, news = self._inline(news)
-        self.places.line_up(news)
+        self.places.line_up(news, event.after)
         if self.offsets.committable != before:
             self.commits.dirty = True
         return () if lease is None else (Deliver([lease]),)
 
     def _followed(self, event: Followed, now: float) -> Sequence[Effect]:
-        self.places.line_up(self.followers.let_go(event.offsets))
+        self.retry_partition.retries.settle_all(event.keys, now)
         return ()
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
@@ -281,6 +278,7 @@ class Partition:
     def _lease(self, records: Sequence[Record]) -> Lease:
         lease = Lease(self.number, self.epoch, self._key(records[0]), records, 1)
         self.leases.open(lease)
+        self.places.hold_next(lease.key)
         return lease
 
     def _key(self, record: Record) -> bytes | None:

@@ -12,7 +12,8 @@ from concurrent.futures import Future, wait
 import pytest
 
 from kafka_pubsub import FailedPrecondition, PublishError, PubSub
-from kafka_pubsub.core.lanes.headers import AFTER_HEADER, SEQUENCE_HEADER, read_after, read_sequence
+from kafka_pubsub.core.lanes.headers import read_lane_headers
+from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.model import StoredRecord, TopicPartition
@@ -52,9 +53,9 @@ def read(bootstrap: str, topics: list[str], partitions: int = 1) -> list[StoredR
 
 
 def number_of(record: StoredRecord) -> int:
-    said = read_sequence(dict(record.headers() or ())[SEQUENCE_HEADER])
+    said = read_lane_headers(record.headers())[0]
     assert said is not None
-    return said[1]
+    return said.number
 
 
 def test_lanes_are_kafka_topics_with_the_settings_of_their_topic(
@@ -129,16 +130,30 @@ def test_one_publisher_that_alternates_keeps_its_order_by_the_brokers_time(
         # By the broker's time; within a tick by the publisher's number.
         assert [number for _, number, _ in sorted(some)] == sorted(number for _, number, _ in some)
     places = {(record.topic(), record.offset()): record for record in records}
-    named = 0
+    backend = KafkaBackend(kafka.bootstrap)
+    ids = {each: backend.admin.topic(each).topic_id for each in topic.lanes}
+    backend.close()
+    topics = {Lane(1, True): name} | {
+        Lane(each, durable): f"{name}.lane.{'p' if durable else 't'}{each}"
+        for each in range(3)
+        for durable in (True, False)
+        if (each, durable) != (1, True)
+    }
+    named = others = 0
     for record in records:
-        after = read_after(dict(record.headers() or ()).get(AFTER_HEADER))
-        if after is not None:
+        sent, after = read_lane_headers(record.headers())
+        for lane, said in after.items():
             named += 1
-            earlier = places[after.topic, after.offset]
-            assert earlier.key() == record.key()
-            assert earlier.timestamp()[1] <= record.timestamp()[1]
-            assert number_of(earlier) < number_of(record)
+            earlier = places[topics[lane], said.offset]
+            assert (earlier.key(), number_of(earlier)) == (record.key(), said.number)
+            assert said.log == ids[topics[lane]]
+            assert said.number < number_of(record)
+        if sent is not None and sent.other is not None:
+            others += 1
+            other = name if record.topic() != name else f"{name}.lane.t1"
+            assert number_of(places[other, sent.other.offset]) == sent.other.number < sent.number
     assert named > 400
+    assert others > 1500
 
 
 def test_a_lane_that_is_deleted_by_another_client_is_named(ps: PubSub, kafka: LocalKafka, name: str) -> None:

@@ -6,13 +6,12 @@ come late or not at all, keys that block, clocks that step back, and ageing by t
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from kafka_pubsub.core.lanes import merge, priority, read_ahead
+from kafka_pubsub.core.lanes import merge, read_ahead
 from kafka_pubsub.core.lanes.ageing import Ageing
 from kafka_pubsub.core.lanes.merge import Choice, LaneMerge
 from kafka_pubsub.core.lanes.priority import Missing, Pick, Priority
@@ -32,46 +31,38 @@ def old_ends(patch: Patch) -> None:
     patch.setattr(ReadAhead, "covered_by", lambda self, request: _FAR)
 
 
-def _settle_heads(patch: Patch, rank: Callable[[Any], Any]) -> None:
-    """Equal times are settled by the two heads alone, by their rank."""
-
-    def pick(
-        self: Priority[Any], durable: Read, transient: Read, head: int, other: int, missing: Missing
-    ) -> Any:
-        a, b = (
-            lane.messages[bisect_left(lane.offsets, at)] for lane, at in ((durable, head), (transient, other))
-        )
-        lane, at = (durable, head) if rank(a) <= rank(b) else (transient, other)
-        return Pick(lane, at + 1, _FAR)
-
-    patch.setattr(Priority, "_pick_settled", pick)
+def own_time(patch: Patch) -> None:
+    """The two classes of a priority are merged by time alone."""
+    patch.setattr(Priority, "_is_behind", lambda *arguments: False)
 
 
-def by_id(patch: Patch) -> None:
-    """Equal times are settled by message id instead of the publisher's sequence."""
-    _settle_heads(patch, lambda message: message.number)
+def any_log(patch: Patch) -> None:
+    """An offset counts though the log is another one."""
+
+    def behind(self: Priority[Any], lane: Read, at: int, other: Read, head: int) -> bool:
+        sent = self._sent(lane.messages[at])
+        return sent is not None and sent.other is not None and other.offsets[head] <= sent.other.offset
+
+    patch.setattr(Priority, "_is_behind", behind)
 
 
-def heads_only(patch: Patch) -> None:
-    """Equal times are settled by publisher and sequence of the two heads, without a look behind them."""
-    _settle_heads(patch, lambda message: (message.publisher, message.sequence))
+def both_wait(patch: Patch) -> None:
+    """Heads that name each other's place both wait."""
+    real = Priority.pick
+
+    def pick(self: Priority[Any], missing: Missing) -> Pick[Any] | None:
+        a, b = self.durable, self.transient
+        both = [each for each in (a, b) if each is not None and each.head is not None and each.time >= 0]
+        if len(both) == 2 and all(self._is_behind(x, x.index, y, y.index) for x, y in (both, reversed(both))):
+            return None
+        return real(self, missing)
+
+    patch.setattr(Priority, "pick", pick)
 
 
-def half_known(patch: Patch) -> None:
-    """Equal times are settled before both lanes are known beyond that time."""
-    real = Priority._settle
-
-    def settle(self: Priority[Any], durable: Read, transient: Read, missing: Missing) -> bool:
-        kept = [(lane, lane.end, lane.request) for lane in (durable, transient)]
-        for lane in (durable, transient):
-            lane.end, lane.request = 0, _FAR
-        try:
-            return real(self, durable, transient, missing)
-        finally:
-            for lane, end, request in kept:
-                lane.end, lane.request = end, request
-
-    patch.setattr(Priority, "_settle", settle)
+def copy_unread(patch: Patch) -> None:
+    """In a copy the other class isn't read on to find what a message goes behind."""
+    patch.setattr(Priority, "_is_unread", lambda *arguments: False)
 
 
 def no_sequence(patch: Patch) -> None:
@@ -135,24 +126,7 @@ def uncovered_run(patch: Patch) -> None:
 
 def uncut_run(patch: Patch) -> None:
     """A run goes on past the other class's head."""
-    patch.setattr(priority, "_below", lambda lane, time: lane.position)
-
-
-def uncut_tie(patch: Patch) -> None:
-    """Of equal times, a run of durable messages goes on past one that must wait."""
-    real = Priority._pick_settled
-
-    def pick(self: Priority[Any], durable: Read, *rest: Any) -> Pick[Any] | None:
-        found = real(self, durable, *rest)
-        return found and found._replace(below=found.lane.position)
-
-    patch.setattr(Priority, "_pick_settled", pick)
-
-
-def unsettled_never(patch: Patch) -> None:
-    """How equal times were settled is kept, though the times have changed."""
-    patch.setattr(Priority, "unsettle", lambda self: None)
-    patch.setattr(Priority, "come", lambda self, time: None)
+    patch.setattr(Priority, "_below", lambda self, lane, *rest: lane.position)
 
 
 def sibling_unknown(patch: Patch) -> None:
@@ -209,6 +183,19 @@ def own_answer(patch: Patch) -> None:
                 lane._marks = [(lane.end, lane._marks[-1][1])]
 
     patch.setattr(LaneMerge, "ends", ends)
+
+
+def tails_are_kept(patch: Patch) -> None:
+    """What lies below an answered end of a transient lane counts as come in, though its leader may lose that."""
+    real = ReadAhead.ask
+
+    def ask(self: Read, request: int) -> None:
+        lane = self.lane
+        self.lane = lane._replace(durable=True)
+        real(self, request)
+        self.lane = lane
+
+    patch.setattr(ReadAhead, "ask", ask)
 
 
 def _pass_if(patch: Patch, may: Callable[[LaneMerge[Any], Read, Sequence[Read]], bool]) -> None:
@@ -289,9 +276,18 @@ def _hold_up(patch: Patch, waits: Callable[[Read], bool]) -> None:
     patch.setattr(Priority, "empty_since", empty_since)
 
 
-def blocked_waits(patch: Patch) -> None:
-    """A lane whose messages are all blocked holds up the others."""
-    _hold_up(patch, lambda lane: bool(lane.offsets) and not lane.paused)
+def blocked_is_empty(patch: Patch) -> None:
+    """A lane whose messages are all blocked needn't be read on."""
+    real = Priority.empty_since
+
+    def empty_since(self: Priority[Any], missing: Missing) -> int | None:
+        lanes, self.lanes = self.lanes, tuple(each for each in self.lanes if not each.offsets)
+        try:
+            return real(self, missing)
+        finally:
+            self.lanes = lanes
+
+    patch.setattr(Priority, "empty_since", empty_since)
 
 
 def paused_waits(patch: Patch) -> None:
@@ -369,9 +365,10 @@ def not_strict(patch: Patch) -> None:
 
 MUTATIONS: Sequence[Callable[[Patch], None]] = (
     old_ends,
-    by_id,
-    heads_only,
-    half_known,
+    own_time,
+    any_log,
+    both_wait,
+    copy_unread,
     no_sequence,
     no_ageing,
     ageing_first,
@@ -379,20 +376,19 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     peek_moves,
     uncovered_run,
     uncut_run,
-    uncut_tie,
-    unsettled_never,
     sibling_unknown,
     higher_unknown,
     early_answer,
     counted_at_answer,
     own_answer,
+    tails_are_kept,
     pass_uncovered,
     pass_heads,
     pass_aged,
     pass_unnoticed,
     lost_leader_waits,
     lost_answer,
-    blocked_waits,
+    blocked_is_empty,
     paused_waits,
     blocked_goes,
     times_go_back,

@@ -26,9 +26,11 @@ class Lanes(RuleBasedStateMachine):
     @initialize(
         lanes=st.lists(st.sampled_from(LANES), min_size=1, max_size=5, unique=True),
         bound=st.sampled_from((BOUND, BOUND, None)),
+        copied=st.booleans(),
+        skews=st.lists(st.integers(0, 5), min_size=1, max_size=3),
     )
-    def begin(self, lanes: list[Lane], bound: float | None) -> None:
-        self.world = LaneWorld(lanes, keyed=self.keyed, bound=bound)
+    def begin(self, lanes: list[Lane], bound: float | None, *, copied: bool, skews: list[int]) -> None:
+        self.world = LaneWorld(lanes, keyed=self.keyed, bound=bound, copied=copied, skews=skews)
 
     def lane(self, at: int) -> Lane:
         return sorted(self.world.sides)[at % len(self.world.sides)]
@@ -67,6 +69,10 @@ class Lanes(RuleBasedStateMachine):
     @rule(at=st.integers(0, 9), gone=st.booleans())
     def leader(self, at: int, gone: bool) -> None:
         self.world.lose_leader(self.lane(at), gone=gone)
+
+    @rule(at=st.integers(0, 9))
+    def lose_tail(self, at: int) -> None:
+        self.world.lose_tail(self.lane(at))
 
     @rule(at=st.integers(0, 9), paused=st.booleans())
     def pause(self, at: int, paused: bool) -> None:
@@ -133,7 +139,9 @@ class Schedule:
         self.random = random = Random(seed)
         lanes = random.sample(LANES, random.randrange(1, 6))
         bound = BOUND if random.random() < 0.9 else None
-        self.world = LaneWorld(lanes, keyed=random.random() < 0.3, bound=bound)
+        keyed = random.random() < 0.3
+        copied, skews = random.random() < 0.2, random.choice(((0,), (0,), (0, 3), (7, 0, 2)))
+        self.world = LaneWorld(lanes, keyed=keyed, bound=bound, copied=copied, skews=skews)
         self.steps_back = random.random() < 0.2
         self.busy_top = random.random() < 0.6
         self.top = max(lane.priority for lane in lanes)
@@ -175,6 +183,7 @@ class Schedule:
             (0.5, lambda: world.pause(self.lane(), paused=self.chance(0.3))),
             (0.5, lambda: world.lose_leader(self.lane(), gone=self.chance(0.3))),
             (0.7, lambda: world.add(random.choice(LANES))),
+            (0.5, lambda: world.lose_tail(self.lane())),
             (20, lambda: world.fetch(self.lane(), random.randrange(1, 5), through=self.chance(0.5))),
             (10, world.ask),
             (10, world.answer),

@@ -2,13 +2,15 @@
 
 Theory. Numbers of partitions are dense here: `index * partitions + partition`, so that the ledger's pages are a list.
 The topic has three lanes beside its own Kafka topic, which has the highest priority but one; two of them are the
-classes of one priority. A modelled publisher names a key's last message when the key changes its lane. Processes, which
-begin before some lanes are used, aren't told: that is for `tests/unit/client/lanes`.
+classes of one priority. A modelled publisher names what it sent before, as `lane_sender` does. The leaders' clocks
+differ, a transient lane's leader loses the tail that no reader has seen, and some topics are copies: the log of each
+name is another one. Processes, which begin before some lanes are used, aren't told: that is for
+`tests/unit/client/lanes`.
 
 What is promised, beside what holds in every lane as in a topic
-  follows   a key goes on in another lane only when its last message there is finished, for the log or its owner
+  follows   a message begins only when all earlier ones of its key in other lanes are finished, for the log or its owner
   priority  with strict priorities nothing begins while a message of a higher one can be delivered
-  classes   of one priority nothing begins while a message of the other class can be delivered that came in earlier
+  classes   of one priority nothing begins while a message of the other class can be delivered that was sent earlier
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from kafka_pubsub.config import (
     TopicRecord,
 )
 from kafka_pubsub.core.lanes import numbers, windows
-from kafka_pubsub.core.lanes.headers import after_header
+from kafka_pubsub.core.lanes.headers import Name, Sent, after_header, read_lane_headers, sequence_header
 from kafka_pubsub.core.lanes.merge import Choice
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.numbers import partition_of
 from kafka_pubsub.core.records import Record
-from kafka_pubsub.model import Header, Position, StoredRecord, TopicPartition
+from kafka_pubsub.model import Header, StoredRecord, TopicPartition
 from tests.simulation.ledger import Log, Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry_ledger import RETRY, RetryLedger
@@ -95,7 +97,7 @@ class CheckedChoices(LaneChoices):
     passed_through = 0
 
     def _hand_out(self, group, choice: Choice, *rest, **more):  # type: ignore[no-untyped-def]
-        self._judge(group, choice.lane, _time(group.sides[choice.lane]))
+        self._judge(group, choice.lane, _first(group.sides[choice.lane]))
         return super()._hand_out(group, choice, *rest, **more)
 
     def passes(self, number: int, last: int, now: float) -> bool:
@@ -103,14 +105,14 @@ class CheckedChoices(LaneChoices):
         if found and self.active:
             side = self._sides[number]
             self._judge(self._groups[partition_of(number)], side.lane, _LAST)
-            promise(_time(side) is None, f"passes: {side.lane} holds what came before {last}")
+            promise(_first(side) is None, f"passes: {side.lane} holds what came before {last}")
             self.passed_through += 1
         return found
 
-    def _judge(self, group, chosen: Lane, time: int | None) -> None:  # type: ignore[no-untyped-def]
-        """Judges what goes of a lane; its first message came in at `time`, None: that isn't known."""
+    def _judge(self, group, chosen: Lane, first: int | None) -> None:  # type: ignore[no-untyped-def]
+        """Judges what goes of a lane; its first message has the number `first`, None: that isn't known."""
         for lane, side in group.sides.items():
-            if (other := _time(side)) is None:
+            if (other := _first(side)) is None:
                 continue
             higher = self._source.bound is None and lane.priority > chosen.priority
             promise(not higher, f"priority: {chosen} goes, and {lane} holds a message")
@@ -118,24 +120,27 @@ class CheckedChoices(LaneChoices):
             if (
                 lane != chosen and lane.priority == chosen.priority and not due
             ):  # what is due again goes first
-                promise(time is None or time <= other, f"classes: {chosen} goes, and {lane} came in earlier")
+                promise(
+                    first is None or first <= other, f"classes: {chosen} goes, and {lane} was sent earlier"
+                )
 
 
-def _time(side) -> int | None:  # type: ignore[no-untyped-def]
-    """Returns when the first message came in that a lane can deliver now; None: it can't, or that isn't known."""
+def _first(side) -> int | None:  # type: ignore[no-untyped-def]
+    """Returns the number of the first message that a lane can deliver now; None: it can't, or that isn't known."""
     queues = side.partition.queues
     oldest = queues.oldest() if side.begins else None
     if oldest is None or side.partition.retry_partition.careful(oldest):
         return None
     record = next(each for each in queues.waiting() if each.offset() == oldest)
-    return cast("StoredRecord", record).timestamp()[1]
+    sent = read_lane_headers(cast("StoredRecord", record).headers())[0]
+    return None if sent is None else sent.number
 
 
 class LanedLedger(RetryLedger):
     """The books of all lanes."""
 
-    #: By place: the message of another lane that this one follows.
-    follows: dict[tuple[int, int], tuple[int, int]]
+    #: By place: the number of a message, whatever its lane.
+    sent: dict[tuple[int, int], int]
     stride: int
 
     def places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
@@ -156,27 +161,41 @@ class LanedLedger(RetryLedger):
         now: float = 0.0,
     ) -> None:
         super().begins(owner, record, attempt, together, valid=valid, alone=alone, now=now)
-        before = self.follows.get((owner.partition, record.offset()))
-        if before is None or not valid or not self.ordered:
+        number = self.sent.get((owner.partition, record.offset()))
+        key = record.key()
+        if number is None or key is None or not valid or not self.ordered:
             return
-        number, at = before
+        for lane in range(owner.partition % self.stride, len(self.logs), self.stride):
+            for at in self.logs[lane].of_key.get(key, ()) if lane != owner.partition else ():
+                if self.sent.get((lane, at), number) < number:
+                    where = f"follows: {owner!r} offset {record.offset()}"
+                    promise(
+                        self._is_over_for(owner, lane, at),
+                        f"{where} begins before {at} of {lane} is finished",
+                    )
+
+    def _is_over_for(self, owner: Ownership, number: int, at: int) -> bool:
         mine = (
             each.finished
             for each in self.ownerships.values()
             if (each.process, each.partition) == (owner.process, number)
         )
-        over = self.is_over(number, at) or any(at in finished for finished in mine)
-        promise(
-            over, f"follows: {owner!r} offset {record.offset()} begins before {at} of {number} is finished"
-        )
+        return self.is_over(number, at) or any(at in finished for finished in mine)
 
 
 class LanedWorld(SimulatedWorld):
     """One seed's world, with lanes."""
 
     def _make_ledger(self, plan: Plan) -> RetryLedger:
-        self.plan = plan = replace(plan, grows=0, actions={**plan.actions, "grow": 0.0})
-        self._last: dict[bytes, tuple[int, int]] = {}
+        actions = {**plan.actions, "grow": 0.0, "lose_lane_tail": self.random.choice([0.0, 1.0])}
+        self.plan = plan = replace(plan, grows=0, actions=actions)
+        #: By key and number, and by number alone: the last message there.
+        self.of_keys: dict[bytes, dict[int, Name]] = {}
+        self._of_lines: dict[int, Name] = {}
+        self._skews = [self.random.choice([0.0, 0.0, -0.02, 0.5, 3.0]) for _ in range(1 + LANES)]
+        self._copied = self.chance(0.2)
+        #: Up to where any reader has read.
+        self._read: dict[TopicPartition, int] = {}
         ledger = LanedLedger(
             plan.partitions * (1 + LANES),
             ordered=plan.rules.ordered,
@@ -184,7 +203,7 @@ class LanedWorld(SimulatedWorld):
             group=GROUP,
             attempts=ATTEMPTS,
         )
-        ledger.follows, ledger.stride = {}, plan.partitions
+        ledger.sent, ledger.stride = {}, plan.partitions
         return ledger
 
     @contextmanager
@@ -254,29 +273,83 @@ class LanedWorld(SimulatedWorld):
     def give_lanes(self, engine: StreamRunner) -> None:
         bound = None if self.plan.steps % 3 else 1.0
         ordered = self.plan.rules.ordered
-        source = LaneSource(lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered)
-        engine.coordinator.lanes = CheckedChoices(source, engine.coordinator.partitions.gate.max_bytes)
+        source = LaneSource(
+            lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered, lambda: 0
+        )
+        engine.coordinator.use_lanes(CheckedChoices(source, engine.coordinator.partitions.gate.max_bytes))
+
+    def stamp(self, number: int) -> float | None:
+        index = number // self.plan.partitions
+        return self.cluster.now_ms() / 1000 + self._skews[index] if self.lanes_used else None
 
     def append(self, key: bytes | None, transaction: str | None = None) -> tuple[int, int]:
         number, offset = super().append(key, transaction)
-        if key is not None:
-            before = self._last.get(key)
-            if before is not None and before[0] != number:
-                assert isinstance(self.ledger, LanedLedger)
-                self.ledger.follows[number, offset] = before
-            self._last[key] = number, offset
+        sent = self._published
+        assert isinstance(self.ledger, LanedLedger)
+        self.ledger.sent[number, offset] = sent
+        if self.lanes_used:
+            log = self.backend.admin.topic(self.home(number).topic).topic_id
+            name = Name(sent, offset, log) if not self._copied else Name(sent, offset * 7 % 5, "elsewhere")
+            self._of_lines[number] = name
+            if key is not None:
+                self.of_keys.setdefault(key, {})[number] = name
         return number, offset
 
     def _choose_lane(
         self, number: int, key: bytes | None, headers: list[Header] | None
     ) -> tuple[int, list[Header] | None]:
-        if self.lanes_used:
-            number += self.plan.partitions * self.random.choice([0, 0, 1, 2, 3])
-        before = None if key is None else self._last.get(key)
-        if before is not None and before[0] != number:
-            place = self.home(before[0])
-            headers = [*(headers or ()), after_header(Position(*place, before[1]))]
-        return number, headers
+        if not self.lanes_used:
+            return number, headers
+        count = self.plan.partitions
+        number += count * self.random.choice([0, 0, 1, 2, 3])
+        other = {2: 3, 3: 2}.get(number // count)
+        line = None if other is None else self._of_lines.get(other * count + number % count)
+        said = [sequence_header(Sent("p", self._published, line))]
+        if names := self.names_of(key, number):
+            said.append(after_header(names))
+        return number, [*(headers or ()), *said]
+
+    def names_of(self, key: bytes | None, number: int) -> dict[Lane, Name]:
+        """Returns what a message names in its key's other lanes."""
+        before = {} if key is None else self.of_keys.get(key, {})
+        return {self._lane(each): name for each, name in before.items() if each != number}
+
+    def _lane(self, number: int) -> Lane:
+        return (Lane(LANES, True), Lane(0, True), Lane(1, True), Lane(1, False))[
+            number // self.plan.partitions
+        ]
+
+    def _look(self) -> None:
+        super()._look()
+        for process in self.processes:
+            for place, position in process.reader._positions.items():
+                self._read[place] = max(position, self._read.get(place, 0))
+
+    def lose_lane_tail(self) -> None:
+        """The leader of the transient lane is lost, with what no reader has seen."""
+        number = LANES * self.plan.partitions + self.random.randrange(self.plan.partitions)
+        place, ledger = self.home(number), self.ledger
+        log, book = self.cluster.log(place), ledger.logs[number]
+        if any(number == each for each, _, _ in self._open) or log.stable_end < log.end:
+            return
+        # A process may have read, committed and died within one action.
+        known = [at + 1 for at in (*book.durable, *book.delivered, *book.gone)]
+        parts = (process.coordinator.partitions.find(number) for process in self.processes)
+        known += [part.offsets.position for part in parts if part is not None]
+        low = max(log.start, self._read.get(place, 0), book.position, *known)
+        if low >= log.end:
+            return
+        end = self.random.randrange(low, log.end)
+        self.say(f"{place} loses its tail from {end} on")
+        book.keys = {at: key for at, key in book.keys.items() if at < end}
+        book.order = [at for at in book.order if at < end]
+        book.of_key = {
+            key: left for key, some in book.of_key.items() if (left := [at for at in some if at < end])
+        }
+        for books in (ledger.bodies[number], ledger.poison[number]):
+            for at in [each for each in books if each >= end]:
+                del books[at]
+        self.cluster.lose_tail(place.topic, place.partition, end)
 
     @property
     def lanes_used(self) -> bool:

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.subscribe import lane_followers
-from kafka_pubsub.client.subscribe.lane_choices import _Side
 from kafka_pubsub.client.subscribe.lane_cuts import LaneCuts
 from kafka_pubsub.client.subscribe.lane_followers import LaneFollowers
+from kafka_pubsub.core.delivery.key_queues import KeyQueues
+from kafka_pubsub.core.delivery.lease_outcomes import RecordOutcomes
+from kafka_pubsub.core.lanes.followers import Followers
+from kafka_pubsub.core.lanes.headers import Name
 from kafka_pubsub.core.lanes.merge import LaneMerge
+from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.priority import Missing, Pick, Priority
 from kafka_pubsub.core.partition import Partition
-from tests.simulation.laned import InstantEnds
+from kafka_pubsub.core.records import Record
+from tests.simulation.laned import InstantEnds, LanedWorld
 
 __all__ = ["LANED_MUTATIONS"]
 
@@ -23,33 +27,100 @@ Patch = pytest.MonkeyPatch
 
 def followers_not_held(patch: Patch) -> None:
     """A key's message goes on in another lane at once."""
-    patch.setattr(LaneFollowers, "notes", lambda *arguments: {})
+    patch.setattr(LaneFollowers, "waiting", lambda *arguments: ())
+
+
+def named_once(patch: Patch) -> None:
+    """Only the first message after a change of lanes names the others."""
+    real = LanedWorld.names_of
+
+    def names_of(self: LanedWorld, key: bytes | None, number: int) -> dict[Lane, Name]:
+        names = real(self, key, number)
+        last = max(
+            self.of_keys.get(key or b"", {}).items(), key=lambda each: each[1].number, default=(number, None)
+        )
+        return {} if last[0] == number else names
+
+    patch.setattr(LanedWorld, "names_of", names_of)
+
+
+def last_only(patch: Patch) -> None:
+    """Only the lane of the key's last message is named."""
+    real = LanedWorld.names_of
+
+    def names_of(self: LanedWorld, key: bytes | None, number: int) -> dict[Lane, Name]:
+        names = real(self, key, number)
+        return dict(sorted(names.items(), key=lambda each: each[1].number)[-1:])
+
+    patch.setattr(LanedWorld, "names_of", names_of)
 
 
 def followed_in_retry(patch: Patch) -> None:
     """What waits in the retry topic counts as finished."""
 
-    def finished(partition: Partition, key: bytes, offset: int) -> bool:
-        return offset < partition.offsets.position and offset not in partition.offsets.unfinished
+    def unfinished(self: LaneFollowers, partition: Partition, key: bytes, *rest: object) -> bool:
+        return key in partition.queues.queues
 
-    patch.setattr(lane_followers, "_is_finished", finished)
+    patch.setattr(LaneFollowers, "_is_unfinished", unfinished)
+
+
+def unread_is_lost(patch: Patch) -> None:
+    """What isn't held is taken for finished or lost."""
+    patch.setattr(LaneFollowers, "_is_read", lambda *arguments: True)
+
+
+def old_end(patch: Patch) -> None:
+    """An end counts that was asked for before the message was read that waits."""
+    real = LaneFollowers._is_read
+
+    def is_read(self: LaneFollowers, partition: Partition, lane: Lane, name: Name, since: float) -> bool:
+        return real(self, partition, lane, name, -1e9)
+
+    patch.setattr(LaneFollowers, "_is_read", is_read)
+
+
+def no_end(patch: Patch) -> None:
+    """Ends aren't asked for: what was lost is waited for."""
+    patch.setattr(LaneFollowers, "_take_ends", lambda *arguments: None)
+
+
+def any_log(patch: Patch) -> None:
+    """An offset counts though the log is another one."""
+    patch.setattr(LaneFollowers, "_has", lambda *arguments: True)
+
+
+def rings_stand(patch: Patch) -> None:
+    """Messages of a key that wait for each other do so for ever."""
+    patch.setattr(LaneFollowers, "_leaves_ring", lambda *arguments: False)
+
+
+def not_again(patch: Patch) -> None:
+    """What waits isn't looked at anew when something of its key is finished."""
+    patch.setattr(LaneFollowers, "changed", lambda *arguments: None)
+
+
+def lease_goes_on(patch: Patch) -> None:
+    """A lease goes on past a message that waits for another lane."""
+    patch.setattr(Followers, "next_in", lambda *arguments: None)
+    patch.setattr(Followers, "goes_along", lambda *arguments: True)
+    real = KeyQueues._take
+
+    def take(self: KeyQueues, limit: int, below: int | None) -> list[Record]:
+        self.stops = ()
+        return real(self, limit, below)
+
+    patch.setattr(KeyQueues, "_take", take)
+
+
+def next_not_held(patch: Patch) -> None:
+    """The message behind a lease isn't held."""
+    patch.setattr(RecordOutcomes, "hold_next", lambda *arguments: None)
 
 
 def lost_behind_a_transaction(patch: Patch) -> None:
     """A message behind an open transaction counts as lost with its leader."""
     real = InstantEnds.ask
     patch.setattr(InstantEnds, "ask", lambda self, places, answer, whole=False: real(self, places, answer))
-
-
-def blocked_lane_read_on(patch: Patch) -> None:
-    """A lane that holds only followers holds up the others, though the buffer is full."""
-
-    def look(side: _Side) -> None:
-        side.merge.reach(side.lane, side.partition.offsets.position)
-        side.merge.resume(side.lane)
-        side.merge.offer(side.lane, side.partition.queues.oldest())
-
-    patch.setattr(_Side, "look", look)
 
 
 def put_back_unseen(patch: Patch) -> None:
@@ -81,9 +152,18 @@ def cut_unsought(patch: Patch) -> None:
 
 LANED_MUTATIONS: Sequence[Callable[[Patch], None]] = (
     followers_not_held,
+    named_once,
+    last_only,
     followed_in_retry,
+    unread_is_lost,
+    old_end,
+    no_end,
+    any_log,
+    rings_stand,
+    not_again,
+    lease_goes_on,
+    next_not_held,
     lost_behind_a_transaction,
-    blocked_lane_read_on,
     put_back_unseen,
     classes_by_turns,
     all_passes,

@@ -228,7 +228,9 @@ class SimulatedWorld(Troubles):
         value = b"%8d" % self._published
         headers: list[Header] | None = [("n", b"%d" % self._published)] if key else None
         number, headers = self._choose_lane(number, key, headers)
-        record = self.cluster.append(*self.home(number), value, key, headers, transaction=transaction)
+        record = self.cluster.append(
+            *self.home(number), value, key, headers, timestamp=self.stamp(number), transaction=transaction
+        )
         offset = record.offset()
         assert offset is not None
         self.ledger.published(number, offset, key)
@@ -236,6 +238,10 @@ class SimulatedWorld(Troubles):
         if not self.calm:
             self._perhaps_poison(number, offset)
         return number, offset
+
+    def stamp(self, number: int) -> float | None:
+        """The time that the leader of a partition gives a record; None: the right one."""
+        return None
 
     def _choose_lane(
         self, number: int, key: bytes | None, headers: list[Header] | None

@@ -80,6 +80,15 @@ class Layout:
         """Returns the lane of a number."""
         return self.lanes.get(index_of(number), self._default)
 
+    def number_in(self, lane: Lane, partition: int) -> int | None:
+        """Returns the number of a partition of a lane; None: the layout doesn't have that lane."""
+        index = 0 if lane == self._default else lane_index(lane)
+        return number_of(index, partition) if index in self.views else None
+
+    def topic_of(self, lane: Lane) -> str:
+        """Returns the Kafka topic of a lane, whether the layout has it or not."""
+        return self.record.topic + ("" if lane == self._default else lane.suffix)
+
     def view(self, number: int) -> SubscriptionRecord:
         """Returns the subscription as the lane of this number sees it."""
         return self.views[index_of(number)]

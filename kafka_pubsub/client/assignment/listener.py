@@ -85,6 +85,8 @@ class AssignmentListener:
         #: When to look at the lanes' Kafka topics next, and whether one was missing at the last look.
         self._look_at = 0.0
         self._missed = False
+        #: How often the catalog said that the topic has no other lanes than these.
+        self.looks = 0
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
         #: When a close began to leave the group (monotonic seconds); None: it hasn't.
@@ -131,6 +133,8 @@ class AssignmentListener:
         layout = self.layout_of(record) if record.lanes else Layout(record)
         if self._is_changed(layout):
             self.renew()
+        else:
+            self.looks += 1
 
     def _look_at_lanes(self) -> None:
         """Ends the stream if a lane's Kafka topic is gone for `DENIED` seconds: its partitions wait for it."""

@@ -4,7 +4,8 @@ Rules
 1. A lane's publisher sends what it is given and never queues for another lane's sake; `lane_sender.py` decides when.
 2. All lanes of a topic share the paused keys: after a durable message failed, its key is refused in every lane. A
    transient message that fails pauses nothing.
-3. A transient message is given up once: a report that comes later changes nothing.
+3. A transient message is given up once: a report that comes later changes nothing, and the message is never named.
+4. What is stored is noted before its future resolves: a later message is sent at once then, and names it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from kafka_pubsub.client.publish.future import PublishFuture
 from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.client.publish.topic_settings import fresh
 from kafka_pubsub.client.publish.writer_pool import ANY_PARTITION, NOW, ReportThread, WriterPool
+from kafka_pubsub.core.lanes.headers import Name
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.transient import given_up
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.model import Header, Position, StoredRecord
+from kafka_pubsub.model import Header, StoredRecord
 
 __all__ = ["LaneFuture", "LanePublisher", "Line", "TransientFuture"]
 
@@ -29,6 +31,8 @@ _TURN_MASK = 511
 
 _new = object.__new__
 
+_NONE = Name(-1, 0)
+
 # Decides between a report and giving up; held for a few instructions.
 _deciding = threading.Lock()
 
@@ -36,39 +40,44 @@ _deciding = threading.Lock()
 class Line:
     """The messages of one priority and partition, in both classes.
 
-    `last` was sent last. `open`: the transient messages that may be without an answer.
+    `last` was sent last. `open`: the transient messages that may be without an answer. `stored`: by lane, the last one
+    stored.
     """
 
-    __slots__ = ("last", "open", "partition", "waiting")
+    __slots__ = ("last", "open", "partition", "stored", "waiting")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.last: LaneFuture | None = None
         self.open: deque[TransientFuture] = deque()
         self.waiting: deque[Waiting] = deque()
+        self.stored: dict[Lane, Name] = {}
 
 
 class LaneFuture(PublishFuture):
     """The future of a message in a lane.
 
-    `floor`: where the last message of its key lies that was known when it was sent. `sent`: when it was handed to the
-    writer; None before.
+    `number` counts its publisher's messages to the topic. `names`: by lane, the last stored message of its key, shared
+    by all of the key; None: it has no key. `sent`: when it was handed to the writer; None before.
     """
 
-    __slots__ = ("floor", "lane", "line", "sent")
+    __slots__ = ("lane", "line", "names", "number", "sent")
 
     lane: LanePublisher
     line: Line
-    floor: Position | None
+    number: int
+    names: dict[Lane, Name] | None
     sent: float | None
 
-    @property
-    def place(self) -> Position | None:
-        """Where the message lies; None if it isn't known to be stored."""
-        outcome = self._outcome
-        if isinstance(outcome, int) and outcome >= 0 and self._partition is not None:
-            return Position(self.lane.name, self._partition, outcome)
-        return None
+    def __call__(self, error: object, record: StoredRecord) -> None:
+        if error is None:  # rule 4
+            lane, offset = self.lane, record.offset()
+            name = Name(self.number, 0) if offset is None else Name(self.number, offset, lane.log)
+            for names in (self.line.stored, self.names):
+                # The reports of a writer that has failed come in any order.
+                if names is not None and self.number > names.get(lane.lane, _NONE).number:
+                    names[lane.lane] = name
+        super().__call__(error, record)
 
     @property
     def failure(self) -> PubSubError | None:
@@ -130,6 +139,8 @@ class LanePublisher(TopicPublisher):
         super().__init__(name, target, writers)
         self.lane = lane
         self._durable = lane.durable
+        #: Kafka's id of the lane's topic; "" until a broker has answered.
+        self.log = ""
         self._paused = paused
         self._future: type[LaneFuture] = LaneFuture if lane.durable else TransientFuture
         #: How many transient messages failed, most of them for want of an answer.
@@ -146,12 +157,16 @@ class LanePublisher(TopicPublisher):
         with self._lock:
             return self._outstanding.messages > 0
 
-    def new_future(self, line: Line) -> LaneFuture:
+    def _apply(self, target: PublishTarget) -> None:
+        self.log = target.topic_id
+        super()._apply(target)
+
+    def new_future(self, line: Line, number: int, names: dict[Lane, Name] | None) -> LaneFuture:
         """Returns the future of a message that isn't sent yet."""
         future = _new(self._future)  # as its `__init__` does
         future.epoch = self._outstanding.current
-        future._outcome = future._waiting = future.floor = future.sent = None
-        future.lane, future.line = self, line
+        future._outcome = future._waiting = future.sent = None
+        future.lane, future.line, future.number, future.names = self, line, number, names
         return future
 
     def look(self, size: int, data: bytes, key: bytes | None, headers: list[Header]) -> None:

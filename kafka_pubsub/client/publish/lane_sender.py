@@ -1,15 +1,16 @@
 """Sends the messages of a topic with lanes in an order that a subscription can find again.
 
-Theory. Kafka keeps the order of one lane. Across lanes a subscription orders messages by the time at which they came
-in and by their publisher's numbers (`core/lanes/headers.py`), which only works if a publisher's messages come in in its
-own order. So this sender lets a message wait for the answer to an earlier one where the two lanes meet: in the same
-priority and partition, and in the same key. A waiting message waits here, not the caller.
+Theory. Kafka keeps the order of one lane. Across lanes a message names those that its publisher sent before it
+(`core/lanes/headers.py`), and only what is stored has a name. So this sender lets a message wait for the answer to an
+earlier one where the two lanes meet: in the same priority and partition, and in the same key. A waiting message waits
+here, not the caller.
 
 Rules
 1. A line is a priority and a partition. Its messages are sent in the order of the calls. A message of the other class
-   waits until all before it are stored or have failed.
-2. A message of a key waits until the key's last message in another lane is stored or has failed, and names its place
-   in a header. The keys of the last `KEYS` to twice as many keyed messages are remembered.
+   waits until all before it are stored or have failed. Each names the last stored one of the other class.
+2. A message of a key waits until the key's messages in other lanes are stored or have failed, and names the last stored
+   one of each: any of those between may be lost. The keys of the last `KEYS` to twice as many keyed messages are
+   remembered.
 3. A transient message holds others up for `ANSWER_S` after it was sent, then it is given up.
 4. A message without a key gets its partition here, so that it belongs to a line.
 5. One thread sends what waits; it lives while something does. It never waits for room in one lane while another could
@@ -38,7 +39,7 @@ from kafka_pubsub.client.publish.lane_publisher import (
     give_up_overdue,
 )
 from kafka_pubsub.config import PublishFlow
-from kafka_pubsub.core.lanes.headers import AFTER_HEADER, after_header, sequence_header
+from kafka_pubsub.core.lanes.headers import AFTER_HEADER, SEQUENCE_HEADER, Sent, after_header, sequence_header
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.transient import ANSWER_S
 from kafka_pubsub.core.partitioner import partition_of
@@ -58,8 +59,9 @@ _RUN, _RUN_S = 500, 0.01
 # Seconds between two tries where there is no future to wait for: for room, or for reports of a failed writer.
 _POLL_S: Final = 0.005
 
-# More than `ps-seq` and the framing of our headers take, and more than `ps-after` takes beside the lane's name.
-_OURS: Final = 80
+# More than `ps-seq` takes, and more than each name in `ps-after`.
+_SEQUENCE_BYTES: Final = 150
+_NAME_BYTES: Final = 80
 
 
 class _Keys:
@@ -156,11 +158,14 @@ class LaneSender:
     def _check(
         self, publisher: LanePublisher, data: bytes, key: bytes | None, attributes: list[Header] | None
     ) -> None:
-        size = len(data) + _OURS
-        longest: list[Header] = [("ps-seq", bytes(_OURS - 20))]
-        if key is not None:
-            size += len(key) + _OURS + len(self.name)
-            longest.append((AFTER_HEADER, bytes(_OURS - 20 + len(self.name))))
+        size = len(data) + _SEQUENCE_BYTES
+        longest: list[Header] = [(SEQUENCE_HEADER, bytes(_SEQUENCE_BYTES - 20))]
+        if key is not None and len(self._lanes) > 1:
+            names = _NAME_BYTES * len(self._lanes)
+            size += len(key) + names
+            longest.append((AFTER_HEADER, bytes(names - 20)))
+        elif key is not None:
+            size += len(key)
         if attributes:
             size += headers_size(attributes)
         publisher.look(size, data, key, [*longest, *(attributes or ())])
@@ -175,10 +180,11 @@ class LaneSender:
             self._check_open()
             previous = None if key is None else self._keys.get(key)
             line = self._line(publisher.lane.priority, key, previous)
-            future = publisher.new_future(line)
-            headers = [sequence_header(self._publisher_id, next(self._numbers)), *(attributes or ())]
+            names = None if key is None else {} if previous is None else previous.names
+            future = publisher.new_future(line, next(self._numbers), names)
+            headers = attributes or []
             if not line.waiting and self._blocker(future, previous) is None:
-                if not self._send(future, data, key, headers, previous):
+                if not self._send(future, data, key, headers):
                     return None
                 if key is not None and future.sent is not None:
                     self._keys.put(key, future)
@@ -219,20 +225,12 @@ class LaneSender:
                     return earlier
         return None
 
-    def _send(
-        self,
-        future: LaneFuture,
-        data: bytes,
-        key: bytes | None,
-        headers: list[Header],
-        previous: LaneFuture | None,
-    ) -> bool:
-        if previous is not None:
-            future.floor = previous.place or previous.floor
-            floor, moved = future.floor, previous.lane is not future.lane or previous.failure is not None
-            if floor is not None and moved and floor.topic != future.lane.name:
-                headers = [after_header(floor), *headers]
-        line = future.line
+    def _send(self, future: LaneFuture, data: bytes, key: bytes | None, attributes: list[Header]) -> bool:
+        line, lane = future.line, future.lane.lane
+        other = line.stored.get(Lane(lane.priority, not lane.durable))
+        headers = [sequence_header(Sent(self._publisher_id, future.number, other)), *attributes]
+        if after := {each: name for each, name in dict(future.names or {}).items() if each != lane}:
+            headers.insert(0, after_header(after))
         future.sent = self._clock()
         if not future.lane.try_send(future, data, key, headers, line.partition):
             future.sent = None
@@ -303,9 +301,7 @@ class LaneSender:
                     blockers.append(blocker)
                     break
                 try:
-                    sent = self._send(
-                        message.future, message.data, message.key, message.headers, message.previous
-                    )
+                    sent = self._send(message.future, message.data, message.key, message.headers)
                 except PubSubError as error:
                     message.future.settle(None, error)
                     sent = True

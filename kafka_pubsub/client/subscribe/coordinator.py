@@ -118,7 +118,8 @@ class Coordinator:
         #: Warns of callbacks that never ack; None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
         #: Chooses among the lanes of the topic, if it has any.
-        self.lanes = LaneChoices(max_bytes=flow.max_bytes)
+        self.lanes: LaneChoices
+        self.use_lanes(LaneChoices(max_bytes=flow.max_bytes))
         #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
         self._turn = 0
@@ -128,6 +129,10 @@ class Coordinator:
         self._tried: int | None = None
 
     # Which partitions there are
+
+    def use_lanes(self, lanes: LaneChoices) -> None:
+        """Chooses among the topic's lanes by these from now on; no partition is owned yet."""
+        self.lanes, self.partitions.names = lanes, lanes.watch(self.partitions.owned)
 
     def assign(
         self,
@@ -194,11 +199,11 @@ class Coordinator:
             if number in self.partitions.owned:
                 self.counts.received += len(records)
                 epoch = cast("StoredRecord", records[-1]).leader_epoch()
-                notes = lanes.notes(number, records)
+                after = lanes.waiting(number, records, now)
                 passes = (
-                    len(records) <= inline and not notes and lanes.passes(number, records[-1].offset(), now)
+                    len(records) <= inline and not after and lanes.passes(number, records[-1].offset(), now)
                 )
-                for effect in self.partitions.handle(number, Fetched(records, passes, epoch, notes), now):
+                for effect in self.partitions.handle(number, Fetched(records, passes, epoch, after), now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
                 lanes.passed(number, len(records) if passes else 0, now)

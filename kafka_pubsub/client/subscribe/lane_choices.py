@@ -13,26 +13,23 @@ Rules
 4. A lane that hands out nothing though it was chosen is passed over until something happens to it.
 5. A partition that was taken on hands out nothing until all its lanes may begin: each reads its retry topic first. It
    waits for that for `START` seconds at most.
-6. What follows a message of a lane that this stream doesn't know yet waits until the stream reads that lane.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from operator import itemgetter
 from typing import NamedTuple, cast
 
 from kafka_pubsub.client.assignment.layout import NO_LANE, Layout
 from kafka_pubsub.client.subscribe.lane_ends import LaneEnds
 from kafka_pubsub.client.subscribe.lane_followers import LaneFollowers
 from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions
-from kafka_pubsub.core.events import Demand, Event
-from kafka_pubsub.core.lanes.headers import SEQUENCE_HEADER, read_sequence
+from kafka_pubsub.core.events import Demand, Event, Followed
+from kafka_pubsub.core.lanes.headers import Sent, read_lane_headers
 from kafka_pubsub.core.lanes.merge import DUE, Choice, LaneMerge
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.numbers import index_of, partition_of
-from kafka_pubsub.core.lanes.priority import Sent
 from kafka_pubsub.core.lanes.windows import LaneWindows
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.records import Record
@@ -59,7 +56,8 @@ START = 5.0
 class LaneSource(NamedTuple):
     """What a stream has for its lanes. `layout` returns its topics; `post` hands a call to the runner.
 
-    `bound`: seconds of ageing, None: strict priorities. `ordered`: whether keys set an order.
+    `bound`: seconds of ageing, None: strict priorities. `ordered`: whether keys set an order. `looks`: how often the
+    catalog was seen to have no other lanes than these.
     """
 
     layout: Callable[[], Layout]
@@ -67,6 +65,7 @@ class LaneSource(NamedTuple):
     post: Callable[[Callable[[], None]], None]
     bound: float | None
     ordered: bool
+    looks: Callable[[], int]
 
 
 class LaneChoices:
@@ -78,18 +77,20 @@ class LaneChoices:
         self.windows = LaneWindows(max_bytes)
         self._sides: dict[int, _Side] = {}
         self._groups: dict[int, _Group] = {}
-        self._followers = LaneFollowers(self._layout, self._is_lost)
+        self._followers: LaneFollowers | None = None
         #: Partitions whose lanes hold up a choice though nothing more may come: a reader may have passed markers.
         self.stuck: Sequence[int] = ()
         #: Whether messages wait that go soon, though nothing more is read.
         self.choosing = False
         self._count = 0
         self._asked_at: float | None = None
-        #: When messages that follow others were last a reason to ask for ends.
-        self._looked_at = 0.0
-        #: By number the end of its log, and which request for such ends found that; and how many there were.
-        self._log_ends: dict[int, tuple[int, int]] = {}
-        self._log_requests = 0
+
+    def watch(self, owned: Mapping[int, Partition]) -> LaneFollowers | None:
+        """Returns what knows what messages of these partitions wait for in other lanes, where keys set an order."""
+        if self._given is not None and self._given.ordered:
+            given = self._given
+            self._followers = LaneFollowers(given.layout, owned, given.looks, given.ends, given.post)
+        return self._followers
 
     @property
     def active(self) -> bool:
@@ -139,16 +140,16 @@ class LaneChoices:
 
         `inline`: the caller takes them itself, so there is one of each partition, until one is long.
         """
-        self._look(partitions, handle)
+        self._look(partitions, handle, now)
         handed = self._hand_out_all(wanted, run, handle, now, inline=inline)
-        self._look(partitions, handle)
+        self._look(partitions, handle, now)
         self.stuck = [
             group.sides[lane].number
             for group in self._groups.values()
             for lane in group.merge.wants_read(now)
         ]
         self._read_ahead(now)
-        self._ask_ends(partitions.owned, now)
+        self._ask_ends(now)
         groups = self._groups.values()
         self.choosing = not self.stuck and any(each.merge.next(now) or each.merge.waits for each in groups)
         return handed
@@ -218,7 +219,7 @@ class LaneChoices:
         gone, begun, leases = side.take(lambda: handle(side.number, demand))
         if begun:
             group.merge.took(gone, now, due=begun - len(gone))
-            side.look()
+            side.look(full=False)
         else:
             group.merge.offer(choice.lane, None)  # rule 4
         return leases
@@ -255,19 +256,16 @@ class LaneChoices:
 
     # What happened to partitions
 
-    def notes(self, number: int, records: Sequence[Record]) -> Mapping[int, object]:
-        """Returns, by offset, what those of the records wait for that follow one of another lane."""
-        if self._given is None or not self._given.ordered or not records:
-            return {}
-        # Brokers date what comes in since the topic may have lanes, maybe before this stream knows of one (rule 6).
-        if cast("StoredRecord", records[-1]).timestamp()[0] != BROKER_TIME:
-            return {}
-        return self._followers.notes(records, self._log_requests)
+    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+        """Returns the offsets of those of the new records that wait for others of their key in other lanes."""
+        # Brokers date what comes in since the topic may have lanes, maybe before this stream knows of one.
+        if self._followers is None or cast("StoredRecord", records[-1]).timestamp()[0] != BROKER_TIME:
+            return ()
+        return self._followers.waiting(number, records, now)
 
-    def _look(self, partitions: OwnedPartitions, handle: Handle) -> None:
+    def _look(self, partitions: OwnedPartitions, handle: Handle, now: float) -> None:
         owned, touched = partitions.owned, partitions.attention.take_touched()
-        if not touched:
-            return
+        followers = self._followers
         for number in touched:
             partition, side = owned.get(number), self._sides.get(number)
             if side is not None and side.partition is not partition:
@@ -275,18 +273,25 @@ class LaneChoices:
                 side = None
             if partition is not None and side is None:
                 self._add(number, partition)
-        for number, followed in list(self._followers.free(owned)):
-            handle(number, followed)
+        for number, keys in [] if followers is None else followers.again(touched, now):
+            handle(number, Followed(keys))
             touched.add(number)
         for number in touched:
             if (side := self._sides.get(number)) is not None:
-                side.look()
+                self._look_at(side, owned)
+
+    def _look_at(self, side: _Side, owned: Collection[int]) -> None:
+        partition = side.partition
+        full = self.windows.is_full(len(partition.offsets.unfinished), partition.buffered, owned)
+        self.windows.block(side.number, full=side.look(full=full))
 
     def _add(self, number: int, partition: Partition) -> None:
         lane = self._layout().lanes[index_of(number)]
         group = self._groups.setdefault(partition_of(number), _Group(self._source.bound))
-        side = _Side(group.merge, lane, number, partition)
+        side = _Side(group.merge, lane, number, partition, self._layout().view(number).topic_id)
         group.sides[lane] = self._sides[number] = side
+        if self._followers is not None:
+            self._followers.joined(number)
 
     def _forget(self, side: _Side) -> None:
         del self._sides[side.number]
@@ -297,22 +302,13 @@ class LaneChoices:
         if not group.sides:
             del self._groups[partition_of(side.number)]
 
-    def _is_lost(self, number: int, offset: int, requests: int) -> bool:
-        """Returns whether a log lacks the offset, by its end that was asked for after so many requests."""
-        request, end = self._log_ends.get(number, (0, 0))
-        return request > requests and end <= offset
-
     # Ends
 
-    def _ask_ends(self, owned: Mapping[int, Partition], now: float) -> None:
-        """Asks for the ends of lanes if a choice wants them, or messages wait for one that may be lost."""
+    def _ask_ends(self, now: float) -> None:
+        """Asks for the ends of lanes if a choice wants them."""
         if self._asked_at is not None and now < self._asked_at + PATIENCE:
             return
-        wanting = any(group.merge.wants_ends(now) for group in self._groups.values())
-        if now >= self._looked_at + PATIENCE:
-            self._looked_at = now
-            self._ask_log_ends({partition_of(number) for number, each in owned.items() if each.followers})
-        if not wanting:
+        if not any(group.merge.wants_ends(now) for group in self._groups.values()):
             return
         self._asked_at = now
         layout, asked = self._layout(), dict[_Group, int]()
@@ -325,25 +321,6 @@ class LaneChoices:
             self._source.post(lambda: self._answered(layout, asked, now, ends))
 
         self._source.ends.ask(places, answered)
-
-    def _ask_log_ends(self, following: Collection[int]) -> None:
-        """Asks for the ends of partitions where messages wait for others, open transactions included."""
-        places = {
-            self._layout().main(side.number): side.number
-            for partition in following
-            if partition in self._groups
-            for side in self._groups[partition].sides.values()
-        }
-        if not places:
-            return
-        self._log_requests += 1
-        request = self._log_requests
-
-        def answered(ends: Mapping[TopicPartition, int] | None) -> None:
-            found = {places[place]: (request, end) for place, end in (ends or {}).items()}
-            self._source.post(lambda: self._log_ends.update(found))
-
-        self._source.ends.ask(list(places), answered, whole=True)
 
     def _answered(
         self,
@@ -368,7 +345,9 @@ class LaneChoices:
     def wakeup_at(self) -> float | None:
         """Returns when time alone may change a choice; None: never."""
         groups = self._groups.values()
-        times = (group.waits_until if group.waits_until else group.merge.wakeup_at() for group in groups)
+        times = [group.waits_until if group.waits_until else group.merge.wakeup_at() for group in groups]
+        if self._followers is not None:
+            times.append(self._followers.wakeup_at())
         return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:
@@ -413,7 +392,9 @@ class _Group:
 class _Side:
     """One lane of one partition: tells the merge what happens in the core partition's queues."""
 
-    def __init__(self, merge: LaneMerge[StoredRecord], lane: Lane, number: int, partition: Partition) -> None:
+    def __init__(
+        self, merge: LaneMerge[StoredRecord], lane: Lane, number: int, partition: Partition, log: str
+    ) -> None:
         self.merge = merge
         self.lane = lane
         self.number = number
@@ -422,7 +403,7 @@ class _Side:
         self._gone: list[int] | None = None
         waiting = sorted(partition.queues.waiting(), key=lambda record: record.offset())
         start = partition.offsets.position
-        merge.add(lane, min([start, *(record.offset() for record in waiting[:1])]))
+        merge.add(lane, min([start, *(record.offset() for record in waiting[:1])]), log)
         merge.receive(lane, _entries(waiting))
         partition.queues.watch = self
 
@@ -437,17 +418,21 @@ class _Side:
         """Whether its partition may hand something out."""
         return self.partition.open and self.partition.retry_partition.may_begin
 
-    def look(self) -> None:
-        """Tells the merge what the lane can deliver first, and how far it was read."""
+    def look(self, *, full: bool) -> bool:
+        """Tells the merge what the lane can deliver first, and how far it was read; returns whether it is full.
+
+        `full`: it holds enough, so it holds up no other lane if nothing of it can be delivered.
+        """
         partition, merge, lane = self.partition, self.merge, self.lane
         merge.reach(lane, partition.offsets.position)
         first = DUE if partition.retry_partition.lending.ready else partition.queues.oldest()
-        # A lane of which all that was read follows others is blocked: it needn't be read on before those go.
-        if self.begins and (first is not None or not partition.followers):
+        full = full and first is None
+        if self.begins and not full:
             merge.resume(lane)
             merge.offer(lane, first)
         else:
             merge.pause(lane)
+        return full
 
     def take(self, hand_out: Callable[[], None]) -> tuple[list[int], int, int]:
         """Carries out a choice; returns the offsets that went, and how many messages and leases were handed out."""
@@ -463,9 +448,9 @@ class _Side:
 
     def came(self, records: Sequence[Record]) -> None:
         position = self.merge.position(self.lane)
-        entries = sorted(_entries(records), key=itemgetter(0))  # followers of several keys come key by key
+        entries = _entries(records)
         self.merge.receive(self.lane, [each for each in entries if each[0] >= position])
-        if late := [each for each in entries if each[0] < position]:
+        if late := [each for each in entries if each[0] < position]:  # they were to pass, and didn't begin
             self.merge.put_back(self.lane, late)
 
     def went(self, records: Sequence[Record]) -> None:
@@ -486,8 +471,4 @@ def _entries(records: Sequence[Record]) -> list[Entry]:
 
 
 def _sent(record: StoredRecord) -> Sent | None:
-    """Returns a message's publisher and its number there."""
-    for name, value in record.headers() or ():
-        if name == SEQUENCE_HEADER:
-            return read_sequence(value)
-    return None
+    return read_lane_headers(record.headers())[0]

@@ -1,93 +1,303 @@
-"""Finds the messages that follow one of another lane (`ps-after`), and when that one is finished.
+"""Finds out which messages wait for earlier ones of their key in other lanes (`ps-after`), and for how long.
+
+Theory. A message names, for each other lane in which its publisher has messages of the key, the last one stored there.
+It waits for a lane until that was read beyond the named message, and nothing of the key up to that one is unfinished.
+In the log with the named id, offsets decide both. In a copy they mean nothing, so there the publisher's numbers decide,
+and the end of the lane.
 
 Rules
-1. A message is finished for the subscription when its offset is, and it neither waits in the retry topic nor is on its
-   way there or to the dead letters; a key that has a lease may still have it.
-2. A message beyond the end of its lane's log was lost with its leader, so nothing waits for it.
-3. A lane that this stream doesn't read yet is about to be added: what follows a message of it waits.
+1. The lane was read beyond a named message if its log has the named id, and the position is behind the named offset.
+   Or if its end was reached that was asked for after the message was read which waits, open transactions included. Of a
+   transient lane it is asked for `ANSWER_S` later: its leader may answer before readers see what it has. A later time
+   proves nothing: clocks step back.
+2. Finished is what neither waits in its lane, nor has a lease, nor moves, nor waits in the retry topic.
+3. A lane that the catalog has and this stream doesn't read yet is waited for; one that the catalog hasn't, by a look
+   that began after the message was read, is not.
+4. Rings. If nothing of a key runs, moves, waits for its time or is unread, and yet none of its messages may go, they
+   wait for each other. Then one goes whose own named messages aren't here: they were lost. That takes offsets that were
+   given twice, messages that came in after they were given up, or headers that another program wrote.
+5. What holds up a message is looked at anew when it may be over: when a message of the key is finished or has no lease
+   any more, when its lane was read beyond the named offset, and every `PATIENCE` seconds for what ends and looks prove.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple, cast
 
 from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.core.events import Followed
-from kafka_pubsub.core.lanes.headers import AFTER_HEADER, read_after
-from kafka_pubsub.core.lanes.names import lane_of
+from kafka_pubsub.client.subscribe.lane_ends import LaneEnds
+from kafka_pubsub.core.lanes.headers import Name, Sent, read_lane_headers
+from kafka_pubsub.core.lanes.names import Lane
+from kafka_pubsub.core.lanes.numbers import partition_of
+from kafka_pubsub.core.lanes.transient import ANSWER_S
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.records import Record
-from kafka_pubsub.model import Position, StoredRecord, TopicPartition
+from kafka_pubsub.model import StoredRecord, TopicPartition
 
 __all__ = ["LaneFollowers"]
 
-#: Returns whether the log of a number was read to its end, asked for after so many requests, and lacks an offset.
-IsLost = Callable[[int, int, int], bool]
+#: Seconds between two requests for ends, and between two looks at what they may prove.
+PATIENCE = 1.0
+#: Looks at the catalog of which the last has certainly begun after the first was noted.
+LOOKS = 2
+
+log = logging.getLogger("kafka_pubsub.subscriber")
 
 
-class _Waits(NamedTuple):
-    """What a message waits for."""
+class _Wait(NamedTuple):
+    """A key's first message in a lane, which waits for `lane`; `unread`: that must be read on first."""
 
-    key: bytes
-    place: Position
-    #: The requests for ends that were made before it was read.
-    requests: int
+    offset: int
+    sent: Sent | None
+    after: Mapping[Lane, Name]
+    #: When it was read, and how many looks at the catalog there were by then.
+    since: float
+    looks: int
+    lane: Lane
+    unread: bool
 
 
 class LaneFollowers:
-    """The messages of one stream that wait for messages of other lanes; each partition holds its own."""
+    """The messages of one stream that wait for others of their key (`core.lanes.followers.Names`).
 
-    def __init__(self, layout: Callable[[], Layout], is_lost: IsLost) -> None:
-        self._layout = layout
-        self._is_lost = is_lost
+    `owned`: the partitions by number. `looks`: how often the catalog was seen to have no other lanes than the layout.
+    """
 
-    def notes(self, records: Sequence[Record], requests: int) -> dict[int, object]:
-        """Returns, by offset, what the records wait for that follow one of another lane."""
-        found: dict[int, object] = {}
-        layout = self._layout()
-        topic = layout.record.topic
-        for record in cast("Sequence[StoredRecord]", records):
-            key = record.key()
-            if key is None:
+    def __init__(
+        self,
+        layout: Callable[[], Layout],
+        owned: Mapping[int, Partition],
+        looks: Callable[[], int],
+        ends: LaneEnds,
+        post: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._layout, self._owned, self._looks = layout, owned, looks
+        self._ends, self._post = ends, post
+        #: By key and number: its first message there, if that waits.
+        self._waits: defaultdict[bytes, dict[int, _Wait]] = defaultdict(dict)
+        #: Keys of which something may have changed.
+        self._dirty: set[bytes] = set()
+        #: By number: offsets up to which keys wait for it to be read.
+        self._unread: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        #: By number: its end, and when that was asked for.
+        self._log_ends: dict[int, tuple[float, int]] = {}
+        #: Messages that left a ring, by number and offset.
+        self._freed: set[tuple[int, int]] = set()
+        self._look_at = 0.0
+
+    # What partitions ask (`Names`)
+
+    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+        """Returns the offsets of those of the new records that have something to wait for."""
+        keyed = (record for record in records if record.key() is not None)
+        waits = (self._wait_of(number, record, now) for record in keyed)
+        return [wait.offset for wait in waits if wait is not None]
+
+    def may_wait(self, number: int, record: Record) -> bool:
+        """Returns whether a message waits for another lane."""
+        return self._wait_of(number, record, float("inf")) is not None
+
+    def waits(self, number: int, key: bytes, record: Record, now: float) -> bool:
+        """Returns whether the key's first message waits for another lane; `now`: when it was read, if not before."""
+        before = self._waits[key].pop(number, None) if key in self._waits else None
+        same = before is not None and before.offset == record.offset()
+        wait = self._wait_of(number, record, now, before if same else None)
+        if wait is not None:
+            self._waits[key][number] = wait
+            if not same:
+                self._dirty.add(key)  # others may know now that it isn't the one that they wait for
+            if wait.unread and (lane := self._number(number, wait.lane)) is not None:
+                heappush(self._unread[lane], (wait.after[wait.lane].offset, key))
+            elif not wait.unread and self._leaves_ring(number, key):
+                del self._waits[key][number]
+                wait = None
+        if not self._waits.get(key, True):
+            del self._waits[key]
+        return wait is not None
+
+    def changed(self, keys: Iterable[bytes | None]) -> None:
+        """Takes note that messages of these keys may be finished."""
+        if self._waits:
+            self._dirty.update(key for key in keys if key is not None and key in self._waits)
+
+    def reason(self, number: int, key: bytes) -> str | None:
+        """Returns what the key's first message waits for; None: it doesn't."""
+        wait = self._waits.get(key, {}).get(number)
+        if wait is None:
+            return None
+        named, rules = wait.after[wait.lane], self._layout().topic_of(wait.lane)
+        state = "isn't read yet" if wait.unread else "isn't finished"
+        return f"comes after offset {named.offset} of {rules}, which {state}"
+
+    # What happens
+
+    def joined(self, number: int) -> None:
+        """A partition is owned: what waits for it, or in it, is looked at anew."""
+        self._dirty.update(self._waits)
+
+    def again(self, touched: Iterable[int], now: float) -> list[tuple[int, Sequence[bytes]]]:
+        """Returns, by number, the keys to be settled anew (rule 5); `touched`: partitions that got an event."""
+        for number in touched:
+            if (heap := self._unread.get(number)) and (partition := self._owned.get(number)) is not None:
+                while heap and heap[0][0] < partition.offsets.position:
+                    self._dirty.add(heappop(heap)[1])
+        if now >= self._look_at and self._waits:
+            self._look_at = now + PATIENCE
+            self._look(now)
+        found: defaultdict[int, list[bytes]] = defaultdict(list)
+        for key in self._dirty:
+            for number in self._waits.get(key, ()):
+                found[number].append(key)
+        self._dirty.clear()
+        return list(found.items())
+
+    def _look(self, now: float) -> None:
+        unread = {
+            number: key for key, waits in self._waits.items() for number, wait in waits.items() if wait.unread
+        }
+        self._dirty.update(unread.values())
+        places = {
+            self._layout().main(number): number
+            for number in self._owned
+            if partition_of(number) in set(map(partition_of, unread))
+        }
+        if not places:
+            return
+
+        def answered(ends: Mapping[TopicPartition, int] | None) -> None:
+            found = {places[place]: (now, end) for place, end in (ends or {}).items()}
+            self._post(lambda: self._take_ends(found))
+
+        self._ends.ask(list(places), answered, whole=True)
+
+    def _take_ends(self, ends: Mapping[int, tuple[float, int]]) -> None:
+        self._log_ends.update(ends)
+        self._dirty.update(key for key, waits in self._waits.items() if any(w.unread for w in waits.values()))
+
+    def wakeup_at(self) -> float | None:
+        """Returns when time alone may end a wait; None: never."""
+        return self._look_at if self._waits else None
+
+    # What a message waits for
+
+    def _wait_of(self, number: int, record: Record, now: float, before: _Wait | None = None) -> _Wait | None:
+        if before is None:
+            sent, after = read_lane_headers(cast("StoredRecord", record).headers())
+            before = _Wait(record.offset(), sent, after, now, self._looks(), Lane(0, True), unread=True)
+        if not before.after or (number, before.offset) in self._freed:
+            return None
+        key, found = cast("bytes", record.key()), None
+        for lane, name in before.after.items():
+            other = self._number(number, lane)
+            if other is None:
+                if self._looks() < before.looks + LOOKS:
+                    return before._replace(lane=lane, unread=True)
                 continue
-            for name, value in record.headers() or ():
-                place = read_after(value) if name == AFTER_HEADER else None
-                if place is not None and topic in (place.topic, *(lane_of(place.topic) or ())):
-                    found[record.offset() or 0] = _Waits(key, place, requests)
+            partition = self._owned.get(other)
+            if partition is None or not self._is_read(partition, lane, name, before.since):
+                return before._replace(lane=lane, unread=True)
+            if found is None and self._is_unfinished(partition, key, before.sent, name):
+                found = before._replace(lane=lane, unread=False)
         return found
 
-    def free(self, owned: Mapping[int, Partition]) -> Iterator[tuple[int, Followed]]:
-        """Yields for each partition the messages that wait no more."""
-        for number, partition in owned.items():
-            if not partition.followers:
-                continue
-            offsets = [
-                offset
-                for offset, waits in partition.followers.first()
-                if self._is_over(cast("_Waits", waits), owned)
-            ]
-            if offsets:
-                yield number, Followed(offsets)
+    def _number(self, number: int, lane: Lane) -> int | None:
+        """Returns the number of the same partition in another lane; None: this stream doesn't read that lane."""
+        return self._layout().number_in(lane, partition_of(number))
 
-    def _is_over(self, waits: _Waits, owned: Mapping[int, Partition]) -> bool:
-        layout = self._layout()
-        topic, partition, offset = waits.place
-        if topic not in layout.topics or partition >= layout.record.partitions:
-            return False  # rule 3
-        number = layout.number(TopicPartition(topic, partition))
-        found = owned.get(number)
-        if found is None:
+    def _has(self, partition: Partition, name: Name) -> bool:
+        """Whether a name's offset is one of this partition's log."""
+        return name.log != "" and name.log == self._layout().view(partition.number).topic_id
+
+    def _is_read(self, partition: Partition, lane: Lane, name: Name, since: float) -> bool:
+        """Whether a lane was read beyond a named message (rule 1)."""
+        position = partition.offsets.position
+        if not partition.retry_partition.retries.caught_up:
             return False
-        return _is_finished(found, waits.key, offset) or self._is_lost(number, offset, waits.requests)
+        if self._has(partition, name) and position > name.offset:
+            return True
+        asked_at, end = self._log_ends.get(partition.number, (0.0, 0))
+        return asked_at > since + (0.0 if lane.durable else ANSWER_S) and position >= end
+
+    def _is_unfinished(self, partition: Partition, key: bytes, sent: Sent | None, name: Name) -> bool:
+        """Whether a message of the key, up to the named one, is unfinished in a lane (rule 2)."""
+        if key in partition.queues.blocked:
+            return True
+        retries, queue = partition.retry_partition.retries, partition.queues.queues.get(key, ())
+        front, moving = retries.parking.lines.front(key), retries.parking.moving.get(key, ())
+        if self._has(partition, name):
+            origins = [*moving, *([] if front is None else front[:1]), *(each.offset() for each in queue[:1])]
+            return min(origins, default=name.offset + 1) <= name.offset
+        if moving or sent is None:
+            return bool(moving or front is not None or queue)
+        if front is not None:  # what is behind it has a higher number, if that is of the same publisher
+            body = retries.bodies.kept.get(front[1])
+            first = None if body is None else _sent(body)
+            if first is None or first.publisher != sent.publisher or first.number <= name.number:
+                return True
+        return any(
+            each is not None and each.publisher == sent.publisher and each.number <= name.number
+            for each in map(_sent, queue)
+        )
+
+    # Rings
+
+    def _leaves_ring(self, number: int, key: bytes) -> bool:
+        """Whether a message that waits may go because it is in a ring (rule 4); another one may be let go instead."""
+        ring = dict(self._ring(partition_of(number), key))
+        if not ring:
+            return False
+        here = {(each, wait.sent) for each, wait in ring.items()}
+        for other in ring:
+            here.update((other, sent) for sent in map(_sent, self._owned[other].queues.queues.get(key, ())))
+        said = {(each, sent.publisher, sent.number) for each, sent in here if sent is not None}
+
+        def is_lost(each: int, wait: _Wait) -> bool:
+            publisher, named = "" if wait.sent is None else wait.sent.publisher, wait.after[wait.lane]
+            return (self._number(each, wait.lane), publisher, named.number) not in said
+
+        order = sorted(ring, key=lambda each: (not is_lost(each, ring[each]), _number_of(ring[each]), each))
+        first = order[0]
+        self._freed.add((first, ring[first].offset))
+        log.warning(
+            "offset %d of %s goes though messages of its key that it comes after may not be finished: those that were "
+            "here wait for it in turn. Messages were lost, or came in after they were given up",
+            ring[first].offset,
+            self._layout().main(first).topic,
+        )
+        self._dirty.add(key)
+        return first == number
+
+    def _ring(self, partition: int, key: bytes) -> Iterator[tuple[int, _Wait]]:
+        """Yields the first message of the key in each lane, by number, if all of them wait for what is here."""
+        found: list[tuple[int, _Wait]] = []
+        for number, each in self._owned.items():
+            if partition_of(number) != partition:
+                continue
+            retries, queue = each.retry_partition.retries, each.queues.queues.get(key, ())
+            front, wait = retries.parking.lines.front(key), self._waits.get(key, {}).get(number)
+            if (
+                not queue
+                and front is None
+                and key not in retries.parking.moving
+                and key not in each.queues.blocked
+            ):
+                continue
+            origins = [*([] if front is None else front[:1]), *(record.offset() for record in queue[:1])]
+            if wait is None or wait.unread or key in retries.parking.moving or key in each.queues.blocked:
+                return
+            if min(origins, default=-1) != wait.offset:
+                return
+            found.append((number, wait))
+        yield from found
 
 
-def _is_finished(partition: Partition, key: bytes, offset: int) -> bool:
-    offsets, retries = partition.offsets, partition.retry_partition.retries
-    if offset in offsets.unfinished or not retries.caught_up:
-        return False
-    if offset >= offsets.position and not any(start <= offset < end for start, end in offsets.known):
-        return False
-    moving = retries.parking.moving.get(key, ())
-    waits = retries.parking.lines.first_of(key, offset) is not None
-    return not waits and offset not in moving and key not in partition.queues.blocked
+def _sent(record: Record) -> Sent | None:
+    return read_lane_headers(cast("StoredRecord", record).headers())[0]
+
+
+def _number_of(wait: _Wait) -> int:
+    return 0 if wait.sent is None else wait.sent.number

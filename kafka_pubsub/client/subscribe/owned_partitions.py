@@ -20,6 +20,7 @@ from kafka_pubsub.core.delivery.fetch_window import BufferGate, Change, Held
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
 from kafka_pubsub.core.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.core.events import Ended, Event, Lost, Returned, Tick
+from kafka_pubsub.core.lanes.followers import Names
 from kafka_pubsub.core.lanes.windows import LaneWindows
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.retry.crash_suspects import TrialLock
@@ -61,6 +62,8 @@ class OwnedPartitions:
         self._past_finished = 0
         self._past_positions: dict[int, int] = {}
         self._past_retries: dict[int, int] = {}
+        #: What messages wait for in other lanes; None: the topic has none, or keys set no order.
+        self.names: Names | None = None
         #: Leases that aren't over, of all partitions.
         self.lease_count = 0
 
@@ -155,6 +158,7 @@ class OwnedPartitions:
             self._jitter,
             self._suspects,
         )
+        partition.retry_partition.retries.followers.ask(self.names, number)
         self.owned[number] = partition
         self.attention.stir(number)
         return partition.offsets.position

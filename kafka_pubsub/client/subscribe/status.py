@@ -240,9 +240,18 @@ def _from_log(state: KeyState) -> BlockedKey:
 
 def _parked(partition: Partition) -> Iterable[BlockedKey]:
     """Yields the keys that wait in the retry topic."""
-    lines = partition.retry_partition.retries.parking.lines
+    lines, followers = (
+        partition.retry_partition.retries.parking.lines,
+        partition.retry_partition.retries.followers,
+    )
     for key in lines:
-        entry = lines.peek(key)
+        entry, queue = lines.peek(key), partition.queues.queues.get(key, ())
+        comes_after = None if followers.names is None else followers.names.reason(partition.number, key)
+        if comes_after is not None:
+            waiting = lines.count(key) + len(queue)
+            first = min([*([] if entry is None else [entry.origin]), *(each.offset() for each in queue[:1])])
+            yield BlockedKey(key, partition.number, first, comes_after, waiting - 1)
+            continue
         if entry is None:
             yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", 0)
             continue

@@ -231,7 +231,7 @@ class Subscriber:
         )
         if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
-        coordinator.lanes = self._lanes(record, engine, flow or FlowControl())
+        coordinator.use_lanes(self._lanes(record, engine, flow or FlowControl()))
         coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
         return self._start(engine, worker_pool, name)
 
@@ -272,6 +272,7 @@ class Subscriber:
             engine.post,
             None if options.strict else options.ageing,
             options.message_ordering,
+            lambda: engine.rebalances.looks,
         )
         return LaneChoices(source, flow.max_bytes)
 

@@ -60,6 +60,8 @@ class KeyQueues:
         self.blocked: dict[bytes, int] = {}
         #: Keys that wait in the retry partition. `park` is called before a key enters, `unpark` when it has left.
         self.parked: Collection[bytes] = ()
+        #: Offsets of records with which no lease goes on: they may wait for other lanes (`lanes.followers`).
+        self.stops: Collection[int] = ()
         #: Waiting records without an order: they have no key, or the subscription has no ordering.
         self.loose: deque[Record] = deque()
 
@@ -128,6 +130,10 @@ class KeyQueues:
         self.blocked[key] = 1
         if below is not None:
             limit = min(limit, bisect_left(queue, below, key=_offset))
+        if self.stops:
+            limit = next(
+                (at for at in range(1, len(queue[:limit])) if queue[at].offset() in self.stops), limit
+            )
         if len(queue) <= limit:
             self.queues[key] = []
             return queue

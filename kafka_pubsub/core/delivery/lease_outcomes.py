@@ -10,7 +10,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 
 from kafka_pubsub.core.commit.commits import Commits
 from kafka_pubsub.core.commit.offsets import Offsets
@@ -46,11 +46,26 @@ class RecordOutcomes:
         #: The time of the event that is being handled.
         self.now = 0.0
 
-    def line_up(self, records: Sequence[Record]) -> None:
-        """Queues records of main behind those that wait already."""
+    def line_up(self, records: Sequence[Record], after: Collection[int] = ()) -> None:
+        """Queues records of main behind those that wait already; `after`: those that may wait for other lanes."""
+        retries = self._retry_partition.retries
+        held = retries.followers.take(records, after, self.now)
+        for key in held:
+            if not self._queues.queues.get(key):
+                retries.park(key)
         self._queues.add(records)
-        if self._retry_partition.retries.parking.lines:
-            self._retry_partition.retries.main_came(records, self.now)
+        if retries.parking.lines:
+            retries.main_came(records, self.now)
+        retries.settle_all(held, self.now)
+
+    def hold_next(self, key: bytes | None) -> None:
+        """Parks a key that has a lease if its next message may wait for another lane."""
+        retries = self._retry_partition.retries
+        if key is not None and retries.followers.read:
+            queue = self._queues.queues.get(key)
+            if queue and queue[0].offset() in retries.followers.read:
+                retries.park(key)
+                retries.settle(key, self.now)
 
     def read_up_to(self, event: ReadUpTo, now: float) -> Sequence[Effect]:
         """Finishes holes at the end of a log: each would look like a waiting message until a record follows."""
@@ -68,6 +83,7 @@ class RecordOutcomes:
         """Ends an inline lease of what was just read, or had `queued`; `rest` has to queue."""
         if acked:
             self.book(acked)
+            self._retry_partition.retries.followers.leave([record.key() for record in acked])
         self._fail_all(nacked)  # before anything queues behind it
         if queued:
             self._queues.put_back(None, rest)
@@ -147,6 +163,7 @@ class RecordOutcomes:
         self._queues.unblock_all(keys)
         self._retry_partition.over(leases)
         self._retry_partition.freed(keys, self.now)
+        self._retry_partition.retries.followers.leave(keys)
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
         """Moves the current record, which failed; the records behind it go back."""

@@ -1,76 +1,87 @@
-"""Messages that follow one of another lane: they wait here, outside of the queues, until that one is finished.
+"""The messages of one partition that come after unfinished ones of their key in other lanes.
 
-A publisher that changes the lane of a key names the key's last message in the other lane. The message that names it
-and all later ones of its key in this lane wait; so the key goes on in one lane at a time.
+Theory. A publisher names, in each message of a key, its last messages of that key in other lanes. A message waits until
+these are finished. It waits as any message does: in its key's queue, and if that grows long, in the retry partition.
 
 Rules
-1. The messages of a key wait in the order of their lane; only the first of a key may be let go.
-2. A message that was let go takes those behind it along, up to the next one that itself follows another.
+1. The key of the first message that waits is parked, as if that message waited in the retry partition. It is settled
+   anew when what it waits for may be over.
+2. A lease ends before the next message that may have to wait.
+3. Only what was just read is looked at as a whole: a message that had nothing to wait for has nothing later either.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 from kafka_pubsub.core.records import Record
-from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Followers"]
+__all__ = ["Followers", "Names"]
+
+
+class Names(Protocol):
+    """What knows all lanes of a topic. `number`: of the partition that asks."""
+
+    def waits(self, number: int, key: bytes, record: Record, now: float) -> bool:
+        """Returns whether the key's first message waits for another lane; if so, notes it, with the reason."""
+        ...
+
+    def may_wait(self, number: int, record: Record) -> bool:
+        """Returns whether a message waits for another lane."""
+        ...
+
+    def changed(self, keys: Iterable[bytes | None]) -> None:
+        """Takes note that messages of these keys may be finished."""
+        ...
+
+    def reason(self, number: int, key: bytes) -> str | None:
+        """Returns what the key's first message waits for; None: it doesn't."""
+        ...
 
 
 class Followers:
-    """The messages of one partition that wait for messages of other lanes."""
+    """The messages of one partition that wait; `names` None: its topic has no lanes, or keys set no order."""
 
     def __init__(self) -> None:
-        self._lines: dict[bytes, deque[Record]] = {}
-        #: By offset: the note of the caller on what the message waits for.
-        self._after: dict[int, object] = {}
+        self.names: Names | None = None
+        self._number = 0
+        #: By offset in the home topic: messages that had something to wait for when they were read, and when that was.
+        self.read: dict[int, float] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._lines)
+    def ask(self, names: Names | None, number: int) -> None:
+        """Asks these names from now on; `number`: of the partition."""
+        self.names, self._number = names, number
 
-    def __iter__(self) -> Iterator[Record]:
-        return (record for line in self._lines.values() for record in line)
+    def take(self, records: Sequence[Record], offsets: Collection[int], now: float) -> list[bytes]:
+        """Takes note of those of the new records that may wait; returns their keys."""
+        if not offsets:
+            return []
+        found = [(record.offset(), key) for record in records if (key := record.key()) is not None]
+        self.read.update((offset, now) for offset, _ in found if offset in offsets)
+        return list({key: None for offset, key in found if offset in offsets})
 
-    def sift(self, records: Sequence[Record], after: Mapping[int, object]) -> Sequence[Record]:
-        """Returns the new records that may queue; keeps those in `after`, by offset, and what is behind them."""
-        if not after and not self._lines:
-            return records
-        free: list[Record] = []
-        for record in records:
-            key, offset = record.key(), record.offset()
-            if key is None or (offset not in after and key not in self._lines):
-                free.append(record)
-                continue
-            self._lines.setdefault(key, deque()).append(record)
-            if offset in after:
-                self._after[offset] = after[offset]
-        return free
+    def hold(self, key: bytes, record: Record, now: float) -> bool:
+        """Returns whether the first message of a key waits."""
+        if self.names is None:
+            return False
+        offset = record.offset()
+        if self.names.waits(self._number, key, record, self.read.get(offset, now)):
+            return True
+        self.read.pop(offset, None)
+        return False
 
-    def first(self) -> list[tuple[int, object]]:
-        """Returns the offset of each key's first message, with the note on what it waits for."""
-        return [
-            (offset, self._after[offset]) for offset in (line[0].offset() for line in self._lines.values())
-        ]
+    def goes_along(self, record: Record) -> bool:
+        """Returns whether a message of the retry partition may follow others in a lease."""
+        return self.names is None or not self.names.may_wait(self._number, record)
 
-    def let_go(self, offsets: Sequence[int]) -> list[Record]:
-        """Lets these messages go, each the first of its key; returns them and what goes along (rule 2)."""
-        gone: list[Record] = []
-        wanted = set(offsets)
-        for key, line in list(self._lines.items()):
-            if line[0].offset() not in wanted:
-                continue
-            del self._after[line[0].offset()]
-            while line and line[0].offset() not in self._after:
-                gone.append(line.popleft())
-            if not line:
-                del self._lines[key]
-        return gone
+    def next_in(self, queue: Sequence[Record]) -> int | None:
+        """Returns the offset of the first message behind the front that may wait (rule 2)."""
+        if not self.read:
+            return None
+        return next((each.offset() for each in queue[1:] if each.offset() in self.read), None)
 
-    def check(self) -> None:
-        """Raises `InvariantViolated` if it contradicts itself."""
-        for key, line in self._lines.items():
-            offsets = [record.offset() for record in line]
-            if not offsets or offsets != sorted(set(offsets)) or offsets[0] not in self._after:
-                raise InvariantViolated(f"key {key!r}: {offsets} wait, by {self._after}")
+    def leave(self, keys: Iterable[bytes | None]) -> None:
+        """Takes note that messages of these keys are finished, or with no lease any more."""
+        if self.names is not None:
+            self.names.changed(keys)

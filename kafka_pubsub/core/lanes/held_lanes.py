@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from kafka_pubsub.core.lanes.ageing import NEVER, Ageing
+from kafka_pubsub.core.lanes.headers import Sent
 from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.core.lanes.priority import Priority, Sent
+from kafka_pubsub.core.lanes.priority import Priority
 from kafka_pubsub.core.lanes.read_ahead import ReadAhead
 from kafka_pubsub.errors import InvariantViolated
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 class HeldLanes(Generic[T]):
     """The lanes of one partition, by priority.
 
-    `sent` tells the publisher of a message and its number there, or None; it is called only where times are equal.
+    `sent` tells what a message says of its publisher, or None; it is called where both lanes of a priority have a head.
     `bound`: seconds after which a head that is passed over is aged; None: never.
     """
 
@@ -39,11 +40,11 @@ class HeldLanes(Generic[T]):
 
     # -- lanes --------------------------------------------------------------------------------------------------
 
-    def add(self, lane: Lane, position: int) -> None:
-        """Adds a lane, which is read from this position on."""
+    def add(self, lane: Lane, position: int, log: str = "") -> None:
+        """Adds a lane, which is read from this position on; `log`: the id of its log."""
         if lane in self._lanes:
             raise InvariantViolated(f"{lane} was added twice")
-        added: ReadAhead[T] = ReadAhead(lane, position, self.requests)
+        added: ReadAhead[T] = ReadAhead(lane, position, self.requests, log)
         self._lanes[lane] = added
         found = self._priorities.setdefault(lane.priority, Priority(lane.priority, self._sent))
         self._priorities = dict(sorted(self._priorities.items(), reverse=True))
@@ -67,8 +68,6 @@ class HeldLanes(Generic[T]):
         That is the first offset that hasn't begun; later ones may have begun out of order.
         """
         self._until = -NEVER
-        for priority in self._priorities.values():
-            priority.unsettle()
         for lane in self._lanes.values():
             lane.asked_before = self.requests
         return {name: lane.reset() for name, lane in self._lanes.items()}
@@ -93,20 +92,17 @@ class HeldLanes(Generic[T]):
 
         What was read before is left out.
         """
-        time = self._lanes[lane].receive(entries)
-        self._priorities[lane.priority].come(time)
+        self._lanes[lane].receive(entries)
         self._change(lane)
 
     def put_back(self, lane: Lane, entries: Sequence[tuple[int, int, T]]) -> None:
         """Takes back messages that were taken and haven't begun."""
         self._lanes[lane].put_back(entries)
-        self._priorities[lane.priority].unsettle()
         self._change(lane)
 
     def drop(self, lane: Lane, offsets: Sequence[int]) -> None:
         """Forgets messages that are held: they go another way, and don't begin from here."""
         self._lanes[lane].take_these(offsets)
-        self._priorities[lane.priority].unsettle()
         self._change(lane)
 
     def reach(self, lane: Lane, position: int) -> None:

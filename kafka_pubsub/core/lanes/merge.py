@@ -1,6 +1,6 @@
 """Which lane of a partition goes next: by priority, then by the time at which messages came in, and no lane starves.
 
-    merge.add(lane, position)                      each lane of the partition; also later
+    merge.add(lane, position, log)                 each lane of the partition; also later
     merge.receive(lane, [(offset, time, message)]) what was read; merge.reach(lane, position) if there was nothing
     merge.offer(lane, offset)                      with ordering keys: the first message that can be delivered now
     choice = merge.next(now)                       Choice(lane, most, below, aged) or None; changes nothing
@@ -23,8 +23,9 @@ choice holds for a run of messages, so that lanes cost nothing for each message.
 
 Rules
 1. The highest priority with a head goes first; `priority` says which of its lanes.
-2. A choice waits while a lane of its own or a higher priority holds nothing and isn't known to be empty. A lane whose
-   messages are all blocked, or that is paused, holds up no other.
+2. A choice waits while a lane of its own or a higher priority offers nothing and wasn't read to an end that was asked
+   for after the chosen message was read. A lane that is paused holds up no other: so is one that may not begin yet,
+   and one that is full of messages that can't begin.
 3. `next` changes nothing. `take` and `took` move the chosen lane only. A choice holds until something else is called,
    or until time ages a head; a caller asks again before each run.
 4. A priority that was passed over for `bound` seconds may go out of turn (`ageing`), but it holds up no higher one:
@@ -38,10 +39,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from kafka_pubsub.core.lanes.ageing import BOUND, NEVER, SHARE
+from kafka_pubsub.core.lanes.headers import Sent
 from kafka_pubsub.core.lanes.held_lanes import HeldLanes
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.passing import SPARE, Passing, may_pass
-from kafka_pubsub.core.lanes.priority import Choice, Missing, Pick, Sent
+from kafka_pubsub.core.lanes.priority import Choice, Missing, Pick
 from kafka_pubsub.core.lanes.read_ahead import DUE, FIRST
 from kafka_pubsub.errors import InvariantViolated
 
@@ -113,7 +115,6 @@ class LaneMerge(HeldLanes[T]):
         for name, lane in self._lanes.items():
             if request > max(lane.request, lane.asked_before):
                 lane.end, lane.request = ends.get(name, 0), request
-                self._priorities[name.priority].answered()
                 self._change(name)
 
     # -- choices ------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def may_pass(lane: ReadAhead[T], last: int, priorities: Mapping[int, Priority[T]
             if each.head is not None:
                 return False
             is_empty = each.reached and each.request > since
-            if each is not lane and not (is_empty or each.offsets or each.paused):
+            if each is not lane and not (is_empty or each.paused):
                 return False
     return True
 

@@ -1,20 +1,20 @@
 """The lanes of one priority: the durable one and the transient one, and which of them goes first.
 
 Rules
-1. The lane whose head came in earlier goes first, by the broker's time.
-2. Equal times are settled only when both lanes are known beyond that time. Then the durable head goes first, unless the
-   transient lane holds, at or behind its head and of that time, an earlier message of its publisher. To compare the two
-   heads by publisher and counter would be wrong: an earlier message may stand behind the other head.
-3. Beside a head, the other lane counts as empty only by an end that was asked for after that head was read.
-4. An empty lane, or a blocked one, never waits for the other one.
+1. A head that names a message of the other lane goes behind the other head, if that stands at or before the named one.
+   If the name is of another log, as in a copy, the numbers of their publisher say what stands before it, as far as
+   the other lane was read.
+2. If each head must go behind the other, offsets were given twice, as a leader lost its tail: the durable one goes.
+3. Else the head goes that came in earlier, by the brokers' time; of equal times the durable one.
+4. Beside a head, a lane without one must have been read to an end that was asked for after that head was read.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from kafka_pubsub.core.lanes.headers import Sent
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.read_ahead import ReadAhead
 from kafka_pubsub.errors import InvariantViolated
@@ -23,12 +23,9 @@ __all__ = ["Choice", "Missing", "Pick", "Priority", "Sent"]
 
 T = TypeVar("T")
 
-#: A message's publisher, and its number among that publisher's messages.
-Sent = tuple[Hashable, int]
-
 #: No request is newer.
 _NEWEST = 2**63 - 1
-#: Messages of one time that are looked at to find out how many go together.
+#: Messages that are looked at: of a lane to find out how many go together, and of a copy to find those of a publisher.
 _FAR = 64
 
 
@@ -80,9 +77,6 @@ class Priority(Generic[T]):
         self.transient: ReadAhead[T] | None = None
         self.lanes: tuple[ReadAhead[T], ...] = ()
         self._sent = sent
-        # The time that is settled, and per durable message of that time the transient one up to which others go first.
-        self._settled: int | None = None
-        self._after: dict[int, int] = {}
 
     def put(self, name: Lane, lane: ReadAhead[T] | None) -> None:
         """Adds a lane, or takes it away."""
@@ -91,7 +85,6 @@ class Priority(Generic[T]):
         else:
             self.transient = lane
         self.lanes = tuple(each for each in (self.durable, self.transient) if each is not None)
-        self.unsettle()
 
     @property
     def has_head(self) -> bool:
@@ -106,26 +99,12 @@ class Priority(Generic[T]):
         """Whether it holds nothing, and isn't known to have more."""
         return not any(lane.offsets or lane.head is not None or lane.unread for lane in self.lanes)
 
-    def unsettle(self) -> None:
-        """Forgets how equal times were settled, because messages came back or lanes changed."""
-        self._settled = None
-
-    def come(self, time: int | None) -> None:
-        """Takes note that times from this one on are new in one of its lanes."""
-        if time is not None and self._settled is not None and time <= self._settled:
-            self._settled = None
-
-    def answered(self) -> None:
-        """Takes note of new ends: a lane may have more of the time that is settled."""
-        if any(lane.unread and lane.times[-1:] == [self._settled] for lane in self.lanes):
-            self._settled = None
-
     def empty_since(self, missing: Missing) -> int | None:
-        """Returns the oldest request by which its lanes without messages are empty; None: one may have some."""
+        """Returns the oldest request by which its lanes without a head have no more; None: one may have some."""
         oldest = _NEWEST
         known = True
         for lane in self.lanes:
-            if lane.offsets or lane.paused or lane.head is not None:
+            if lane.paused or lane.head is not None:
                 continue
             if not lane.reached:
                 missing.beyond(lane)
@@ -141,10 +120,17 @@ class Priority(Generic[T]):
             return None if transient is None else self._pick_alone(transient, missing)
         if transient is None or transient.head is None:
             return self._pick_alone(durable, missing)
-        if durable.time == transient.time >= 0:
-            return self._pick_settled(durable, transient, durable.head, transient.head, missing)
-        lane, other = (durable, transient) if durable.time <= transient.time else (transient, durable)
-        return Pick(lane, _below(lane, other.time), _NEWEST)
+        if durable.time < 0 or transient.time < 0:  # what is delivered again goes first
+            lane = durable if durable.time <= transient.time else transient
+            return Pick(lane, (lane.head or 0) + 1, _NEWEST)
+        a, b = durable.index, transient.index
+        for lane, at, other in ((durable, a, transient), (transient, b, durable)):
+            if self._is_unread(lane, at, other):
+                missing.beyond(other)
+                return None
+        if self._goes_first(durable, a, transient, b):
+            return Pick(durable, self._below(durable, a, transient, b), _NEWEST)
+        return Pick(transient, self._below(transient, b, durable, a), _NEWEST)
 
     def _pick_alone(self, lane: ReadAhead[T], missing: Missing) -> Pick[T] | None:
         if lane.head is None:
@@ -155,65 +141,45 @@ class Priority(Generic[T]):
         if request <= lane.head_requests:
             missing.ends = True
             return None
-        return Pick(lane, _below(lane, _NEWEST), request)
+        return Pick(lane, lane.head + 1 if lane.time < 0 else lane.position, request)
 
-    def _pick_settled(
-        self, durable: ReadAhead[T], transient: ReadAhead[T], head: int, other: int, missing: Missing
-    ) -> Pick[T] | None:
-        if self._settled != durable.time and not self._settle(durable, transient, missing):
-            return None
-        after = self._after
-        if after[head] >= other:
-            return Pick(transient, after[head] + 1, _NEWEST)
-        at = bisect_left(durable.offsets, head)
-        far = min(at + _FAR, bisect_right(durable.times, durable.time, at))
-        below = next((each for each in durable.offsets[at:far] if after[each] >= other), None)
-        return Pick(durable, durable.offsets[far - 1] + 1 if below is None else below, _NEWEST)
+    def _below(self, lane: ReadAhead[T], at: int, other: ReadAhead[T], head: int) -> int:
+        """Returns the offset below which a lane's messages from its head on go before the other head."""
+        end = min(at + _FAR, len(lane.offsets))
+        for each in range(at + 1, end):
+            if self._is_unread(lane, each, other) or not self._goes_first(lane, each, other, head):
+                return lane.offsets[each]
+        return lane.offsets[end - 1] + 1
 
-    def _settle(self, durable: ReadAhead[T], transient: ReadAhead[T], missing: Missing) -> bool:
-        time = durable.time
-        spans = [(bisect_left(each.times, time), bisect_right(each.times, time)) for each in self.lanes]
-        read = max(
-            each.requests_at(each.offsets[end - 1]) for each, (_, end) in zip(self.lanes, spans, strict=True)
-        )
-        known = True
-        for lane in (durable, transient):
-            if lane.times[-1] == time and not (lane.reached and lane.request > read):
-                missing.beyond(lane)
-                known = False
-        if not known:
+    def _goes_first(self, lane: ReadAhead[T], at: int, other: ReadAhead[T], head: int) -> bool:
+        """Whether a message of one lane goes before one of the other (rules 1 to 3); both by their index there."""
+        behind, before = self._is_behind(lane, at, other, head), self._is_behind(other, head, lane, at)
+        if behind != before:
+            return before
+        times = lane.times[at], other.times[head]
+        return lane is self.durable if behind or times[0] == times[1] else times[0] < times[1]
+
+    def _is_behind(self, lane: ReadAhead[T], at: int, other: ReadAhead[T], head: int) -> bool:
+        """Whether a message names one of the other lane that stands at, or behind, the message there."""
+        sent = self._sent(lane.messages[at])
+        if sent is None or sent.other is None:
             return False
-        (first, last), (begin, end) = spans
-        lowest = self._lowest(transient, begin, end)
-        self._settled, self._after = time, {}
-        for at in range(first, last):
-            self._after[durable.offsets[at]] = self._last_before(lowest, durable.messages[at])
-        return True
+        if sent.other.log == other.log:
+            return other.offsets[head] <= sent.other.offset
+        return any(number <= sent.other.number for number in self._numbers(other, head, sent.publisher))
 
-    def _lowest(
-        self, transient: ReadAhead[T], begin: int, end: int
-    ) -> dict[Hashable, tuple[list[int], list[int]]]:
-        """Returns of each publisher, from the last message to the first: offsets, and the lowest number from there."""
-        found: dict[Hashable, tuple[list[int], list[int]]] = {}
-        for at in range(end - 1, begin - 1, -1):
-            sent = self._sent(transient.messages[at])
-            if sent is not None:
-                offsets, numbers = found.setdefault(sent[0], ([], []))
-                offsets.append(transient.offsets[at])
-                numbers.append(min(sent[1], numbers[-1]) if numbers else sent[1])
-        for offsets, numbers in found.values():
-            offsets.reverse()
-            numbers.reverse()
-        return found
+    def _is_unread(self, lane: ReadAhead[T], at: int, other: ReadAhead[T]) -> bool:
+        """Whether the other lane, a copy, must be read on to know which of its messages one goes behind."""
+        sent = self._sent(lane.messages[at])
+        if sent is None or sent.other is None or sent.other.log == other.log or other.reached:
+            return False
+        known = any(number >= sent.other.number for number in self._numbers(other, 0, sent.publisher))
+        return not known and len(other.offsets) < _FAR
 
-    def _last_before(self, lowest: dict[Hashable, tuple[list[int], list[int]]], message: T) -> int:
-        """Returns the offset of the last transient message that must go before this durable one; -1: none must."""
-        sent = self._sent(message)
-        if sent is None or sent[0] not in lowest:
-            return -1
-        offsets, numbers = lowest[sent[0]]
-        at = bisect_left(numbers, sent[1]) - 1
-        return offsets[at] if at >= 0 else -1
+    def _numbers(self, lane: ReadAhead[T], at: int, publisher: str) -> list[int]:
+        """Returns the numbers of a publisher's messages that a lane holds from an index on."""
+        found = map(self._sent, lane.messages[at : at + _FAR])
+        return [each.number for each in found if each is not None and each.publisher == publisher]
 
     def check(self) -> None:
         """Raises `InvariantViolated` if it contradicts itself."""
@@ -221,11 +187,3 @@ class Priority(Generic[T]):
             lane.check()
             if lane.lane.priority != self.number:
                 raise InvariantViolated(f"{lane.lane} is among the lanes of priority {self.number}")
-
-
-def _below(lane: ReadAhead[T], time: int) -> int:
-    """Returns the offset below which a lane's messages from its head on came in before a time."""
-    if lane.time < 0:
-        return (lane.head or 0) + 1
-    at = bisect_left(lane.times, time)
-    return lane.offsets[at] if at < len(lane.offsets) else lane.position

@@ -6,8 +6,8 @@ Rules
    time after it, because they come before it in the log.
 3. The *head* is the first message that can be delivered now. Unless the caller offers another, that is the first one
    held. A lane that holds messages and has no head is blocked. One that holds none is empty once its end is reached.
-4. A request for ends covers what had certainly come in when it was made: what was read, and what lies below an end
-   that had been answered.
+4. A request for ends covers what had certainly come in when it was made: what was read, and of a durable lane what
+   lies below an end that had been answered. A transient lane's leader may lose its tail, and give its offsets again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ _MOST = 2**63 - 1
 class ReadAhead(Generic[T]):
     """The messages of a lane from a position on."""
 
-    def __init__(self, lane: Lane, position: int, requests: int) -> None:
+    def __init__(self, lane: Lane, position: int, requests: int, log: str = "") -> None:
         self.lane = lane
+        #: The id of its log.
+        self.log = log
         #: Everything below it was read, or can never be.
         self.position = position
         #: The lane's end by the latest answer, and the number of that request. None: it isn't known.
@@ -58,12 +60,12 @@ class ReadAhead(Generic[T]):
 
     # -- what comes in ------------------------------------------------------------------------------------------
 
-    def receive(self, entries: Sequence[tuple[int, int, T]]) -> int | None:
-        """Takes what was read: offset, time and message; returns the lowest time that is new here."""
+    def receive(self, entries: Sequence[tuple[int, int, T]]) -> None:
+        """Takes what was read: offset, time and message."""
         if entries and entries[0][0] < self.position:
             entries = [entry for entry in entries if entry[0] >= self.position]
         if not entries:
-            return None
+            return
         offsets, times, messages = zip(*entries, strict=True)
         before = len(self.times)
         self.offsets += offsets
@@ -74,7 +76,6 @@ class ReadAhead(Generic[T]):
         if come != sorted(come):
             self._lower()
         self._look()
-        return self.times[before]
 
     def put_back(self, entries: Sequence[tuple[int, int, T]]) -> None:
         """Takes back messages that were taken and haven't begun."""
@@ -97,7 +98,8 @@ class ReadAhead(Generic[T]):
         first = self.offsets[0] if self.offsets else self.position
         while len(self._marks) > 1 and self._marks[1][0] <= first:
             del self._marks[0]
-        offset = max(self.position, self.end or 0, self._marks[-1][0])
+        end = self.end if self.lane.durable and self.end else 0
+        offset = max(self.position, end, self._marks[-1][0])
         if self._marks[-1][0] == offset:
             del self._marks[-1]
         self._marks.append((offset, request))
@@ -182,6 +184,11 @@ class ReadAhead(Generic[T]):
     def head_requests(self) -> int:
         """The last request that doesn't cover the head; all cover one that isn't held."""
         return 0 if self.head is None or self.time == _NONE_HELD else self.requests_at(self.head)
+
+    @property
+    def index(self) -> int:
+        """Where the head is among what is held."""
+        return bisect_left(self.offsets, self.head or 0)
 
     def requests_at(self, offset: int) -> int:
         """Returns the last request that doesn't cover the message at an offset; 0 if it has begun once."""

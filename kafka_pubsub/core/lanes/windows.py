@@ -8,7 +8,8 @@ the log.
 Rules
 1. A lane is wide if its priority goes in its partition or is above that, for `WIDE_FOR` seconds after it went, and
    while a choice waits for more of it. Before anything went, all are narrow. A lane that a choice waits for is never
-   paused.
+   paused. A lane that is full of messages that can't begin is wide, too: what can begin may stand behind them, and they
+   move behind the retry partition as in a topic without lanes.
 2. Wide lanes share the bytes that narrow ones leave, and half of all at the least; narrow lanes share half of all.
 3. When the wide lanes of all partitions are full, fetching waits for a moment; if that doesn't help, the full ones are
    paused. Those far ahead, and full narrow ones, are paused at once.
@@ -49,6 +50,8 @@ class LaneWindows:
         self._going: dict[int, int] = {}
         self._priorities: dict[int, int] = {}
         self._went: dict[int, float] = {}
+        #: Lanes that are full of messages that can't begin.
+        self._blocked: set[int] = set()
 
     def come(self, number: int, priority: int) -> None:
         """Messages of a lane were read; the thread that reads calls this."""
@@ -62,6 +65,12 @@ class LaneWindows:
             self._going[partition] = down_to
             self.turned = True
 
+    def block(self, number: int, *, full: bool) -> None:
+        """Notes whether a lane is full of messages that can't begin."""
+        if full != (number in self._blocked):
+            self._blocked ^= {number}
+            self.turned = True
+
     def want(self, numbers: Collection[int]) -> None:
         """Notes of which lanes more must be read before the next choice."""
         self.turned = self.turned or not set(numbers) <= set(self.wanted)
@@ -70,12 +79,19 @@ class LaneWindows:
     def forget(self, number: int) -> None:
         """A lane's partition has gone."""
         self._went.pop(number, None)
+        self._blocked.discard(number)
 
     def is_wide(self, number: int) -> bool:
         """Whether a lane may be read far ahead (rule 1)."""
         if self._priorities.get(number, 0) >= self._going.get(partition_of(number), _NONE_GOES):
             return True
-        return number in self.wanted or self._went.get(number, -WIDE_FOR) > self._now - WIDE_FOR
+        if number in self.wanted or number in self._blocked:
+            return True
+        return self._went.get(number, -WIDE_FOR) > self._now - WIDE_FOR
+
+    def is_full(self, records: int, size: int, owned: Collection[int]) -> bool:
+        """Whether a lane of which nothing may begin holds enough: no choice waits for more of it."""
+        return records >= NARROW or size >= self.narrow_bytes(owned)
 
     def narrow_bytes(self, owned: Collection[int]) -> int:
         """Returns the bytes that a narrow lane may hold."""

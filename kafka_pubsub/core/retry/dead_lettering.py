@@ -97,6 +97,7 @@ class DeadLettering:
             if pending.key is not None:
                 touched[pending.key] = None
         retries.settle_all(touched, now)
+        retries.followers.leave(touched)
 
     def aborted(self, refused: Mapping[int, str], now: float, reason: str = "") -> None:
         """Lets the records wait for another try."""

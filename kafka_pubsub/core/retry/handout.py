@@ -144,7 +144,8 @@ class Handout:
 
     def _take_main(self, key: bytes, entry: Entry | None, run: int) -> Taken:
         moving = self._retries.parking.moving.get(key, ())
-        below = min([*moving, NEVER if entry is None else entry.origin])
+        stop = self._retries.followers.next_in(self._queues.queues.get(key, ()))
+        below = min([*moving, NEVER if entry is None else entry.origin, NEVER if stop is None else stop])
         return Taken(key, self._queues.take_from(key, run, below))
 
     def _take_parked(self, key: bytes, entry: Entry | None, run: int, now: float) -> Taken:
@@ -162,6 +163,9 @@ class Handout:
             if len(records) >= run or entry is None or self._is_noted(entry) != noted:
                 break
             if not entry.never_failed or entry.due > now or entry.origin >= self._below(key):
+                break
+            body = retries.bodies.kept.get(entry.offset)
+            if body is None or not retries.followers.goes_along(body):
                 break
         return Taken(key, records, entries)
 

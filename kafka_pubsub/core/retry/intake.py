@@ -190,6 +190,7 @@ class Intake:
             retries.parking.arrives(pending.key, pending.origin)
             touched[pending.key] = None
         retries.finished_runs.finish(offset)
+        retries.followers.leave(touched)
 
 
 def _is_near(due: float, now: float) -> bool:

@@ -100,17 +100,23 @@ class ParkedKeys:
         """Takes note that a lease runner has the key: it stands nowhere until it is settled again."""
         self._ready.pop(key, None)
 
-    def settle(self, key: bytes, main: int | None, position: int, now: float) -> Standing:
-        """Returns where a key stands that no lease runner has; `main`: its first origin that waits in main."""
+    def settle(
+        self, key: bytes, main: int | None, position: int, now: float, *, held: bool = False
+    ) -> Standing:
+        """Returns where a key stands that no lease runner has; `main`: its first origin that waits in main.
+
+        `held`: that message may not go, so the key stays parked for its sake.
+        """
         self._ready.pop(key, None)
         front, moving = self.lines.front(key), self.moving.get(key)
         first = None if moving is None else min(moving)
-        if front is None and first is None:
+        if front is None and first is None and not held:
             del self.lines[key]
             self.backlogged.pop(key, None)
             return Standing.GONE
         if main is not None and (front is None or main < front[0]) and (first is None or main < first):
-            self.may_go(key, main)
+            if not held:
+                self.may_go(key, main)
             return Standing.MAIN
         if front is None or (first is not None and first <= front[0]):
             return Standing.MOVING

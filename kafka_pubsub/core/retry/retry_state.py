@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka_pubsub.core.commit.offsets import Offsets
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
 from kafka_pubsub.core.effects import Announce, News
+from kafka_pubsub.core.lanes.followers import Followers
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.core.retry.body_cache import Bodies
 from kafka_pubsub.core.retry.crash_suspects import CrashSuspects, TrialLock
@@ -62,7 +63,8 @@ class RetryState:
         self.finished_runs = FinishedRuns(start.position, start.known, start.in_checkpoint, start.read)
         self.origins = OriginCheck(number, start, offsets)
         self.parking = ParkedKeys()
-        queues.parked = self.parking.lines
+        self.followers = Followers()
+        queues.parked, queues.stops = self.parking.lines, self.followers.read
         self.bodies = Bodies()
         self.moves = Moves()
         self.dead_letters = DeadLetterQueue()
@@ -87,8 +89,6 @@ class RetryState:
         self._main_exists = start.main_exists
         #: News for the client.
         self.news: list[Announce] = []
-
-    # Reading (`intake`)
 
     def settle_everybody(self, now: float) -> None:
         """Settles all keys: everything that waits has been read."""
@@ -170,17 +170,21 @@ class RetryState:
         if key in self._queues.blocked:
             return
         main = queue[0].offset() if queue else None
-        standing = self.parking.settle(key, main, self._offsets.position, now)
+        held = main in self.followers.read
+        standing = self.parking.settle(key, main, self._offsets.position, now, held=held)
         if standing is Standing.GONE:
             self._queues.unpark(key)
+        elif standing is Standing.MAIN and queue and held and not self.followers.hold(key, queue[0], now):
+            self.settle(key, now)
         elif standing is Standing.NEXT:
             front = lines.front(key)
             if front is not None and self.schedules.is_spent(*parts_of(front[3])):
                 lines.drop_first(key)
                 self.parking.departs(key, front[0])
                 self.dead_letters.add(PendingDeadLetter(front[1], front[0], key))
-            elif front is not None and front[1] in self.bodies.kept:
-                self.parking.may_go(key, front[0])
+            elif front is not None and (body := self.bodies.kept.get(front[1])) is not None:
+                if not self.followers.hold(key, body, now):
+                    self.parking.may_go(key, front[0])
             else:
                 self._read_ahead(key)
 
@@ -220,6 +224,7 @@ class RetryState:
         """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
         self.park(key)
         for record in self._queues.take_from(key, limit, NEVER):
+            self.followers.read.pop(record.offset(), None)
             move = self.schedules.waited(record, key)
             move.ripe = ripe
             self.depart(move)

@@ -5,32 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_pubsub.config import Batching
-from kafka_pubsub.core.lanes.headers import AFTER_HEADER, SEQUENCE_HEADER, read_after, read_sequence
+from kafka_pubsub.core.lanes.headers import Name, read_lane_headers
+from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.memory.record import MemoryRecord
 from kafka_pubsub.memory.writer import MemoryWriter
-from kafka_pubsub.model import Header, Position, StoredRecord, TopicPartition
+from kafka_pubsub.model import Header, StoredRecord, TopicPartition
 from kafka_pubsub.ports import DeliveryReport
 
-__all__ = ["HeldBackend", "after_of", "number_of"]
-
-
-def _header(record: StoredRecord, name: str) -> bytes | None:
-    return next((value for header, value in record.headers() or () if header == name), None)
+__all__ = ["HeldBackend", "after_of", "number_of", "other_of"]
 
 
 def number_of(record: StoredRecord) -> int:
     """The publisher's number of a record; 0: it has none."""
-    said = read_sequence(_header(record, SEQUENCE_HEADER))
-    return 0 if said is None else said[1]
+    said = read_lane_headers(record.headers())[0]
+    return 0 if said is None else said.number
 
 
-def after_of(record: StoredRecord) -> Position | None:
-    """The place of the message after which a record comes."""
-    return read_after(_header(record, AFTER_HEADER))
+def other_of(record: StoredRecord) -> Name | None:
+    """The last message of the other class that a record names."""
+    said = read_lane_headers(record.headers())[0]
+    return None if said is None else said.other
+
+
+def after_of(record: StoredRecord) -> dict[Lane, int]:
+    """The offsets of the messages after which a record comes, by lane."""
+    return {lane: name.offset for lane, name in read_lane_headers(record.headers())[1].items()}
 
 
 class HeldBackend(MemoryBackend):
@@ -39,6 +42,8 @@ class HeldBackend(MemoryBackend):
     def __init__(self, cluster: MemoryCluster | None = None, faults: FaultPlan | None = None) -> None:
         super().__init__(cluster=cluster, faults=faults)
         self.held: set[str] = set()
+        #: Messages of held topics that are answered none the less.
+        self.answers = 0
         self.events: list[tuple[str, StoredRecord]] = []
 
     def writer(self, batching: Batching, max_batch_bytes: int, durable: bool = True) -> MemoryWriter:
@@ -52,6 +57,11 @@ class HeldBackend(MemoryBackend):
         """Answers the messages of these topics, or of all."""
         with self.cluster.change():
             self.held -= set(topics) if topics else set(self.held)
+
+    def report_one(self) -> None:
+        """Answers the first message that waits for its answer, of whatever topic."""
+        with self.cluster.change():
+            self.answers += 1
 
     def records(self, topic: str) -> list[StoredRecord]:
         """What is stored in a topic, by partition."""
@@ -72,7 +82,9 @@ class _HeldWriter(MemoryWriter):
     def _take_due(self) -> tuple[float, DeliveryReport, PubSubError | None, MemoryRecord] | None:
         with self._cluster.changed:
             for entry in self._queue:
-                if entry[3].topic() not in self._backend.held:
+                held = entry[3].topic() in self._backend.held
+                if not held or self._backend.answers:
+                    self._backend.answers -= held
                     self._queue.remove(entry)
                     self._backend.events.append(("reported", entry[3]))
                     return entry

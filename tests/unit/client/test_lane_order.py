@@ -12,6 +12,8 @@ import pytest
 from kafka_pubsub import PublishFlow, PubSub
 from kafka_pubsub.client.publish import lane_sender
 from kafka_pubsub.client.publish.topic import Topic
+from kafka_pubsub.core.lanes.headers import Name
+from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.partitioner import key_into
 from kafka_pubsub.errors import (
     DeadlineExceeded,
@@ -22,11 +24,12 @@ from kafka_pubsub.errors import (
     ResourceExhausted,
 )
 from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
-from kafka_pubsub.model import Position, StoredRecord
+from kafka_pubsub.model import StoredRecord
 from tests.support import until
-from tests.unit.client.held_writers import HeldBackend, after_of, number_of
+from tests.unit.client.held_writers import HeldBackend, after_of, number_of, other_of
 
 PATIENCE = 30.0
+P4, T4, P7 = Lane(4, True), Lane(4, False), Lane(7, True)
 
 
 class Refuse(FaultPlan):
@@ -133,8 +136,10 @@ def test_a_key_that_changes_its_lane_waits_for_its_last_message_and_names_it(
         "jobs:0:2",
     ]
     plain, high = backend.records("jobs")[1:], backend.records("jobs.lane.p7")[1:]
-    assert [after_of(each) for each in plain] == [None, Position("jobs.lane.p7", 0, 2)]
-    assert [after_of(each) for each in high] == [Position("jobs", 0, 1), None, None]
+    assert [after_of(each) for each in plain] == [{}, {P7: 2}]
+    assert [after_of(each) for each in high] == [{P4: 1}, {P4: 1}, {}], (
+        "each message names what may be unfinished"
+    )
 
 
 def test_a_key_that_stays_in_its_lane_names_nothing(jobs: Topic, backend: HeldBackend) -> None:
@@ -142,7 +147,7 @@ def test_a_key_that_stays_in_its_lane_names_nothing(jobs: Topic, backend: HeldBa
         jobs.publish(b"%d" % number, ordering_key="k", priority=7).result(PATIENCE)
         jobs.publish(b"%d" % number, ordering_key="l").result(PATIENCE)
     records = backend.records("jobs") + backend.records("jobs.lane.p7")
-    assert [after_of(each) for each in records] == [None] * 8
+    assert [after_of(each) for each in records] == [{}] * 8
 
 
 def test_behind_a_message_that_was_given_up_the_last_stored_one_is_named(
@@ -152,7 +157,29 @@ def test_behind_a_message_that_was_given_up_the_last_stored_one_is_named(
     backend.hold("jobs.lane.t4")
     jobs.publish(b"lost", ordering_key="k", durable=False)
     jobs.publish(b"2", ordering_key="k").result(PATIENCE)
-    assert after_of(backend.records("jobs")[-1]) == Position("jobs.lane.p7", 0, 1)
+    assert after_of(backend.records("jobs")[-1]) == {P7: 1}
+
+
+def test_the_last_stored_message_is_named_though_a_later_one_of_its_lane_was_given_up(
+    jobs: Topic, backend: HeldBackend
+) -> None:
+    backend.hold("jobs.lane.t4")
+    jobs.publish(b"answered late", ordering_key="k", durable=False)
+    stored = jobs.publish(b"lost", ordering_key="k", durable=False)
+    backend.report_one()
+    jobs.publish(b"after", ordering_key="k").result(PATIENCE)
+    assert stored.exception(PATIENCE)
+    last = backend.records("jobs")[-1]
+    assert after_of(last) == {T4: 1}
+    assert other_of(last) == Name(number_of(last) - 2, 1, backend.admin.topic("jobs.lane.t4").topic_id)
+
+
+def test_a_key_in_three_lanes_names_its_last_message_in_each_other_one(
+    jobs: Topic, backend: HeldBackend
+) -> None:
+    for lane in ({"priority": 7}, {"durable": False}, {}, {"priority": 7, "durable": False}):
+        jobs.publish(b"x", ordering_key="k", **lane).result(PATIENCE)
+    assert after_of(backend.records("jobs.lane.t7")[-1]) == {P7: 1, T4: 1, P4: 1}
 
 
 def test_keys_that_were_not_used_lately_are_forgotten_but_for_those_without_an_answer(
@@ -171,7 +198,7 @@ def test_keys_that_were_not_used_lately_are_forgotten_but_for_those_without_an_a
     assert not waits.done()
     backend.release()
     waits.result(PATIENCE)
-    assert [after_of(each) for each in backend.records("jobs.lane.p1")[-2:]] == [None, Position("jobs", 0, 1)]
+    assert [after_of(each) for each in backend.records("jobs.lane.p1")[-2:]] == [{}, {Lane(0, True): 1}]
 
 
 def test_a_failed_durable_message_pauses_its_key_in_every_lane(jobs: Topic, backend: HeldBackend) -> None:
@@ -248,26 +275,25 @@ def judge(events: Sequence[tuple[str, StoredRecord]]) -> None:
             unanswered[group][number] = topic
 
 
-def test_what_a_message_comes_after_is_an_earlier_one_of_its_key(ps: PubSub, backend: HeldBackend) -> None:
+def test_what_a_message_comes_after_is_the_last_one_of_its_key_in_each_other_lane(
+    ps: PubSub, backend: HeldBackend
+) -> None:
     chance = random.Random(1)
     jobs = ps.create_topic("jobs", partitions=2, priorities=3)
     for number in range(200):
         jobs.publish(b"%d" % number, ordering_key=chance.choice("abcdef"), priority=chance.randrange(3))
     jobs.flush(PATIENCE)
+    lanes = {Lane(int(topic[-1]) if topic != "jobs" else 1, True): topic for topic in jobs.lanes}
     found = {
-        Position(topic, record.partition() or 0, record.offset() or 0): record
-        for topic in jobs.lanes
+        (lane, record.partition(), record.offset()): record
+        for lane, topic in lanes.items()
         for record in backend.records(topic)
     }
-    last: dict[bytes | None, StoredRecord] = {}
-    for record in sorted(found.values(), key=number_of):
-        before, after = last.get(record.key()), after_of(record)
-        if before is None or before.topic() == record.topic():
-            assert after is None
-        else:
-            assert after is not None
-            assert found[after] is before
-        last[record.key()] = record
+    last: dict[bytes | None, dict[Lane, StoredRecord]] = defaultdict(dict)
+    for (lane, partition, _), record in sorted(found.items(), key=lambda each: number_of(each[1])):
+        named = {each: found[each, partition, offset] for each, offset in after_of(record).items()}
+        assert named == {each: other for each, other in last[record.key()].items() if each != lane}
+        last[record.key()][lane] = record
     assert {record.partition() for record in found.values()} == {0, 1}
 
 

@@ -1,4 +1,4 @@
-"""What a message in a lane says of its publisher and of the message before it."""
+"""What a message in a lane says of its publisher and of the messages before it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,36 @@ import pytest
 from kafka_pubsub.core.lanes.headers import (
     AFTER_HEADER,
     SEQUENCE_HEADER,
+    Name,
+    Sent,
     after_header,
-    read_after,
-    read_sequence,
+    read_lane_headers,
     sequence_header,
 )
-from kafka_pubsub.model import Position
+from kafka_pubsub.core.lanes.names import Lane
+
+P7, T0 = Lane(7, True), Lane(0, False)
+EARLIER, OTHER = Name(16, 2**60, "4sQ-_x"), Name(3, 0)
 
 
-def test_what_is_written_is_read_back() -> None:
-    assert sequence_header("a1b2", 17) == (SEQUENCE_HEADER, b"1.a1b2.17")
-    assert read_sequence(sequence_header("a1b2", 17)[1]) == ("a1b2", 17)
-    place = Position("orders.eu.lane.p7", 3, 2**60)
-    assert after_header(place) == (AFTER_HEADER, b"1.3.%d.orders.eu.lane.p7" % 2**60)
-    assert read_after(after_header(place)[1]) == place
+@pytest.mark.parametrize(
+    ("sent", "value"),
+    [
+        (Sent("a1b2", 17), b"2.a1b2.17"),
+        (Sent("a1b2", 17, EARLIER), b"2.a1b2.17.16.%d.4sQ-_x" % 2**60),
+        (Sent("a1b2", 17, OTHER), b"2.a1b2.17.3.0."),
+    ],
+)
+def test_a_number_is_read_back(sent: Sent, value: bytes) -> None:
+    assert sequence_header(sent) == (SEQUENCE_HEADER, value)
+    assert read_lane_headers([("x", b""), sequence_header(sent)]) == (sent, {})
+
+
+def test_names_are_read_back() -> None:
+    names = {P7: EARLIER, T0: OTHER}
+    header = after_header(names)
+    assert header == (AFTER_HEADER, b"2.p7.16.%d.4sQ-_x;t0.3.0." % 2**60)
+    assert read_lane_headers([sequence_header(Sent("a", 18)), header]) == (Sent("a", 18), names)
 
 
 @pytest.mark.parametrize(
@@ -28,19 +44,21 @@ def test_what_is_written_is_read_back() -> None:
     [
         None,
         b"",
-        b"1",
-        b"1.",
-        b"2.a1b2.17",
-        b"1.a1b2",
-        b"1.a1b2.",
-        b"1..17",
-        b"1.a1b2.-1",
-        b"1.a1b2.x",
+        b"2",
+        b"2.",
+        b"1.a.17",
+        b"3.a.17",
+        b"2.a",
+        b"2.a.",
+        b"2..17",
+        b"2.a.-1",
+        b"2.a.x",
+        b"2.a.1.2",
         b"\xff",
     ],
 )
 def test_another_number_says_nothing(value: bytes | None) -> None:
-    assert read_sequence(value) is None
+    assert read_lane_headers([(SEQUENCE_HEADER, value)]) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -48,14 +66,16 @@ def test_another_number_says_nothing(value: bytes | None) -> None:
     [
         None,
         b"",
-        b"2.0.1.jobs",
-        b"1.0.1",
-        b"1.0.1.",
-        b"1.x.1.jobs",
-        b"1.0.x.jobs",
-        b"1.0.-1.jobs",
-        b"1..1.jobs",
+        b"2",
+        b"2.",
+        b"1.p7.1.2.x",
+        b"3.p7.1.2.x",
+        b"2.q7.1.2.x",
+        b"2.p.1.2.x",
+        b"2.p7.1.2",
+        b"2.p7.-1.2.x",
     ],
 )
-def test_another_place_says_nothing(value: bytes | None) -> None:
-    assert read_after(value) is None
+def test_another_name_says_nothing(value: bytes | None) -> None:
+    assert read_lane_headers([(AFTER_HEADER, value)]) == (None, {})
+    assert read_lane_headers(None) == (None, {})

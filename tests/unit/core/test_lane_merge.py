@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from kafka_pubsub.core.lanes.headers import Name, Sent
 from kafka_pubsub.core.lanes.merge import DUE, NEAR, Choice, LaneMerge
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import InvariantViolated
 
 HIGH, LOW = Lane(9, True), Lane(0, True)
 DURABLE, TRANSIENT = Lane(4, True), Lane(4, False)
-#: A message: its publisher, and its number there.
-Sent = tuple[str, int]
 
 prefetch = pytest.mark.parametrize("prefetch", [1, 1000])
 
@@ -21,16 +20,24 @@ prefetch = pytest.mark.parametrize("prefetch", [1, 1000])
 class Scene:
     """Logs, and a reader with a buffer of `prefetch` messages for each lane."""
 
-    def __init__(self, lanes: Iterable[Lane], prefetch: int = 1000, bound: float | None = 5.0) -> None:
+    def __init__(
+        self, lanes: Iterable[Lane], prefetch: int = 1000, bound: float | None = 5.0, *, copied: bool = False
+    ) -> None:
         self.merge: LaneMerge[Sent] = LaneMerge(lambda sent: sent, bound)
         self.logs: dict[Lane, list[tuple[int, int, Sent]]] = {}
         self.prefetch, self.now, self.asked, self.choices = prefetch, 0.0, 0, 0
+        self.copied = copied
+        self.last: dict[tuple[Lane, str], Name] = {}
         for lane in lanes:
             self.logs[lane] = []
-            self.merge.add(lane, 0)
+            self.merge.add(lane, 0, str(lane))
 
     def publish(self, lane: Lane, time: int, number: int, publisher: str = "p") -> None:
-        self.logs[lane].append((len(self.logs[lane]), time, (publisher, number)))
+        """The message names its publisher's last one of the other class; in a copy, by an offset of another log."""
+        other = self.last.get((Lane(lane.priority, not lane.durable), publisher))
+        offset = len(self.logs[lane])
+        self.logs[lane].append((offset, time, Sent(publisher, number, other)))
+        self.last[lane, publisher] = Name(number, offset, "" if self.copied else str(lane))
 
     def fetch(self, lane: Lane, most: int | None = None) -> bool:
         wanted = lane in self.merge.wants_read(self.now)
@@ -68,7 +75,7 @@ class Scene:
         self.merge.check()
         taken = self.logs[choice.lane][first : first + count]
         assert all(offset < choice.below for offset, _, _ in taken)
-        return [(choice.lane, number) for _, _, (_, number) in taken]
+        return [(choice.lane, sent.number) for _, _, sent in taken]
 
     def play(self, most: int = 1) -> list[tuple[Lane, int]]:
         """Takes all there is."""
@@ -221,7 +228,20 @@ def test_a_lane_without_a_leader_holds_up_no_other() -> None:
     assert scene.merge.next(1.0) == Choice(LOW, 1, 1)
 
 
-def test_equal_times_follow_the_publisher_even_behind_the_heads() -> None:
+@prefetch
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("skew", [-25, 25])
+def test_clocks_that_differ_do_not_swap_what_one_publisher_sends(
+    prefetch: int, skew: int, copied: bool
+) -> None:
+    scene = Scene([DURABLE, TRANSIENT], prefetch, copied=copied)
+    for number in range(200):
+        lane = (DURABLE, TRANSIENT)[number // 2 % 2]
+        scene.publish(lane, 1000 + 10 * number + (skew if lane is DURABLE else 0), number)
+    assert [number for _, number in scene.play()] == list(range(200))
+
+
+def test_equal_times_follow_each_publisher() -> None:
     scene = Scene([DURABLE, TRANSIENT])
     scene.publish(TRANSIENT, 5, 0, "q")
     scene.publish(TRANSIENT, 5, 0, "p")
@@ -231,31 +251,13 @@ def test_equal_times_follow_the_publisher_even_behind_the_heads() -> None:
     assert [lane for lane, _ in scene.play()] == [TRANSIENT, TRANSIENT, DURABLE, DURABLE, TRANSIENT]
 
 
-def test_equal_times_wait_until_both_lanes_are_known_beyond_them() -> None:
-    scene = Scene([DURABLE, TRANSIENT], prefetch=2)
-    for number in range(5):
-        scene.publish(TRANSIENT, 5, number, "pqqqp"[number])
-    scene.publish(DURABLE, 5, 5, "p")
-    scene.fetch(DURABLE)
-    scene.fetch(TRANSIENT)
-    scene.learn_ends()
-    assert scene.merge.next(0.0) is None
-    assert scene.merge.wants_read(0.0) == [TRANSIENT], "though two messages fill its buffer"
-    assert [lane for lane, _ in scene.play()] == [TRANSIENT] * 5 + [DURABLE]
-
-
-def test_a_message_that_joins_a_settled_time_finds_its_place() -> None:
+def test_heads_that_name_each_other_go_though_a_tail_was_lost() -> None:
     scene = Scene([DURABLE, TRANSIENT])
-    scene.publish(DURABLE, 5, 0, "p")
-    scene.publish(TRANSIENT, 5, 0, "q")
-    scene.fetch(DURABLE)
-    scene.fetch(TRANSIENT)
-    scene.learn_ends()
-    assert scene.merge.next(0.0) == Choice(DURABLE, 1, 1)
-    scene.publish(DURABLE, 5, 1, "q")
-    scene.fetch(DURABLE)
-    scene.learn_ends()
-    assert [lane for lane, _ in scene.play()] == [DURABLE, TRANSIENT, DURABLE]
+    scene.publish(TRANSIENT, 1, 0)
+    scene.publish(DURABLE, 2, 1)
+    scene.logs[TRANSIENT].clear()
+    scene.publish(TRANSIENT, 1, 2)
+    assert scene.play() == [(DURABLE, 1), (TRANSIENT, 2)]
 
 
 def test_programs_that_say_nothing_of_themselves_have_the_durable_one_first() -> None:
