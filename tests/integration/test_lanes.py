@@ -142,11 +142,11 @@ def test_one_publisher_that_alternates_keeps_its_order_by_the_brokers_time(
     named = others = 0
     for record in records:
         sent, after = read_lane_headers(record.headers())
-        for lane, said in after.items():
+        for at, said in after.items():
             named += 1
-            earlier = places[topics[lane], said.offset]
+            earlier = places[topics[at], said.offset]
             assert (earlier.key(), number_of(earlier)) == (record.key(), said.number)
-            assert said.log == ids[topics[lane]]
+            assert said.log == ids[topics[at]]
             assert said.number < number_of(record)
         if sent is not None and sent.other is not None:
             others += 1

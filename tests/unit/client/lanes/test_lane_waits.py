@@ -1,0 +1,129 @@
+"""What a key's message waits for in other lanes ends by itself: what is lost, copied or made again blocks no key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kafka_pubsub import Message, PubSub, Topic
+from kafka_pubsub.config import Batching
+from kafka_pubsub.core.lanes.headers import Name, Sent, after_header, read_lane_headers, sequence_header
+from kafka_pubsub.core.lanes.names import Lane
+from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.model import Header, TopicPartition
+from tests.support import until
+from tests.unit.client.lanes.handling import Handler
+
+PATIENCE = 30.0
+
+
+def write(
+    backend: MemoryBackend, topic: str, data: bytes, headers: Sequence[Header], key: bytes | None = b"k"
+) -> None:
+    writer = backend.writer(Batching(), 10**6)
+    writer.append(topic, data, key, list(headers), lambda *_: None, 0)
+    writer.flush(PATIENCE)
+
+
+@pytest.mark.parametrize("later", [0, 5])
+def test_a_lost_transient_message_blocks_no_key(
+    ps: PubSub, topic: Topic, backend: MemoryBackend, later: int
+) -> None:
+    """Its offset is given again to a message that comes after the one that names it, or to none."""
+    sub = ps.create_subscription("billing", topic, message_ordering=True)
+    wanted = [b"first", b"durable"]
+    topic.publish(b"first", ordering_key="k").result(PATIENCE)
+    topic.publish(b"lost", ordering_key="k", durable=False).result(PATIENCE)
+    backend.cluster.lose_tail("jobs.lane.t4", 0, 0)
+    topic.publish(b"durable", ordering_key="k").result(PATIENCE)
+    if later:
+        topic.publish(b"transient", ordering_key="k", durable=False).result(PATIENCE)
+        wanted.append(b"transient")
+    for number in range(later):
+        topic.publish(b"%d" % number, ordering_key="k").result(PATIENCE)
+        wanted.append(b"%d" % number)
+    handler = Handler()
+    with sub.pull(handler):
+        handler.until(len(wanted))
+    assert handler.data == wanted
+
+
+@pytest.mark.parametrize("shift", [0, 3])
+def test_keys_of_a_copied_topic_keep_their_order(shift: int) -> None:
+    """Record by record, into a topic whose logs have other ids, and begin at another offset."""
+    home, other = MemoryBackend(), MemoryBackend()
+    with PubSub.in_memory(home) as source, PubSub.in_memory(other) as target:
+        topic = source.create_topic("jobs", partitions=1, priorities=2)
+        for number in range(40):
+            topic.publish(b"%d" % number, ordering_key=f"k{number % 2}", priority=number // 3 % 2)
+        topic.flush(PATIENCE)
+        target.create_topic("shifts", partitions=1)  # so that no id is the same
+        copy = target.create_topic("jobs", partitions=1, priorities=2)
+        copy.publish(b"makes the lane", priority=1).result(PATIENCE)
+        sub = target.create_subscription("billing", "jobs", message_ordering=True)
+        logs = {each: home.cluster.log(TopicPartition(each, 0)).read(shift, 1000) for each in topic.lanes}
+        copied = sum(map(len, logs.values()))
+        for name, log in logs.items():
+            for record in log:
+                write(other, name, record.value() or b"", record.headers() or (), record.key())
+        handler = Handler()
+        with sub.pull(handler):
+            handler.until(copied)
+    for key in range(2):
+        mine = [int(data) for data in handler.data if int(data) % 2 == key]
+        assert mine == sorted(mine)
+
+
+def test_a_lane_that_does_not_exist_is_not_waited_for(
+    ps: PubSub, topic: Topic, backend: MemoryBackend
+) -> None:
+    """A copy without one of its lanes."""
+    sub = ps.create_subscription("billing", topic, message_ordering=True)
+    topic.publish(b"makes the lane", priority=9).result(PATIENCE)
+    headers = [sequence_header(Sent("p", 8)), after_header({Lane(7, True): Name(7, 3, "elsewhere")})]
+    write(backend, "jobs", b"after", headers)
+    handler = Handler()
+    with sub.pull(handler) as stream:
+        handler.until(1)
+        until(lambda: stream.stats.received == 2)
+        (blocked,) = sub.state().blocked
+        assert blocked.reason == "comes after offset 3 of jobs.lane.p7, which isn't read yet"
+        handler.until(2)
+
+
+@pytest.mark.parametrize("count", [50, 1500])
+def test_what_waits_for_another_lane_holds_up_no_other_key(ps: PubSub, topic: Topic, count: int) -> None:
+    sub = ps.create_subscription("billing", topic, message_ordering=True)
+    topic.publish(b"nacked", ordering_key="k", priority=0).result(PATIENCE)
+
+    def nack(message: Message) -> None:
+        message.nack(delay=3600)
+
+    handler = Handler({b"nacked": nack})
+    with sub.pull(handler) as stream:
+        handler.until(1)
+        topic.publish_many(
+            {"data": b"waits", "priority": 9, "ordering_key": "k"} for _ in range(count)
+        ).result(60)
+        others = [topic.publish(b"other", ordering_key=f"other-{n}", priority=9) for n in range(20)]
+        assert all(each.result(PATIENCE) for each in others)
+        handler.until(21)
+        until(lambda: stream.stats.received == count + 21)
+        assert b"waits" not in handler.data
+        blocked = {each.topic: each.reason for each in sub.state().blocked if each.key == b"k"}
+        assert blocked["jobs.lane.p9"] == "comes after offset 0 of jobs.lane.p0, which isn't finished"
+        assert blocked["jobs.lane.p0"].startswith("waiting: nacked with a delay")
+        assert sum(each.lag for each in sub.state().lanes) < 200, "most of them moved"
+
+
+def test_a_later_transient_message_is_named_by_its_own_number(
+    ps: PubSub, topic: Topic, backend: MemoryBackend
+) -> None:
+    topic.publish(b"lost", ordering_key="k", durable=False).result(PATIENCE)
+    backend.cluster.lose_tail("jobs.lane.t4", 0, 0)
+    topic.publish(b"again", ordering_key="k", durable=False).result(PATIENCE)
+    topic.publish(b"after", ordering_key="k").result(PATIENCE)
+    (record,) = backend.cluster.log(TopicPartition("jobs", 0)).read(0, 10)
+    _, after = read_lane_headers(record.headers())
+    assert after[Lane(4, False)].number == 2
