@@ -118,7 +118,6 @@ class Coordinator:
         #: Warns of callbacks that never ack; None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
         #: Chooses among the lanes of the topic, if it has any.
-        self.lanes: LaneChoices
         self.use_lanes(LaneChoices(max_bytes=flow.max_bytes))
         #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
@@ -198,12 +197,13 @@ class Coordinator:
         for number, records in lanes.sort(batches) if lanes.active else batches.items():
             if number in self.partitions.owned:
                 self.counts.received += len(records)
-                epoch = cast("StoredRecord", records[-1]).leader_epoch()
+                last = cast("StoredRecord", records[-1])
                 after = lanes.waiting(number, records, now)
                 passes = (
-                    len(records) <= inline and not after and lanes.passes(number, records[-1].offset(), now)
+                    len(records) <= inline and not after and lanes.passes(number, last.offset() or 0, now)
                 )
-                for effect in self.partitions.handle(number, Fetched(records, passes, epoch, after), now):
+                fetched = Fetched(records, passes, last.leader_epoch(), after)
+                for effect in self.partitions.handle(number, fetched, now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
                 lanes.passed(number, len(records) if passes else 0, now)
