@@ -276,7 +276,9 @@ class LanedWorld(SimulatedWorld):
         source = LaneSource(
             lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered, lambda: 0
         )
-        engine.coordinator.use_lanes(CheckedChoices(source, engine.coordinator.partitions.gate.max_bytes))
+        coordinator = engine.coordinator
+        coordinator.lanes = CheckedChoices(source, coordinator.partitions.gate.max_bytes)
+        coordinator.lanes.watch(coordinator.partitions)
 
     def stamp(self, number: int) -> float | None:
         index = number // self.plan.partitions

@@ -118,7 +118,7 @@ class Coordinator:
         #: Warns of callbacks that never ack; None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
         #: Chooses among the lanes of the topic, if it has any.
-        self.use_lanes(LaneChoices(max_bytes=flow.max_bytes))
+        self.lanes = LaneChoices(max_bytes=flow.max_bytes)
         #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
         self._turn = 0
@@ -128,10 +128,6 @@ class Coordinator:
         self._tried: int | None = None
 
     # Which partitions there are
-
-    def use_lanes(self, lanes: LaneChoices) -> None:
-        """Chooses among the topic's lanes by these from now on; no partition is owned yet."""
-        self.lanes, self.partitions.names = lanes, lanes.watch(self.partitions.owned)
 
     def assign(
         self,

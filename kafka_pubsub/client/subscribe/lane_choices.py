@@ -85,12 +85,14 @@ class LaneChoices:
         self._count = 0
         self._asked_at: float | None = None
 
-    def watch(self, owned: Mapping[int, Partition]) -> LaneFollowers | None:
-        """Returns what knows what messages of these partitions wait for in other lanes, where keys set an order."""
+    def watch(self, partitions: OwnedPartitions) -> None:
+        """Holds messages of these partitions for others in other lanes, where keys set an order; none is owned yet."""
         if self._given is not None and self._given.ordered:
             given = self._given
-            self._followers = LaneFollowers(given.layout, owned, given.looks, given.ends, given.post)
-        return self._followers
+            self._followers = LaneFollowers(
+                given.layout, partitions.owned, given.looks, given.ends, given.post
+            )
+            partitions.names = self._followers
 
     @property
     def active(self) -> bool:

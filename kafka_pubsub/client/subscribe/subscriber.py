@@ -231,7 +231,8 @@ class Subscriber:
         )
         if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
-        coordinator.use_lanes(self._lanes(record, engine, flow or FlowControl()))
+        coordinator.lanes = self._lanes(record, engine, flow or FlowControl())
+        coordinator.lanes.watch(coordinator.partitions)
         coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
         return self._start(engine, worker_pool, name)
 
