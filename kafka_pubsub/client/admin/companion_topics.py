@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.ports import Admin
 
-__all__ = ["companion_settings"]
+__all__ = ["companion_settings", "in_sync_settings", "keep_in_sync"]
 
 #: Bytes above the home topic's limit for this client's headers (origin, attempt, why a message was dead-lettered).
 _HEADERS = 1024 * 1024
@@ -23,6 +24,9 @@ _HEADERS = 1024 * 1024
 #: the levels of zstd differ by far less.
 _WORSE = 2
 
+_IN_SYNC = "min.insync.replicas"
+#: Copies from which on one may be away, and the others still have what counts.
+_COPIES = 3
 #: Kafka's settings are 32-bit and 64-bit integers.
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
@@ -41,6 +45,23 @@ def companion_settings(home: TopicInfo) -> Mapping[str, str]:
         "unclean.leader.election.enable": "false",
     }
     # A client without the right to see settings leaves this to the broker's default.
-    if replicas := home.config.get("min.insync.replicas"):
-        settings["min.insync.replicas"] = replicas
+    if replicas := home.config.get(_IN_SYNC):
+        settings[_IN_SYNC] = replicas
     return settings
+
+
+def in_sync_settings(info: TopicInfo) -> Mapping[str, str]:
+    """Returns what a topic that all home topics share needs beside its own settings: as much as a careful home has.
+
+    Where there are three copies, two must have a record before it counts.
+    """
+    if info.replication < _COPIES:
+        return {}
+    return {_IN_SYNC: str(max(2, int(info.config.get(_IN_SYNC, 2))))}
+
+
+def keep_in_sync(admin: Admin, info: TopicInfo) -> None:
+    """Gives a topic that was just made what `in_sync_settings` says."""
+    settings = in_sync_settings(info)
+    if not settings.items() <= info.config.items():
+        admin.update_topic(info.name, settings)

@@ -15,7 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from kafka_pubsub.client.admin.companion_topics import companion_settings
+from kafka_pubsub.client.admin.companion_topics import companion_settings, keep_in_sync
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.core.multicast.layout import (
     DEAD,
@@ -39,12 +39,13 @@ _PATIENCE, _LOOK = 10.0, 0.1
 def make_inbox(admin: Admin, home: TopicInfo) -> bool:
     """Makes the inbox of a new causal topic; returns False if an earlier topic of this name has left one.
 
-    With the first one the topics of receipts and of dead letters are made.
+    With the first one the topics of receipts and of dead letters are made, for all causal topics: with the cluster's
+    replication, whatever the home's is.
     """
     with contextlib.suppress(AlreadyExists):
-        admin.create_topic(RECEIPTS, RECEIPT_PARTITIONS, home.replication, RECEIPT_SETTINGS)
+        keep_in_sync(admin, admin.create_topic(RECEIPTS, RECEIPT_PARTITIONS, None, RECEIPT_SETTINGS))
     with contextlib.suppress(AlreadyExists):
-        admin.create_topic(DEAD, 1, home.replication, DEAD_SETTINGS)
+        keep_in_sync(admin, admin.create_topic(DEAD, 1, None, DEAD_SETTINGS))
     name = inbox_topic(home.name)
     with contextlib.suppress(AlreadyExists):
         admin.create_topic(name, home.partitions, home.replication, companion_settings(home))

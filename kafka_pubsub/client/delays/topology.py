@@ -3,7 +3,8 @@
 Rules
 1. The topics that there are say how many tiers and partitions a cluster has; nothing else does.
 2. Nothing is ever changed: a topic with a wrong layout or retention is refused with what to do about it.
-3. The process that makes the dead-letter topic makes all; another that would make them at the same time waits for
+3. They get the cluster's replication, and where that is three copies or more, two must have a record before it counts.
+4. The process that makes the dead-letter topic makes all; another that would make them at the same time waits for
    that, and takes them as they are.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from kafka_pubsub.client.admin.companion_topics import in_sync_settings, keep_in_sync
 from kafka_pubsub.core.delays.layout import (
     DEAD,
     GROUP,
@@ -144,9 +146,12 @@ class DelayTopics:
         if self._exists(DEAD):
             return False
         try:
-            self._admin.create_topic(DEAD, partitions, None, DelayLayout(1, partitions).settings_of(DEAD))
+            made = self._admin.create_topic(
+                DEAD, partitions, None, DelayLayout(1, partitions).settings_of(DEAD)
+            )
         except AlreadyExists:
             return False
+        keep_in_sync(self._admin, made)
         return True
 
     def _await_maker(self) -> DelayLayout | None:
@@ -177,9 +182,11 @@ class DelayTopics:
                 "(KAFKA_PUBSUB_CREATE) no topics are made: have them made, or start `kafka-pubsub service router` with "
                 "the right to make them"
             )
+        in_sync = in_sync_settings(self._admin.topic(DEAD)) if missing and DEAD in there else {}
         for topic in missing:
             with contextlib.suppress(AlreadyExists):
-                self._admin.create_topic(topic, layout.partitions, None, layout.settings_of(topic))
+                settings = {**layout.settings_of(topic), **in_sync}
+                self._admin.create_topic(topic, layout.partitions, None, settings)
 
 
 def _check(tiers: int | None, partitions: int | None) -> None:
