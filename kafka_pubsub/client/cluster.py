@@ -276,6 +276,8 @@ class Cluster:
             return self._connection
 
     def _topic_changed(self, name: str) -> None:
+        if self._connection is not None:
+            self._connection.delayed.look_again()
         publisher = self.publishers.get(name)
         if publisher is not None:
             publisher.look_again()

@@ -77,13 +77,22 @@ class Kind(Generic[_Record]):
         self._log = log
         # Text -> the record that it encodes, for the texts of the last call: most stay the same from call to call.
         self._parsed: dict[tuple[str, bytes], _Record | FailedPrecondition] = {}
+        # The values of the last call, and what was made of them.
+        self._of: Mapping[str, bytes] | None = None
+        self._all: Mapping[str, _Record] = {}
 
     def all(self) -> Mapping[str, _Record]:
-        """Returns the readable records by name."""
+        """Returns the readable records by name; the same object while nothing changes."""
+        values = self._log.values()
+        if values is not self._of:
+            self._of, self._all = values, self._read(values)
+        return self._all
+
+    def _read(self, values: Mapping[str, bytes]) -> Mapping[str, _Record]:
         prefix = f"{self._kind}:"
         found = {}
         parsed: dict[tuple[str, bytes], _Record | FailedPrecondition] = {}
-        for key, text in self._log.values().items():
+        for key, text in values.items():
             if key.startswith(prefix):
                 parsed[key, text] = found[key.removeprefix(prefix)] = self._parse(key, text)
         self._parsed = parsed

@@ -151,6 +151,8 @@ class CatalogLog:
         self._used = 0.0
         # The values that were read so far, up to `_next`. Empty: nothing stored, or not read yet.
         self._values: dict[str, bytes] = {}
+        # The copy that callers have, as of their last call.
+        self._shown: Mapping[str, bytes] = {}
         self._next = 0
         self._read_at = 0.0
         # Kafka's id of the topic that was read; empty until one was.
@@ -161,12 +163,14 @@ class CatalogLog:
         self._shrunk_at: float | None = None
 
     def values(self) -> Mapping[str, bytes]:
-        """Returns the latest value of each key; empty while there is no catalog."""
+        """Returns the latest values, the same object while nothing changes; empty while there is no catalog."""
         self._handles.check()
         with self._held(self._reading, self._deadline) as end:
             self._let_go_of_idle_producer()
             self._refresh(end)
-            return dict(self._values)
+            if self._shown != self._values:
+                self._shown = dict(self._values)
+            return self._shown
 
     def change(self, key: str, what: str, decide: Decide) -> None:
         """Writes the value that `decide` returns; calls `decide` again if another writer came first."""

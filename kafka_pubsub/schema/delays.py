@@ -6,7 +6,9 @@ Rules
 2. A request to cancel is a record of its own, whose header `ps-delay-cancel` is made like `ps-delay`. A tick is a
    record without content, known by its header.
 3. What can't be decoded is None, and so is what is of an unknown version.
-4. A router reads and writes `ps-delay` of a tier at each hop, so `struct` does it: the numbers come first, and their
+4. A home is an address: the name of the Kafka topic and, behind a `#`, its id. So a topic that was made again doesn't
+   get the messages of the one before it. Without an id (of an older version) it is whichever topic has the name.
+5. A router reads and writes `ps-delay` of a tier at each hop, so `struct` does it: the numbers come first, and their
    Avro is that of doubles, which are exact up to 2**53. The tests compare it with what fastavro makes of the schema.
 """
 
@@ -31,6 +33,7 @@ __all__ = [
     "DelayCancel",
     "DelayRequest",
     "Delayed",
+    "address",
     "decode_cancel",
     "decode_delayed",
     "decode_request",
@@ -39,6 +42,7 @@ __all__ = [
     "encode_request",
     "is_tick",
     "open_delayed",
+    "parts_of",
 ]
 
 #: The header that carries what we say of a delayed message.
@@ -66,8 +70,22 @@ _read_home = lru_cache(1000)(text_of)
 TICK_HEADER: Header = (_SCHEMA_HEADER, b"tick/v2")
 
 
+def address(name: str, topic_id: str) -> str:
+    """Returns the address of a topic."""
+    return f"{name}#{topic_id}" if topic_id else name
+
+
+def parts_of(home: str) -> tuple[str, str]:
+    """Returns the name in an address and the topic's id; an empty one: it says none."""
+    name, _, topic_id = home.partition("#")
+    return name, topic_id
+
+
 class DelayRequest(NamedTuple):
-    """What a publisher asks for: due at a time, or so many milliseconds after the message came in."""
+    """What a publisher asks for: due at a time, or so many milliseconds after the message came in.
+
+    `home` is the address of a topic, here and below.
+    """
 
     home: str
     due: int | None

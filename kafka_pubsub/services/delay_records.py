@@ -1,4 +1,7 @@
-"""The records of ingest and of the tiers, as a router reads them."""
+"""The records of ingest and of the tiers, as a router reads them.
+
+Rule: nothing that another program writes there raises, or the partition would stop: it is a record that isn't ours.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from kafka_pubsub.schema.delays import (
     open_delayed,
 )
 
-__all__ = ["cancel_of", "others_of", "read_cancel", "read_delayed", "read_ingest", "why_dead"]
+__all__ = ["cancel_of", "others_of", "read_delayed", "read_ingest", "read_tier", "why_dead"]
 
 
 def header_of(record: StoredRecord) -> bytes | None:
@@ -46,15 +49,35 @@ def others_of(record: StoredRecord) -> list[Header]:
 def read_ingest(record: StoredRecord) -> Came | Tick:
     """Reads a record of ingest."""
     offset, stamp = record.offset() or 0, stamp_of(record)
+    try:
+        found = _read_ingest(record, offset, stamp)
+    except Exception:
+        found = None
+    return found or Came(offset, None, None, None, record, stamp=stamp)
+
+
+def _read_ingest(record: StoredRecord, offset: int, stamp: int | None) -> Came | Tick | None:
     said = decode_request(header_of(record))
     if said is not None:
         return Came(offset, said.home, said.due, said.delay, record, stamp=stamp)
     if is_tick(record.headers() or ()):
         return Tick(offset, stamp)
     cancel = cancel_of(record)
-    if cancel is not None:
-        return Came(offset, "", cancel.due, None, record, cancel.target, stamp)
-    return Came(offset, None, None, None, record, stamp=stamp)
+    return cancel and Came(offset, "", cancel.due, None, record, cancel.target, stamp)
+
+
+def read_tier(record: StoredRecord, tier: int) -> Waiting | None:
+    """Reads a record of a tier; returns None if it isn't ours. What is left is less than a tier holds."""
+    try:
+        said = read_delayed(record)
+        if said is None:
+            found = read_cancel(record)
+        else:
+            home, due, leaves, left, came = said
+            found = Waiting(leaves, came, due, left, home, record.offset() or 0, record)
+    except Exception:
+        return None
+    return None if found is None or found.left >> tier else found
 
 
 def cancel_of(record: StoredRecord) -> DelayCancel | None:

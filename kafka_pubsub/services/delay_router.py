@@ -28,7 +28,7 @@ from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, pars
 from kafka_pubsub.core.delays.router import Router, RouterStart
 from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Waiting
 from kafka_pubsub.core.partitioner import key_into
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
@@ -44,9 +44,9 @@ from kafka_pubsub.schema.delays import (
 from kafka_pubsub.services.delay_records import (
     cancel_of,
     others_of,
-    read_cancel,
     read_delayed,
     read_ingest,
+    read_tier,
     why_dead,
 )
 from kafka_pubsub.services.metrics import ServiceMetrics
@@ -182,6 +182,7 @@ class DelayRole:
         )
         said = parse_ingest(ingest.offset or 0, ingest.metadata)
         if said.tiers > len(tiers):
+            self._look_at = min(self._look_at, time.monotonic() + _LOOK_AGAIN)
             raise FailedPrecondition(
                 f"{self.name}: a router has handled partition {number} with {said.tiers} tiers, and this one has found "
                 f"{len(tiers)}: it looks again"
@@ -282,13 +283,7 @@ class DelayTask:
     def _receive_tier(self, number: int, records: Sequence[StoredRecord]) -> None:
         key, found = self.router.tiers[number].low, []
         for record in records:
-            said = read_delayed(record)
-            offset = record.offset() or 0
-            if said is None:
-                message = read_cancel(record) or Waiting(*key, 0, 0, None, offset, record)
-            else:
-                home, due, leaves, left, came = said
-                message = Waiting(leaves, came, due, left, home, offset, record)
+            message = read_tier(record, number) or Waiting(*key, 0, 0, None, record.offset() or 0, record)
             key = message[:2]
             found.append(message)
         self.router.receive_tier(number, found)
@@ -335,6 +330,7 @@ class DelayTask:
             if not self._role.knows_all_tiers():
                 return None
             self.router.ingest.longer = False
+        self._role.homes.begin()
         moves = self.router.take(min(most, self._role.pace.room()), self._held, room)
         self._role.say_held()
         now = time.monotonic()
@@ -409,10 +405,8 @@ class DelayTask:
 
     def _held(self, message: Waiting) -> bool:
         """Whether a message that is due must wait: keys of its topic are about to move."""
-        if message.record.key() is None:
-            return False
         home = self._role.homes.find(message.home or "")
-        return home is not None and bool(home.held)
+        return bool(home.held) and (message.record.key() is not None or not home.partitions)
 
     def _hop(self, tier: int, message: Waiting) -> NewRecord:
         self._counts["hops"] += 1
@@ -427,19 +421,27 @@ class DelayTask:
         return NewRecord(self._role.topics[tier + 1], self._number, record.key(), record.value(), headers, at)
 
     def _home(self, message: Waiting) -> NewRecord:
+        try:
+            return self._deliver(message)
+        except PubSubError:
+            raise
+        except Exception as error:  # whatever is odd about it must not stop the others
+            return self._dead(message, f"it can't be delivered: {error!r}")
+
+    def _deliver(self, message: Waiting) -> NewRecord:
         refused = self._role.refused and self._role.refused.get((self._number, message.offset))
         if refused:
             return self._dead(message, refused)
-        record, home = message.record, message.home or ""
+        record, home = message.record, self._role.homes.find(message.home or "")
+        if home.refused:
+            return self._dead(message, home.refused)
         key = record.key()
         if key is not None:
             key = key.partition(b"\0")[2]
-        partition = self._role.homes.partition(home, key)
-        if partition is None:
-            return self._dead(message, f"home topic {home!r} doesn't exist any more")
         self._counts["home"] += 1
         headers = [(ID_HEADER, self._id(message)), *others_of(record)]
-        return NewRecord(home, partition, key, record.value(), headers, self._delivered_at)
+        partition = self._role.homes.partition(home, key)
+        return NewRecord(home.name, partition, key, record.value(), headers, self._delivered_at)
 
     def _id(self, message: Waiting) -> bytes:
         return f"{INGEST}:{self._number}:{message.offset}".encode()

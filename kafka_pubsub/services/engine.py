@@ -273,7 +273,9 @@ class Engine:
         self._reader.resume(share.places)
         self._paused -= set(share.places)
 
-    def _park(self, share: Share, error: Exception, *, unstored: bool = False) -> Trouble:
+    def _park(
+        self, share: Share, error: Exception, *, unstored: bool = False, unknown: bool = False
+    ) -> Trouble:
         """Something is wrong with one partition: it is made anew after a pause, and the others go on."""
         reason = str(error) if isinstance(error, PubSubError) else f"{error!r}; please report this"
         if not isinstance(error, PubSubError):
@@ -282,7 +284,7 @@ class Engine:
         told = error if isinstance(error, PubSubError) else PubSubError(reason)
         self._troubles.tell(told, text, self._role.name, share.number, share.topics[0], reason)
         self.tasks.pop(share, None)
-        trouble = self._wrong.fail(share, reason)
+        trouble = self._wrong.fail(share, reason, unknown=unknown)
         trouble.unstored = trouble.unstored or unstored
         self._sendings.set_apart(share)
         self._show()
@@ -367,6 +369,7 @@ class Engine:
         """Parks the tasks whose work wasn't stored."""
         self._metrics.aborted += 1
         first, reason = ended.sent[0], _explain(ended)
+        unknown = ended.outcome.ending is Ending.UNKNOWN
         for part, number, refusal in first.refused():
             if isinstance(refusal, _OF_THE_RECORD):
                 part.task.refuse(part.work, number, str(refusal))
@@ -374,9 +377,9 @@ class Engine:
             for part in sent.parts:
                 if self.tasks.get(part.share) is not part.task:
                     continue
-                trouble = self._park(part.share, reason, unstored=bool(sent.records))
+                trouble = self._park(part.share, reason, unstored=bool(sent.records), unknown=unknown)
                 trouble.settled = ended.settled
-                if got_no_answer(ended.outcome):
+                if got_no_answer(ended.outcome) and not unknown:
                     self._wrong.halve(trouble, max(len(sent.records) / _WORK, sent.bytes / _BYTES))
 
     def _rename(self, sending: Sending) -> None:

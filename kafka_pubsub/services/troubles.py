@@ -1,7 +1,8 @@
 """What is wrong with single partitions of a service, when each is tried again, and how long it goes alone.
 
 Rules
-1. What failed is tried again after a pause, which is doubled up to `_LONGEST_PAUSE` while it fails.
+1. What failed is tried again after a pause, which is doubled up to `_LONGEST_PAUSE` while it fails. A transaction whose
+   ending isn't known doubles nothing: it may be stored.
 2. For `ALONE` seconds after a failure a partition goes in transactions of its own.
 3. Where a transaction got no answer in time, the next is half as large. It may be twice as large again after one that
    was quick, or after `ALONE` seconds without a failure.
@@ -52,12 +53,12 @@ class Troubles:
     def __init__(self) -> None:
         self._of: dict[Share, Trouble] = {}
 
-    def fail(self, share: Share, error: str) -> Trouble:
-        """Something failed: the partition is parked."""
+    def fail(self, share: Share, error: str, *, unknown: bool = False) -> Trouble:
+        """Something failed, or its ending is unknown: the partition is parked."""
         trouble, now = self._of.setdefault(share, Trouble(error)), time.monotonic()
         trouble.error, trouble.parked = error, True
         trouble.again_at = now + min(_LONGEST_PAUSE, _PAUSE * 2**trouble.failures)
-        trouble.failures = min(trouble.failures + 1, 20)
+        trouble.failures = min(trouble.failures + (not unknown), 20)
         trouble.alone_until = trouble.again_at + ALONE
         return trouble
 

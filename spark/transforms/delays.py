@@ -81,7 +81,7 @@ def delay_records(records: DataFrame) -> DataFrame:
         "offset",
         F.when(is_sound, F.col(SCHEMA_ID)).alias("kind"),
         F.when(F.col("timestampType") == _OF_BROKER, F.unix_millis("timestamp")).alias("stamp"),
-        said["home"].alias("home"),
+        F.split(said["home"], "#")[0].alias("home"),
         *(_whole(said[name]).alias(name) for name in ("due", "delay", "left", "target")),
         F.when(is_request, F.col("offset")).otherwise(_whole(said["offset"])).alias("came"),
         "key",

@@ -41,6 +41,7 @@ from kafka_pubsub.schema.delays import (
     decode_delayed,
     decode_request,
     encode_cancel,
+    parts_of,
 )
 
 __all__ = ["cancel_delayed", "parse_id"]
@@ -75,9 +76,10 @@ def cancel_delayed(
         found = search.find(offset)
         if found is None:
             return False
-        if home not in (None, found.home, topic_of(found.home)):
+        name = parts_of(found.home)[0]
+        if home not in (None, name, topic_of(name)):
             raise InvalidArgument(
-                f"message_id: {message_id!r} is a message of topic {found.home!r}, not of {home!r}"
+                f"message_id: {message_id!r} is a message of topic {name!r}, not of {home!r}"
             )
         request = CANCEL_HEADER, encode_cancel(DelayCancel(found.due, offset))
         search.begin()

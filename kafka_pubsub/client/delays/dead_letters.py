@@ -1,8 +1,9 @@
 """The delay routers' dead letters: listed, brought home, purged, with the means of a subscription's dead letters.
 
 Rules
-1. A replay writes the message to its home topic as a router would, with the mark that its dead letter is finished, in
-   one transaction under an exclusive session. So each comes home once, and a call that was interrupted can be repeated.
+1. A replay writes the message to the topic that has its home's name now, as a router would, with the mark that its dead
+   letter is finished, in one transaction under an exclusive session. So each comes home once, and a call that was
+   interrupted can be repeated.
 2. What can't go home stays where it is, and the result says why: a topic that is gone, a message that isn't due.
 3. A purge deletes finished dead letters from the front of the topic; a replay deletes nothing.
 """
@@ -33,6 +34,7 @@ from kafka_pubsub.schema.delays import (
     ID_HEADER,
     decode_delayed,
     decode_request,
+    parts_of,
 )
 
 __all__ = ["DelayDeadLetter", "DelayDeadLetters"]
@@ -171,19 +173,19 @@ def _read(record: StoredRecord) -> DeadLetterRecord | None:
 
 
 def _aim(record: StoredRecord) -> tuple[str | None, int | None]:
-    """Returns where the message was to go, and when; None: that isn't known."""
+    """Returns the name of the topic where the message was to go, and when; None: that isn't known."""
     said = header_of(record, DELAY_HEADER)
     hop = decode_delayed(said)
     if hop is not None:
-        return hop.home, hop.due
+        return parts_of(hop.home)[0], hop.due
     request = decode_request(said)
     if request is None:
         return None, None
     if request.due is not None:
-        return request.home, request.due
+        return parts_of(request.home)[0], request.due
     # What hadn't begun its whole seconds died when it was due, or because they were too many.
     delay = request.delay or 0
-    return request.home, record.timestamp()[1] + (delay if delay >= UNIT else 0)
+    return parts_of(request.home)[0], record.timestamp()[1] + (delay if delay >= UNIT else 0)
 
 
 def _problem(found: Found, homes: Homes) -> str | None:
@@ -193,9 +195,9 @@ def _problem(found: Found, homes: Homes) -> str | None:
     if due is not None and due > homes.now() * 1000:
         return f"{found.dead_letter.reason}; it isn't due before {moment(due).isoformat(timespec='seconds')}"
     topic = homes.find(home)
-    if topic is None:
-        return f"topic {home!r} doesn't exist: make it again, then replay"
-    return topic.held or None if found.record.key() is not None else None
+    if topic.refused:
+        return f"{topic.refused}: make it again, then replay"
+    return topic.held or None if found.record.key() is not None or not topic.partitions else None
 
 
 def _letter(found: Found, problem: str | None) -> DelayDeadLetter:
@@ -218,15 +220,15 @@ def _letter(found: Found, problem: str | None) -> DelayDeadLetter:
 
 def _at_home(record: StoredRecord, homes: Homes) -> NewRecord:
     """Returns the record as a router would have written it."""
-    home, key = _aim(record)[0] or "", _own_key(record)
-    partition = homes.partition(home, key)
-    if partition is None:
-        raise NotFound(f"topic {home!r} was deleted meanwhile: make it again, then replay")
+    home, key = homes.find(_aim(record)[0] or ""), _own_key(record)
+    if home.refused:
+        raise NotFound(f"{home.refused}: make it again, then replay")
     headers = [
         (ID_HEADER, header_of(record, ID_HEADER)),
         *(header for header in record.headers() or () if header[0] not in _OURS),
     ]
-    return NewRecord(home, partition, key, record.value(), headers, round(homes.now() * 1000))
+    partition = homes.partition(home, key)
+    return NewRecord(home.name, partition, key, record.value(), headers, round(homes.now() * 1000))
 
 
 def _own_key(record: StoredRecord) -> bytes | None:

@@ -21,6 +21,7 @@ from itertools import groupby
 
 from kafka_pubsub.client.delays.cancel import cancel_delayed, parse_id
 from kafka_pubsub.client.delays.due import Due, check_longest, parse_due
+from kafka_pubsub.client.delays.homes import Homes
 from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.delays.waiting import WaitingMessage, waiting_messages
 from kafka_pubsub.client.publish.checks import encode_attributes, encode_key, headers_size, refuse_data
@@ -72,7 +73,8 @@ class DelayedPublisher:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._topics, self._backend, self._wall = topics, backend, wall
-        self._publisher = _IngestPublisher(INGEST, self._target, writers)
+        self._homes = Homes(backend)
+        self._publisher = _IngestPublisher(INGEST, self._target, writers, self._homes)
         self._publisher.configure(batching=_BATCHING)
         self._watch = watch
         watch.running = topics.is_routed
@@ -107,7 +109,8 @@ class DelayedPublisher:
         self._publisher.vet(home, data, key, [_ID, *headers])
         check_longest(due, self._look())
         self._used(topic.name)
-        return self._publisher.relay(data, _key(home.name, key), [_header(home.name, due), *headers])
+        address = self._homes.address(home.name)
+        return self._publisher.relay(data, _key(home.name, key), [_header(address, due), *headers])
 
     def publish_many(self, home: HomePublisher, messages: Messages) -> PublishFutures:
         """Queues messages in their order, each for later or straight home."""
@@ -163,7 +166,12 @@ class DelayedPublisher:
 
     def would_block(self, size: int) -> bool:
         """Whether a delayed message would have to wait now: to look topics up, or because too much is on its way."""
-        return time.monotonic() >= self._known_until or self._publisher.would_block(size)
+        known = time.monotonic() < self._known_until and self._homes.is_fresh
+        return not known or self._publisher.would_block(size)
+
+    def look_again(self) -> None:
+        """A topic was made, changed or deleted by this process."""
+        self._homes.forget()
 
     def flush(self, topic: str, timeout: float | None = None) -> None:
         """Waits until the delayed messages of a topic are stored or have failed; `DeadlineExceeded` after `timeout`.
@@ -200,6 +208,12 @@ class DelayedPublisher:
 class _IngestPublisher(TopicPublisher):
     """Publishes with headers and keys of ours."""
 
+    def __init__(
+        self, name: str, target: Callable[[], PublishTarget], writers: WriterPool, homes: Homes
+    ) -> None:
+        super().__init__(name, target, writers)
+        self._homes = homes
+
     def vet(self, home: TopicPublisher, data: bytes, key: bytes | None, headers: list[Header]) -> None:
         """Raises what the home topic would refuse the message for now."""
         home._look(data, key, headers)
@@ -223,7 +237,8 @@ class _IngestPublisher(TopicPublisher):
         runs = list(_runs(messages.dues, count))
         home.check_many(_at_home(messages))
         homes = {index: home.home_of(index, messages) for index in messages.dues}
-        relayed = _relayed(messages, homes)
+        addresses = {name: self._homes.address(name) for name in set(homes.values())}
+        relayed = _relayed(messages, homes, addresses)
         for delayed, start, end in runs:
             if delayed:
                 self._look_over(relayed, start, end)
@@ -266,12 +281,12 @@ def _at_home(messages: Messages) -> Messages:
     return messages._replace(headers=headers, largest=messages.largest + headers_size([_ID]))
 
 
-def _relayed(messages: Messages, homes: Mapping[int, str]) -> Messages:
+def _relayed(messages: Messages, homes: Mapping[int, str], addresses: Mapping[str, str]) -> Messages:
     """The messages as they are queued: those that are delayed as they come in. `homes`: their homes, by index."""
     keys, headers, most = messages.keys.copy(), messages.headers.copy(), 0
     for index, due in messages.dues.items():
         home = homes[index]
-        header = _header(home, due)
+        header = _header(addresses[home], due)
         keys[index] = _key(home, keys[index])
         headers[index] = [header, *(headers[index] or ())]
         most = max(most, len(home) + 1 + headers_size([header]))
@@ -283,5 +298,5 @@ def _key(home: str, key: bytes | None) -> bytes | None:
     return None if key is None else home.encode() + b"\0" + key
 
 
-def _header(home: str, due: Due) -> Header:
-    return DELAY_HEADER, encode_request(DelayRequest(home, due.at, due.after))
+def _header(address: str, due: Due) -> Header:
+    return DELAY_HEADER, encode_request(DelayRequest(address, due.at, due.after))

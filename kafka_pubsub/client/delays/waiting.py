@@ -35,6 +35,7 @@ from kafka_pubsub.schema.delays import (
     decode_cancel,
     decode_delayed,
     decode_request,
+    parts_of,
 )
 
 __all__ = ["WaitingMessage", "attributes_of", "header_of", "waiting_messages"]
@@ -179,7 +180,7 @@ class _Scan:
         own = None if key is None else key.partition(b"\0")[2].decode("utf-8", "surrogateescape")
         when = None if due is None else datetime.fromtimestamp(due / 1000, UTC)
         message_id = f"{INGEST}:{self._partition}:{offset}"
-        found = WaitingMessage(message_id, home, own, when, tier, len(value))
+        found = WaitingMessage(message_id, parts_of(home)[0], own, when, tier, len(value))
         if self._offset is not None:
             found = found._replace(data=value, attributes=attributes_of(record))
         self._found[offset] = found

@@ -27,8 +27,8 @@ RECORDS = Path(__file__).parent / "records"
 CHECKSUMS = {
     "checkpoint/v1.avsc": "39e9fa31fd5bf241c90d5ccffdcbec97749e196c1f0dd30e291c461adb3ffa81",
     "delay_cancel/v1.avsc": "0ae44404880e59debc498e0478abfa122a87d3948af0adcc5f5ba79bec166d65",
-    "delay_request/v1.avsc": "346cc5bacbd1a8ad1b907956aed543fdfba6e3c6da4c7e63915b03ffccdb90c7",
-    "delayed/v1.avsc": "09d060f40dcac5cc1a0611e15972b4c159a148f3919a3f8d533cdbf6a2c481fa",
+    "delay_request/v1.avsc": "07d061c5b53a81a496926444b5f5fe3399b50f2041e4b0b4863e1ee9d206efd0",
+    "delayed/v1.avsc": "9876041f2f5f42cf1363ca60678123796d2fb1691d8d0900658acfbaec44b941",
     "proposal/v1.avsc": "14274076c980a7064140549e0471b1ebcb6d35a5d576202877f1de69768fd185",
     "receipt/v1.avsc": "bfb27374276554d20808cc17c8df65bdcf9eb882a8b279aa32b24ce1ee689dda",
     "stage/v1.avsc": "bd4e0c149b36704a799c3e9ec2a262efa0a4fd13930bc288320b55c62fabfd0e",

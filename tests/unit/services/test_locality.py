@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays.layout import DEAD, tier_topic
+from kafka_pubsub.core.delays.layout import DEAD, INGEST, tier_topic
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
@@ -74,6 +74,24 @@ def test_a_home_topic_that_takes_no_messages_stops_no_other_partition(away: Away
             until(lambda: router.health().ok)
         assert bodies(backend, DEAD) == []
         assert "dead" not in router.metrics()
+
+
+def test_while_a_home_topic_is_away_no_ticks_pile_up() -> None:
+    away = Away("bad", BrokerUnavailable("no leader"))
+    backend = MemoryBackend(faults=away)
+    place = TopicPartition(INGEST, 0)
+    with PubSub.in_memory(backend, services=False) as ps:
+        bad = ps.create_topic("bad", partitions=1)
+        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+            bad.publish(b"waits", ordering_key="k", delay=0.3).result(10)
+            bad.publish(b"later", ordering_key="k", delay=3).result(10)
+            until(lambda: away.tries > 1)
+            before = backend.admin.log_range(place)[1]
+            until(lambda: away.tries > 6)
+            assert backend.admin.log_range(place)[1] - before <= away.tries, "one a try at most: it asks once"
+            assert router.metrics().get("ticks", 0) < 12
+            away.back.set()
+            until(lambda: bodies(backend, "bad") == [b"waits", b"later"])
 
 
 def test_a_partition_that_failed_goes_alone_for_a_while_and_then_with_the_others(
