@@ -196,7 +196,7 @@ def _problem(found: Found, homes: Homes) -> str | None:
         return f"{found.dead_letter.reason}; it isn't due before {moment(due).isoformat(timespec='seconds')}"
     topic = homes.find(home)
     if topic.refused:
-        return f"{topic.refused}: make it again, then replay"
+        return topic.refused if topic.partitions else f"{topic.refused}: make it again, then replay"
     return topic.held or None if found.record.key() is not None or not topic.partitions else None
 
 

@@ -41,7 +41,7 @@ class Home(NamedTuple):
     """A home topic.
 
     `held`: why no message with a key may go there now, and without `partitions` none at all; empty: they may.
-    `refused`: why none ever may; empty: they may.
+    `refused`: why none ever may; empty: they may. Without `partitions` it is gone.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Homes:
         record, kafka_topic = found
         if record.options.causal:
             reason = f"home topic {name!r} is causal: its messages come from its sequencer only"
-            return Home(name, refused=reason)
+            return Home(name, record.options.partitions, refused=reason)
         if record.state != "ready" or not kafka_topic.topic_id:
             return Home(name, held=f"topic {name!r} is being made or deleted: delayed messages wait")
         if topic_id not in ("", kafka_topic.topic_id):

@@ -96,7 +96,7 @@ def test_dead_letters_are_listed_replayed_and_purged(run: CommandLine) -> None:
     answer = run.json("delay", "deadletters", "--replay")
     assert isinstance(answer, dict)
     assert (answer["replayed"], answer["keys"]) == (1, 1)
-    assert "topic 'bills' doesn't exist: make it again" in str(answer["skipped"])
+    assert "topic 'bills' doesn't exist any more: make it again" in str(answer["skipped"])
     assert run.error("delay", "deadletters", "--purge")["exit_code"] == 2
     assert run.error("delay", "deadletters", "--purge", "--replay")["exit_code"] == 2
     assert "Purged: 1" in run("delay", "deadletters", "--topic", "bills", "--purge", "--yes").stdout
