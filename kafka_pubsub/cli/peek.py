@@ -9,6 +9,7 @@ import click
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.log_notes import OUTAGES, noted
 from kafka_pubsub.cli.messages import Shown, with_forms
 from kafka_pubsub.cli.signals import Stopped
 
@@ -93,7 +94,7 @@ def tail(session: Session, name: str, count: int, follow: bool, data_only: bool,
     """
     shown = Shown(session, data_only=data_only, full=full)
     try:
-        with session.pubsub() as pubsub:
+        with noted(session.output, *((OUTAGES,) if follow else ())), session.pubsub() as pubsub:
             for message in pubsub.topic(name).tail(count, follow=follow):
                 shown.show(message)
     except Stopped:

@@ -24,6 +24,7 @@ from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.keys import KeyRule
+from kafka_pubsub.cli.log_notes import PUBLISHING, noted
 from kafka_pubsub.cli.output import counted
 from kafka_pubsub.cli.publishing import Choices, Progress, Publishing
 from kafka_pubsub.cli.routers import count_routers
@@ -99,7 +100,7 @@ def publish(
     """Publish DATA, a file, or the lines of stdin.
 
     With --json one object a message: its id, its key and its line. A delayed message waits until a delay router brings
-    it to its topic; the command says it if none is running.
+    it to its topic, and a message to a causal topic until a sequencer does; the command says it if none is running.
     """
     rule = KeyRule.of(key, key_field, key_separator)
     source = _Source(data, path, whole)
@@ -107,7 +108,14 @@ def publish(
     if delay is not None and deliver_at is not None:
         raise click.UsageError("give --delay or --deliver-at, not both")
     given = pairs(attributes, "--attribute")
-    with session.pubsub() as pubsub, source.open() as stream, stop_flag() as stop:
+    # A missing router is noted at the end.
+    loggers = () if delay or deliver_at else (PUBLISHING,)
+    with (
+        noted(session.output, *loggers),
+        session.pubsub() as pubsub,
+        source.open() as stream,
+        stop_flag() as stop,
+    ):
         answers = session.output if session.as_json else None
         when = Choices(delay, deliver_at, priority, False if transient else None)
         publishing = Publishing(pubsub.topic(topic), given, answers, when)

@@ -23,6 +23,7 @@ import click
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.log_notes import OUTAGES, noted
 from kafka_pubsub.cli.messages import Shown, with_forms
 from kafka_pubsub.cli.signals import StopFlag, stop_flag
 from kafka_pubsub.cli.types import DURATION
@@ -97,7 +98,12 @@ def pull(
         limits = _Limits(limit, math.inf, math.inf)
     else:
         limits = _Limits(limit, FIRST_TIMEOUT_S, NEXT_TIMEOUT_S)
-    with stop_flag() as stop, session.pubsub() as pubsub, pubsub.subscription(subscription) as source:
+    with (
+        noted(session.output, *((OUTAGES,) if follow else ())),
+        stop_flag() as stop,
+        session.pubsub() as pubsub,
+        pubsub.subscription(subscription) as source,
+    ):
         for message in _messages(source, limits, stop, keep=not ack):
             shown.show(message)
             if ack:
