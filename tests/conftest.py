@@ -85,11 +85,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Three workers a core, because most tests wait: for a broker, a deadline, a process."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Three workers a core, because most tests wait: for a broker, a deadline, a process. Slow ones keep two busy."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # Above that the one broker and the tests' own ones are what everybody waits for.
-    return min(3 * cores, 8)
+    return min((2 if config.option.markexpr == "slow" else 3) * cores, 8)
 
 
 @pytest.hookimpl(optionalhook=True)
