@@ -140,7 +140,8 @@ class PairedPartitions:
             self._runner.take_on({}, _begin_nothing, {})
             return {}
         ends = {place: ranges[place][1] for place in map(self._beside, numbers)}
-        known = dict(committed)
+        reached = {place for number in numbers for place in self.layout.pair(number)}
+        known = {place: stored for place, stored in committed.items() if place in reached}
         older = self._recall(numbers, known, ranges, ends)
         findings = self.retry_side.look(known, {**{place: end for place, (_, end) in ranges.items()}, **ends})
         refuse(self.layout.record.name, findings)

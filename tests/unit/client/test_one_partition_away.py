@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
@@ -20,7 +22,8 @@ class NoLeader(FaultPlan):
         return BrokerUnavailable("no leader") if partition in self.places else None
 
 
-def test_a_partition_without_a_leader_stops_no_other_one() -> None:
+@pytest.mark.parametrize("away", ["orders", "orders.sub.billing.retry"])
+def test_a_partition_without_a_leader_stops_no_other_one(away: str) -> None:
     faults = NoLeader()
     with PubSub.in_memory(MemoryBackend(faults=faults)) as ps:
         topic = ps.create_topic("orders", partitions=3)
@@ -28,7 +31,7 @@ def test_a_partition_without_a_leader_stops_no_other_one() -> None:
         for number in range(30):
             topic.publish(b"%d" % number, ordering_key=str(number))
         topic.flush(10)
-        faults.places.add(TopicPartition("orders", 1))
+        faults.places.add(TopicPartition(away, 1))
         wanted = {b"%d" % n for n in range(30) if partition_of(b"%d" % n, 3) != 1}
         got: set[bytes] = set()
 
