@@ -4,9 +4,10 @@ Theory. librdkafka 2.16 ends the process when it can't send a request to a group
 a broker starts again. The list of all groups isn't such a request, and says of each group whether it has members.
 
 Rules
-1. The coordinator is asked for members only if the list has just said that there are some.
-2. The list leaves out groups that this client may not see, and those that don't exist. So a consumer asks for an offset
-   of a group that isn't listed: that is refused for the first, and answered when the coordinator knows its groups.
+1. The coordinator is asked for members unless the list has just said that there are none: of a group that isn't listed
+   it says whether this client may not see it.
+2. The list leaves out groups that this client may not see, and those that don't exist. So for `any` a consumer asks for
+   an offset of a group that isn't listed: that is refused for the first, and answered when the coordinator knows it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class GroupMembers:
 
     def count(self, group: str) -> int:
         """Returns how many members the group has now; 0 if it doesn't exist."""
-        if not self.any(group):
+        state = self._state(group)
+        if state is not None and state in _WITHOUT:
             return 0
 
         def describe(client: AdminClient, left: float) -> int:
