@@ -142,8 +142,8 @@ class PairedPartitions:
         ends = {place: ranges[place][1] for place in map(self._beside, numbers)}
         reached = {place for number in numbers for place in self.layout.pair(number)}
         known = {place: stored for place, stored in committed.items() if place in reached}
-        older = self._recall(numbers, known, ranges, ends)
-        findings = self.retry_side.look(known, {**{place: end for place, (_, end) in ranges.items()}, **ends})
+        older = self._recall(numbers, known, ranges)
+        findings = self.retry_side.look(known, {place: end for place, (_, end) in ranges.items()})
         refuse(self.layout.record.name, findings)
         read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)
@@ -152,9 +152,7 @@ class PairedPartitions:
             (main, beside), view = self.layout.pair(number), self.layout.view(number)
             lane = index_of(number) != 0
             begun = beginning(view, main.partition, known[main], ranges[main], lane=lane)
-            low, high = ranges[beside]
-            high = max(high, ends[beside])
-            retry = retry_beginning(view, main.partition, known[beside], (low, high), lane=lane)
+            retry = retry_beginning(view, main.partition, known[beside], ranges[beside], lane=lane)
             end = ranges[main][1]
             found = checkpoints.get(number)
             in_checkpoint = found.main.runs if found is not None and begun.more else ()
@@ -221,7 +219,6 @@ class PairedPartitions:
         numbers: Sequence[int],
         known: dict[TopicPartition, Committed],
         ranges: Mapping[TopicPartition, tuple[int, int]],
-        ends: Mapping[TopicPartition, int],
     ) -> set[int]:
         """Puts the newest checkpoint in the place of positions that the broker has forgotten.
 
@@ -229,7 +226,7 @@ class PairedPartitions:
         """
         places = (self.layout.pair(number) for number in numbers)
         forgotten = [pair for pair in places if any(known[place].offset is None for place in pair)]
-        logs = {beside: (ranges[beside][0], ends[beside]) for _, beside in forgotten}
+        logs = {beside: ranges[beside] for _, beside in forgotten}
         found = self.retry_side.newest(logs)
         for main, beside in forgotten:
             if beside in found:
