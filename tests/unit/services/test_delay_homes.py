@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -164,42 +165,48 @@ class NoCatalog(FaultPlan):
         return BrokerUnavailable("no leader") if self.broken else None
 
 
-def test_while_the_catalog_is_away_messages_go_to_the_topics_that_are_known(backend: MemoryBackend) -> None:
-    faults = NoCatalog()
+@pytest.fixture
+def faults() -> NoCatalog:
+    return NoCatalog()
+
+
+@pytest.fixture
+def router(backend: MemoryBackend, faults: NoCatalog) -> Iterator[DelayRouter]:
+    """A router that meets `faults`, and the publisher `ps` doesn't."""
     routers = MemoryBackend(cluster=backend.cluster, faults=faults)
     with (
-        PubSub.in_memory(backend, services=False) as ps,
         PubSub.in_memory(routers, services=False) as other,
         DelayRouter(other, tiers=TIERS, partitions=1) as router,
     ):
-        topic, gone = ps.create_topic("orders", partitions=1), ps.create_topic("gone", partitions=1)
-        router.wait_until_running()
-        topic.publish(b"1", ordering_key="k", delay=0.01).result(10)
-        until(lambda: bodies(backend) == [b"1"])
-        faults.broken = True
-        topic.publish(b"2", ordering_key="k", delay=0.01).result(10)
-        until(lambda: bodies(backend) == [b"1", b"2"])
-        gone.publish(b"dead", delay=0.5).result(10)
-        ps.delete_topic("gone")
-        faults.broken = False
-        until(lambda: bodies(backend, DEAD) == [b"dead"])
+        yield router
 
 
-def test_the_catalog_is_read_once_a_second_and_not_once_a_topic(backend: MemoryBackend) -> None:
-    faults = NoCatalog()
-    routers = MemoryBackend(cluster=backend.cluster, faults=faults)
-    with (
-        PubSub.in_memory(backend, services=False) as ps,
-        PubSub.in_memory(routers, services=False) as other,
-        DelayRouter(other, tiers=TIERS, partitions=1) as router,
-    ):
-        router.wait_until_running()
-        topics = [ps.create_topic(f"orders{number}", partitions=1) for number in range(50)]
-        faults.asked, began = 0, time.monotonic()
-        for topic in topics:
-            topic.publish(b"x", delay=0.5).result(10)
-        until(lambda: router.metrics().get("home") == 50)
-        assert faults.asked <= (time.monotonic() - began) / homes.KNOWN_S + 3
+def test_while_the_catalog_is_away_messages_go_to_the_topics_that_are_known(
+    backend: MemoryBackend, ps: PubSub, faults: NoCatalog, router: DelayRouter
+) -> None:
+    topic, gone = ps.create_topic("orders", partitions=1), ps.create_topic("gone", partitions=1)
+    router.wait_until_running()
+    topic.publish(b"1", ordering_key="k", delay=0.01).result(10)
+    until(lambda: bodies(backend) == [b"1"])
+    faults.broken = True
+    topic.publish(b"2", ordering_key="k", delay=0.01).result(10)
+    until(lambda: bodies(backend) == [b"1", b"2"])
+    gone.publish(b"dead", delay=0.5).result(10)
+    ps.delete_topic("gone")
+    faults.broken = False
+    until(lambda: bodies(backend, DEAD) == [b"dead"])
+
+
+def test_the_catalog_is_read_once_a_second_and_not_once_a_topic(
+    ps: PubSub, faults: NoCatalog, router: DelayRouter
+) -> None:
+    router.wait_until_running()
+    topics = [ps.create_topic(f"orders{number}", partitions=1) for number in range(50)]
+    faults.asked, began = 0, time.monotonic()
+    for topic in topics:
+        topic.publish(b"x", delay=0.5).result(10)
+    until(lambda: router.metrics().get("home") == 50)
+    assert faults.asked <= (time.monotonic() - began) / homes.KNOWN_S + 3
 
 
 def test_an_address_comes_back_in_its_parts() -> None:
