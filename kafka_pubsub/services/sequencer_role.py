@@ -24,7 +24,7 @@ from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, participan
 from kafka_pubsub.core.multicast.progress import SequencerProgress, parse_progress
 from kafka_pubsub.core.multicast.sequencer import START, Sequencer
 from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release
-from kafka_pubsub.errors import Call, FailedPrecondition, NotFound
+from kafka_pubsub.errors import Call, FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.batch import decode_batch
@@ -64,6 +64,8 @@ class SequencerRole:
     name = "sequencer"
     group = GROUP
     at_once = 12_000
+    #: A topic that another client has deleted from Kafka would hold up its own deletion, which the order has, too.
+    of_the_record = (InvalidArgument, FailedPrecondition, NotFound)
     kept = ()
 
     def __init__(self, backend: Backend, metrics: ServiceMetrics) -> None:
