@@ -360,7 +360,7 @@ class CatalogLog:
         # -1: even of an empty topic the end is read once. A partition that is paused before it was ever fetched
         # takes a second to begin.
         self._consumer, self._values, self._next = consumer, {}, -1
-        self._topic_id, self._shrunk_at = info.topic_id, None
+        self._topic_id, self._shrunk_at, self._read_at = info.topic_id, None, time.monotonic()
         self._handles.known_topic = self._topic
 
     def _catch_up(self, left: float, at_least: int) -> None:
