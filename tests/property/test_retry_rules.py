@@ -75,8 +75,10 @@ def not_read_past(patch: Patch) -> None:
     """A retried message doesn't wait until main was read past its origin."""
     real = ParkedKeys.settle
 
-    def settle(self: ParkedKeys, key: bytes, main: int | None, position: int, now: float) -> Standing:
-        return real(self, key, main, 2**60, now)
+    def settle(
+        self: ParkedKeys, key: bytes, main: int | None, position: int, now: float, *, held: bool
+    ) -> Standing:
+        return real(self, key, main, 2**60, now, held=held)
 
     patch.setattr(ParkedKeys, "settle", settle)
 

@@ -172,8 +172,8 @@ def blocked_key_evicted(patch: pytest.MonkeyPatch) -> None:
     """A key whose queue is empty is forgotten while its records are with a holder."""
     real = KeyQueues.take
 
-    def take(self: KeyQueues, limit: int) -> list[Record]:
-        taken = real(self, limit)
+    def take(self: KeyQueues, limit: int, below: int | None = None) -> list[Record]:
+        taken = real(self, limit, below)
         key = taken[0].key() if taken else None
         if key is not None and not self.queues.get(key, [None]):
             del self.queues[key]

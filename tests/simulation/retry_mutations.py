@@ -63,7 +63,17 @@ def up_to_the_last_stable(patch: Patch) -> None:
         with self._cluster.changed:
             return {partition: self._cluster.log(partition).stable_end for partition in partitions}
 
+    def ranges(
+        self: MemoryReader, partitions: Sequence[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        return {
+            place: (start, stable(self, [place])[place])
+            for place, (start, _) in real(self, partitions, timeout).items()
+        }
+
+    real = MemoryReader.reachable_ranges
     patch.setattr(MemoryReader, "high_watermarks", stable)
+    patch.setattr(MemoryReader, "reachable_ranges", ranges)
 
 
 def main_at_once(patch: Patch) -> None:
@@ -139,8 +149,10 @@ def not_read_past(patch: Patch) -> None:
     """A message goes before main was read past its origin ("read past")."""
     real = ParkedKeys.settle
 
-    def settle(self: ParkedKeys, key: bytes, main: int | None, position: int, now: float) -> Standing:
-        return real(self, key, main, 2**60, now)
+    def settle(
+        self: ParkedKeys, key: bytes, main: int | None, position: int, now: float, *, held: bool = False
+    ) -> Standing:
+        return real(self, key, main, 2**60, now, held=held)
 
     patch.setattr(ParkedKeys, "settle", settle)
 
@@ -180,8 +192,10 @@ def parked_key_forgotten(patch: Patch) -> None:
     """A key goes on as soon as one message of it has gone."""
     real = ParkedKeys.settle
 
-    def settle(self: ParkedKeys, key: bytes, main: int | None, position: int, now: float) -> Standing:
-        standing = real(self, key, main, position, now)
+    def settle(
+        self: ParkedKeys, key: bytes, main: int | None, position: int, now: float, *, held: bool = False
+    ) -> Standing:
+        standing = real(self, key, main, position, now, held=held)
         if standing is Standing.DUE:
             del self.lines[key]
             return Standing.GONE

@@ -12,7 +12,10 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import PlanVariant
 
 #: Plans that show what shows in few drawn ones: walks inline are short there, and rarely keep two messages.
-VARIANTS: Mapping[str, PlanVariant] = {"kept_without_limit": variants.keeping}
+VARIANTS: Mapping[str, PlanVariant] = {
+    "kept_without_limit": variants.keeping,
+    "expired_key_given_away": variants.asking,
+}
 
 
 @pytest.mark.timeout(300)

@@ -6,6 +6,7 @@ what was sent, what the senders were told, and with each other.
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 import threading
@@ -29,8 +30,9 @@ from tests.support import until
 
 #: Seconds for one answer on a busy machine.
 PATIENCE = 60.0
-#: Seconds within which another sequencer goes on, and how often a busy machine may try.
-TAKEOVER, TRIES = 10.0, 3
+#: Seconds within which another sequencer goes on: those of the group's session and of the transaction, and as many
+#: usual receipts as follow each other meanwhile; on a busy machine each receipt takes longer.
+TAKEOVER, RECEIPTS = 8.0, 10
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,11 @@ class Traffic:
         """Waits for all that was sent."""
         for future in self.by_body.values():
             future.result(PATIENCE)
+
+    def usual(self, until: float) -> float:
+        """Returns the median time of a receipt until then."""
+        told = [(at, at - self.sent[data][1]) for data, at in list(self.told.items())]
+        return statistics.median(took for at, took in told if at < until)
 
     def _publish(self, ps: PubSub, prefix: str, number: int) -> Future[Sent]:
         data, topics = body(prefix, number), some_of(self._names, number)
@@ -182,29 +189,27 @@ def test_without_a_sequencer_the_future_says_so_and_the_message_is_delivered_lat
 
 def test_another_sequencer_goes_on_within_ten_seconds_after_one_was_killed() -> None:
     """Each has two of the topics, and most messages go to topics of both."""
-    took: list[float] = []
-    while not took or (min(took) > TAKEOVER and len(took) < TRIES):
-        with (
-            LocalKafka() as broker,
-            PubSub(broker.bootstrap) as ps,
-            PubSub(broker.bootstrap) as other,
-            Sequencer(ps) as sequencer,
-        ):
-            names = make_topics(ps)
-            with child(broker, "sequencer") as killed:
-                until(lambda: sequencer.health().partitions == 2)
-                with Traffic(ps, other, names) as traffic:
-                    until(lambda: len(traffic.told) > 100)
-                    killed.kill()
-                    killed_at = time.time()
-                    until(lambda: any(at > killed_at for _, at in traffic.sent.copy().values()))  # noqa: B023
-                    until(lambda: goes_on(traffic, killed_at) is not None)  # noqa: B023
-                traffic.settle()
-            took.append(goes_on(traffic, killed_at) or 0.0)
-            sent = {data: topics for data, (topics, _) in traffic.sent.items()}
-            check(broker, names, sent, set(sent))
-    print(f"went on after {took} s")
-    assert min(took) <= TAKEOVER, took
+    with (
+        LocalKafka() as broker,
+        PubSub(broker.bootstrap) as ps,
+        PubSub(broker.bootstrap) as other,
+        Sequencer(ps) as sequencer,
+    ):
+        names = make_topics(ps)
+        with child(broker, "sequencer") as killed:
+            until(lambda: sequencer.health().partitions == 2)
+            with Traffic(ps, other, names) as traffic:
+                until(lambda: len(traffic.told) > 100)
+                killed.kill()
+                killed_at = time.time()
+                until(lambda: any(at > killed_at for _, at in traffic.sent.copy().values()))
+                until(lambda: goes_on(traffic, killed_at) is not None)
+            traffic.settle()
+        took, usual = goes_on(traffic, killed_at) or 0.0, traffic.usual(killed_at)
+        sent = {data: topics for data, (topics, _) in traffic.sent.items()}
+        check(broker, names, sent, set(sent))
+    print(f"went on after {took} s; a receipt took {usual} s before")
+    assert took <= TAKEOVER + RECEIPTS * usual
 
 
 def goes_on(traffic: Traffic, killed_at: float) -> float | None:

@@ -105,7 +105,7 @@ def crowded(plan: Plan) -> Plan:
 def unburied(plan: Plan) -> Plan:
     """The same now and then, so that messages become dead letters before."""
     plan = replace(variants.poisoned(plan), processes=1, partitions=1, steps=500, slow=0.0)
-    plan = replace(plan, actions={**plan.actions, "crash": 0.0, "evict": 0.0, "mover": 60.0})
+    plan = replace(plan, actions={**plan.actions, "crash": 0.0, "evict": 0.0, "mover": 60.0, "cut": 0.0})
     return DISASTER.often(plan, 0.5)
 
 
