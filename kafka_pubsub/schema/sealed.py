@@ -2,7 +2,8 @@
 
 Rules
 1. A header's value is the version of the schema in a byte, the Avro, and a checksum (CRC 32) over both.
-2. What can't be decoded is None, and so is what is of an unknown version.
+2. What can't be decoded is None, and so is what is of an unknown version. `newer_version` tells these apart: what a
+   newer program of ours wrote must not be taken for rubbish.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, cast
 
-__all__ = ["open_sealed", "read", "seal", "text_of", "write", "write_text"]
+__all__ = ["newer_version", "open_sealed", "read", "seal", "text_of", "write", "write_text"]
 
 _CHECKSUM_BYTES = 4
 _RUBBISH = (EOFError, ValueError, IndexError, OverflowError, TypeError, KeyError)
@@ -75,6 +76,14 @@ def seal(kind: str, fields: Mapping[str, object], version: int) -> bytes:
     """Returns the fields as the value of a header."""
     sealed = bytes([version]) + write(kind, fields, version)
     return sealed + zlib.crc32(sealed).to_bytes(_CHECKSUM_BYTES, "big")
+
+
+def newer_version(newest: int, value: bytes | None) -> int | None:
+    """Returns the version of a header's value with a good checksum, if it is above the newest that is known here."""
+    if value is None or len(value) <= _CHECKSUM_BYTES or value[0] <= newest:
+        return None
+    checksum = int.from_bytes(value[-_CHECKSUM_BYTES:], "big")
+    return value[0] if zlib.crc32(value[:-_CHECKSUM_BYTES]) == checksum else None
 
 
 def open_sealed(kind: str, newest: int, value: bytes | None) -> dict[str, Any] | None:

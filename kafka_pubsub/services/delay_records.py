@@ -1,22 +1,27 @@
 """The records of ingest and of the tiers, as a router reads them.
 
-Rule: nothing that another program writes there raises, or the partition would stop: it is a record that isn't ours.
+Rules
+1. Nothing that another program writes there raises, or the partition would stop: it is a record that isn't ours.
+2. What a newer version of ours wrote raises `FailedPrecondition`: the partition waits for a router that can read it.
 """
 
 from __future__ import annotations
 
 from kafka_pubsub.client.delays.stamps import stamp_of
 from kafka_pubsub.core.delays.values import Came, Tick, Waiting
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Header, StoredRecord
 from kafka_pubsub.schema.delays import (
     CANCEL_HEADER,
     DELAY_HEADER,
+    VERSION,
     DelayCancel,
     decode_cancel,
     decode_request,
     is_tick,
     open_delayed,
 )
+from kafka_pubsub.schema.sealed import newer_version
 
 __all__ = ["cancel_of", "others_of", "read_delayed", "read_ingest", "read_tier", "why_dead"]
 
@@ -53,6 +58,8 @@ def read_ingest(record: StoredRecord) -> Came | Tick:
         found = _read_ingest(record, offset, stamp)
     except Exception:
         found = None
+    if found is None:
+        _refuse_newer(record)
     return found or Came(offset, None, None, None, record, stamp=stamp)
 
 
@@ -76,8 +83,21 @@ def read_tier(record: StoredRecord, tier: int) -> Waiting | None:
             home, due, leaves, left, came = said
             found = Waiting(leaves, came, due, left, home, record.offset() or 0, record)
     except Exception:
-        return None
+        found = None
+    if found is None:
+        _refuse_newer(record)
     return None if found is None or found.left >> tier else found
+
+
+def _refuse_newer(record: StoredRecord) -> None:
+    for name, value in record.headers() or ():
+        version = newer_version(VERSION, value) if name in (DELAY_HEADER, CANCEL_HEADER) else None
+        if version is not None:
+            raise FailedPrecondition(
+                f"delay router: record {record.offset()} of partition {record.partition()} of {record.topic()!r} is of "
+                f"version {version}, and this router reads version {VERSION}: a newer kafka_pubsub has written it. "
+                "Nothing of this partition is delivered until a router of that version runs; update this process"
+            )
 
 
 def cancel_of(record: StoredRecord) -> DelayCancel | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from zlib import crc32
 
 import pytest
 
@@ -15,6 +16,7 @@ from kafka_pubsub.errors import BrokerUnavailable, NotFound, PermissionDenied, P
 from kafka_pubsub.memory import FaultPlan, MemoryBackend
 from kafka_pubsub.schema.delays import (
     DELAY_HEADER,
+    VERSION,
     DelayRequest,
     address,
     encode_delayed,
@@ -133,6 +135,32 @@ def test_a_forged_record_is_a_dead_letter_and_stops_nothing(ps: PubSub, backend:
         until(lambda: router.metrics().get("dead") == 11)
         assert router.metrics()["aborted"] == 0
         assert router.health().ok
+
+
+def as_newer(header: bytes) -> bytes:
+    """The header as a later version of ours would seal it."""
+    body = bytes([VERSION + 1]) + header[1:-4]
+    return body + crc32(body).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("topic", [INGEST, tier_topic(1)])
+def test_a_record_of_a_newer_version_is_waited_for_and_never_a_dead_letter(
+    ps: PubSub, backend: MemoryBackend, topic: str
+) -> None:
+    ps.create_topic("orders", partitions=1)
+    newer = as_newer(
+        encode_request(DelayRequest("orders", None, 50))
+        if topic == INGEST
+        else encode_delayed(("orders", 5, 5, 0, 3))
+    )
+    with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+        router.wait_until_running()
+        write(backend, topic, newer)
+        until(
+            lambda: f"{topic!r} is of version {VERSION + 1}, and this router reads" in router.health().error
+        )
+        until(lambda: not router.health().ok)
+        assert bodies(backend, DEAD) == []
 
 
 def test_what_is_gone_is_looked_for_once_more_at_the_catalog(
