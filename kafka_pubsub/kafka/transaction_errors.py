@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.kafka.errors import error_of
 
-__all__ = ["DROPPED", "cause_of"]
+__all__ = ["DROPPED", "cause_of", "silence"]
 
 #: The errors of a record that was never sent, because its transaction had failed.
 DROPPED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -24,3 +27,11 @@ def cause_of(producer: Producer, error: KafkaError) -> KafkaException:
             if error_of(refusal).code() != KafkaError._STATE:
                 return refusal
     return KafkaException(error)
+
+
+def silence(doing: str, topics: Collection[str]) -> DeadlineExceeded:
+    """Returns the error of a transaction in which records of these topics got no answer in time."""
+    names = ", ".join(map(repr, sorted(topics)))
+    return DeadlineExceeded(
+        f"{doing}: no answer in time for records of topic {names}: a leader is away, or has too few replicas in sync"
+    )

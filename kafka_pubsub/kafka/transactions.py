@@ -36,7 +36,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -49,7 +49,7 @@ from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.kafka.errors import error_of
 from kafka_pubsub.kafka.group_membership import in_force
 from kafka_pubsub.kafka.rights import Doing, Right, id_of, of_group, on_topics
-from kafka_pubsub.kafka.transaction_errors import DROPPED, cause_of
+from kafka_pubsub.kafka.transaction_errors import DROPPED, cause_of, silence
 from kafka_pubsub.model import (
     Ending,
     Further,
@@ -105,7 +105,6 @@ _START_S = 10.0
 
 #: Seconds for which closing waits for a transaction: it takes milliseconds, unless the broker doesn't answer.
 _CLOSE_S = 5.0
-
 _THREAD = "kafka_pubsub-transaction"
 #: Seconds for a question to a broker which partitions a topic has.
 _METADATA_S = 2.0
@@ -205,6 +204,8 @@ class KafkaTransactions(Transactions):
                 }
                 if free and not refused:
                     reason = FailedPrecondition(f"{reason.message}; the next try may go through")
+                if attempt.silent:
+                    reason = silence(doing, attempt.silent)
                 return Outcome(Ending.ABORTED, (), reason, refused)
             return self._commit(attempt, doing, locate, careful)
 
@@ -352,6 +353,8 @@ class _Attempt:
         self.refused: dict[int, KafkaError] = {}
         #: Where the records were stored, by their order; -1: not yet. Empty without reports.
         self.offsets: list[int] = []
+        #: The topics whose records got no answer in time, as far as reports tell.
+        self.silent: Collection[str] = ()
 
     @property
     def stuck(self) -> bool:
@@ -399,6 +402,8 @@ class _Attempt:
     def _wait_for_reports(self, end: float) -> None:
         while self._failed is None and self._unreported():
             if time.monotonic() > end:
+                written = zip(self.written, self.offsets, strict=False)
+                self.silent = {record.topic for record, offset in written if offset < 0}
                 raise KafkaException(
                     KafkaError(KafkaError._TIMED_OUT, "records weren't acknowledged in time")
                 )

@@ -37,20 +37,25 @@ class Beginnings:
         self._reader, self._role, self._own, self._fence = reader, role, own, fence
 
     def find(self, shares: Sequence[Share]) -> Mapping[Share, Found]:
-        """Returns what is known of each share."""
+        """Returns what is known of each share; where one question for all fails, each of them is asked for alone."""
+        found = self.find_together(shares)
+        if len(shares) > 1 and all(isinstance(each, PubSubError) for each in found.values()):
+            return {share: self.find_together([share])[share] for share in shares}
+        return found
+
+    def find_together(self, shares: Sequence[Share]) -> Mapping[Share, Found]:
+        """Returns what is known of each share, by one question for all of them."""
         if not shares:
             return {}
         places = [place for share in shares for place in share.places]
         try:
-            found = dict(self._end_writers(shares, self._reader.committed_unstable(places)))
-            well = [share for share in shares if share not in found]
+            wrong = dict(self._end_writers(shares, self._reader.committed_unstable(places)))
+            well = [share for share in shares if share not in wrong]
             stored = self._committed([place for share in well for place in share.places])
             ranges = self._reader.reachable_ranges(list(stored), _RANGES) if stored else {}
         except PubSubError as error:
-            if len(shares) == 1:
-                return {shares[0]: error}
-            return {share: each for one in shares for share, each in self.find([one]).items()}
-        return found | {share: _known(share, stored, ranges) for share in well}
+            return dict.fromkeys(shares, error)
+        return wrong | {share: _known(share, stored, ranges) for share in well}
 
     def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         return self._reader.committed(places, _BEGINNING) if places else {}
@@ -58,9 +63,9 @@ class Beginnings:
     def _end_writers(
         self, shares: Sequence[Share], unstable: Mapping[TopicPartition, Committed]
     ) -> Mapping[Share, PubSubError]:
-        """Fences the dead owners that commits name; returns the shares whose commits can't be read."""
+        """Fences the dead owners that commits name; returns the shares that must wait for that, or can't be read."""
         wrong: dict[Share, PubSubError] = {}
-        writers: set[str] = set()
+        written: dict[str, list[Share]] = {}
         for share in shares:
             try:
                 writer = self._role.writer_of([unstable[place] for place in share.places])
@@ -68,14 +73,22 @@ class Beginnings:
                 wrong[share] = error
                 continue
             if writer is not None and not writer.startswith(self._own):
-                writers.add(writer)
-        for writer in sorted(writers):
-            _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
-            try:
-                self._fence(writer).result(_BEGINNING)
-            except TimeoutError:
-                raise DeadlineExceeded(f"{writer}: the log hasn't ended its transaction yet") from None
+                written.setdefault(writer, []).append(share)
+        for writer, theirs in written.items():
+            unended = self._end(writer)
+            if unended is not None:
+                wrong |= dict.fromkeys(theirs, unended)
         return wrong
+
+    def _end(self, writer: str) -> PubSubError | None:
+        _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
+        try:
+            self._fence(writer).result(_BEGINNING)
+        except PubSubError as error:
+            return error
+        except TimeoutError:
+            return DeadlineExceeded(f"{writer}: the log hasn't ended its transaction yet; it is tried again")
+        return None
 
 
 def _known(

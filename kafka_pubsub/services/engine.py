@@ -173,7 +173,7 @@ class Engine:
         """Begins the tasks of the partitions that came as a whole."""
         mine = set(partitions)
         shares = [share for share in self._shares(partitions) if mine.issuperset(share.places)]
-        for share, found in self._beginnings.find(shares).items():
+        for share, found in self._beginnings.find_together(shares).items():
             self._begin(share, found)
         self._paused -= mine
         self.joined = True

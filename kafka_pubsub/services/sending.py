@@ -159,6 +159,8 @@ class Sending:
 
     def close(self) -> None:
         """Ends after what was sent."""
+        for each in self._given_up:
+            each.hurry()
         for each in (*self._given_up, self._transactions):
             each.close()
 

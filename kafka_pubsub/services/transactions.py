@@ -71,9 +71,13 @@ class ServiceTransactions:
         self._thread.submit(self._end_by_itself)
         self._thread.shutdown(wait=False)
 
+    def hurry(self) -> None:
+        """What can't be fenced at once isn't tried again: `close` follows."""
+        self._ending.set()
+
     def close(self) -> None:
         """Ends after what was sent."""
-        self._ending.set()
+        self.hurry()
         self._thread.shutdown(wait=True)
         if self._transactions is not None:
             self._transactions.close()

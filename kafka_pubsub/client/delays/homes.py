@@ -30,9 +30,9 @@ from kafka_pubsub.schema.delays import address, parts_of
 
 __all__ = ["KNOWN_S", "Home", "Homes"]
 
-#: Seconds that the catalog counts; and for how long when it can't be read.
+#: Seconds that the catalog counts; for how long when it can't be read; and until it is tried again then.
 KNOWN_S = 1.0
-_UNREAD_S = 30.0
+_UNREAD_S, _TRY_AGAIN_S = 30.0, 10.0
 #: Keys of which the partition is remembered: to work one out takes as long as to decode a message.
 _KEYS = 5000
 
@@ -89,8 +89,11 @@ class Homes:
         """Returns the name of a topic or lane with its id, as far as that is known."""
         try:
             self._look()
+        except (BrokerUnavailable, DeadlineExceeded):
+            self._look_at = time.monotonic() + _TRY_AGAIN_S  # no call waits for the same answer again
+        try:
             found = self._find(name)
-        except (BrokerUnavailable, DeadlineExceeded, FailedPrecondition):
+        except FailedPrecondition:
             return name
         return name if found is None else address(name, found[1].topic_id)
 
@@ -126,9 +129,9 @@ class Homes:
         try:
             topics = self._backend.catalog.topics()
         except (BrokerUnavailable, DeadlineExceeded):
-            if now > self._read_at + _UNREAD_S:
+            if time.monotonic() > self._read_at + _UNREAD_S:
                 raise
-            self._look_at = now + KNOWN_S
+            self._look_at = time.monotonic() + _TRY_AGAIN_S
             return
         if topics is not self._topics:
             self._topics, self._known = topics, {}
