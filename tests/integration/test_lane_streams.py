@@ -198,13 +198,14 @@ def test_a_brokers_clock_that_steps_back_blocks_nothing_and_reorders_no_lane(
         read.wait(SECONDS)
         seen(message)
 
+    def has_publishers_times(lane: str) -> bool:
+        return backend.admin.topic(lane).config["message.timestamp.type"] == "CreateTime"
+
     with sub.pull(see, max_workers=1) as stream:
         until(lambda: stream.stats.in_flight == 1)
         for lane, times in ((name, (100, 50, 120)), (f"{name}.lane.t0", (60, 110, 20))):
             backend.admin.update_topic(lane, {"message.timestamp.type": "CreateTime"})
-            until(
-                lambda lane=lane: backend.admin.topic(lane).config["message.timestamp.type"] == "CreateTime"
-            )  # type: ignore[misc]
+            until(partial(has_publishers_times, lane))
             for at in times:
                 producer.produce(lane, b"%d" % at, partition=0, timestamp=now + at * 1000)
                 assert producer.flush(SECONDS) == 0
