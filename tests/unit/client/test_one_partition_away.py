@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub import Message, PubSub
+from kafka_pubsub import Message, PubSub, Subscription, Topic
+from kafka_pubsub.client.assignment import paired_partitions
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
 from kafka_pubsub.memory import FaultPlan, MemoryBackend
@@ -22,12 +23,37 @@ class NoLeader(FaultPlan):
         return BrokerUnavailable("no leader") if partition in self.places else None
 
 
+def fail_once(topic: Topic, sub: Subscription) -> None:
+    """Has a message of each partition pass the retry topic, so that positions of both logs are committed."""
+    left = {b"%d" % next(n for n in range(99) if partition_of(b"%d" % n, 3) == place) for place in range(3)}
+    for key in left:
+        topic.publish(b"first", ordering_key=key.decode())
+    topic.flush(10)
+    failed: set[str | None] = set()
+
+    def handle(message: Message) -> None:
+        if message.ordering_key in failed:
+            message.ack()
+        else:
+            failed.add(message.ordering_key)
+            message.nack()
+
+    with sub.pull(handle):
+        until(lambda: len(failed) == 3 and sub.state().backlog == 0)
+
+
 @pytest.mark.parametrize("away", ["orders", "orders.sub.billing.retry"])
-def test_a_partition_without_a_leader_stops_no_other_one(away: str) -> None:
+@pytest.mark.parametrize("committed", [False, True], ids=["nothing committed", "positions of both logs"])
+def test_a_partition_without_a_leader_stops_no_other_one(
+    away: str, committed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paired_partitions, "_AWAY", 0.1)
     faults = NoLeader()
     with PubSub.in_memory(MemoryBackend(faults=faults)) as ps:
         topic = ps.create_topic("orders", partitions=3)
         sub = ps.create_subscription("billing", "orders", message_ordering=True)
+        if committed:
+            fail_once(topic, sub)
         for number in range(30):
             topic.publish(b"%d" % number, ordering_key=str(number))
         topic.flush(10)
