@@ -19,6 +19,7 @@ from kafka_pubsub.core.delays.router import Router
 from kafka_pubsub.core.delays.ticks import TickPace
 from kafka_pubsub.core.delays.tier import Tier
 from kafka_pubsub.core.delays.values import BEFORE_ALL, Came, Key, Move, Tick, Waiting
+from tests.property.arrival_mutations import ARRIVALS
 
 __all__ = ["MUTATIONS"]
 
@@ -441,4 +442,5 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     held_in_memory_only,
     held_are_home,
     strays_counted,
+    *ARRIVALS,
 )
