@@ -210,8 +210,13 @@ def router(backend: MemoryBackend, faults: NoCatalog) -> Iterator[DelayRouter]:
 
 
 def test_while_the_catalog_is_away_messages_go_to_the_topics_that_are_known(
-    backend: MemoryBackend, ps: PubSub, faults: NoCatalog, router: DelayRouter
+    backend: MemoryBackend,
+    ps: PubSub,
+    faults: NoCatalog,
+    router: DelayRouter,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(homes, "_TRY_AGAIN_S", 0.1)
     topic, gone = ps.create_topic("orders", partitions=1), ps.create_topic("gone", partitions=1)
     router.wait_until_running()
     topic.publish(b"1", ordering_key="k", delay=0.01).result(10)
@@ -235,6 +240,17 @@ def test_the_catalog_is_read_once_a_second_and_not_once_a_topic(
         topic.publish(b"x", delay=0.5).result(10)
     until(lambda: router.metrics().get("home") == 50)
     assert faults.asked <= (time.monotonic() - began) / homes.KNOWN_S + 3
+
+
+def test_a_catalog_that_is_away_is_asked_once_for_many_messages(
+    backend: MemoryBackend, faults: NoCatalog
+) -> None:
+    faults.broken = True
+    found = homes.Homes(MemoryBackend(cluster=backend.cluster, faults=faults))
+    assert [found.address("orders") for _ in range(3)] == ["orders"] * 3
+    assert faults.asked == 1
+    with pytest.raises(BrokerUnavailable):
+        found.find("orders")
 
 
 def test_an_address_comes_back_in_its_parts() -> None:

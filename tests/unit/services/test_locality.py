@@ -8,11 +8,12 @@ import time
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, tier_topic
+from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
+from kafka_pubsub.core.delays.progress import IngestProgress
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PermissionDenied, PubSubError
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
-from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.services import troubles
 from kafka_pubsub.services.delays import DelayRouter
 from kafka_pubsub.services.lifecycle import ServiceState
@@ -139,6 +140,41 @@ def test_a_partition_that_cannot_begin_is_tried_again_and_the_others_go_on() -> 
             until(lambda: bodies(backend, "good") == [b"0", b"1"])
             until(lambda: router.health().ok)
             assert router.health().partitions == 2
+
+
+class StuckOwner(FaultPlan):
+    """A dead owner's transaction can't be ended."""
+
+    def __init__(self) -> None:
+        self.stuck = True
+        self.asked: list[str] = []
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation != "fence" or not name.startswith("dead"):
+            return None
+        self.asked.append(name)
+        return DeadlineExceeded(f"{name} is stuck") if self.stuck and name == "dead-1" else None
+
+
+def test_a_dead_owner_whose_transaction_is_not_ended_holds_up_its_own_partitions_only() -> None:
+    faults = StuckOwner()
+    backend = MemoryBackend(faults=faults)
+    with PubSub.in_memory(backend, services=False) as ps:
+        good = ps.create_topic("good", partitions=1)
+        ps._cluster.delay_topics.make(TIERS, 2)
+        owned = {
+            TopicPartition(INGEST, n): Committed(0, IngestProgress(0, 0).text(f"dead-{n}")) for n in range(2)
+        }
+        backend.admin.set_positions(GROUP, owned)
+        with DelayRouter(ps) as router:
+            for number in range(2):
+                good.publish(b"%d" % number, ordering_key=key_in("good", number), delay=0.01).result(10)
+            until(lambda: bodies(backend, "good") == [b"0"])
+            until(lambda: router.health().error == "dead-1 is stuck")
+            assert faults.asked.count("dead-0") == 1, "it isn't asked for again because of the other one"
+            faults.stuck = False
+            until(lambda: bodies(backend, "good") == [b"0", b"1"])
+            until(lambda: router.health().ok)
 
 
 class SmallTransactions(FaultPlan):
