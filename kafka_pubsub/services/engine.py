@@ -30,9 +30,20 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Ending, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend, LogWriter
 from kafka_pubsub.services.beginnings import Beginnings, Found
+from kafka_pubsub.services.group_record import GroupRecord
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Role, Task
-from kafka_pubsub.services.sending import Ended, Part, Sending, Sendings, Sent, Share, bytes_of, got_no_answer
+from kafka_pubsub.services.sending import (
+    Ended,
+    Part,
+    Sending,
+    Sendings,
+    Sent,
+    Share,
+    bytes_of,
+    explain,
+    got_no_answer,
+)
 from kafka_pubsub.services.trimming import Trimming
 from kafka_pubsub.services.troubles import Trouble, Troubles
 
@@ -79,6 +90,7 @@ class Engine:
         self._asker = ThreadPoolExecutor(1, "kafka_pubsub-service-beginnings")
         self._asked: tuple[Mapping[Share, Trouble], Future[Mapping[Share, Found]]] | None = None
         self._trimming = Trimming(backend.admin)
+        self._group_record = GroupRecord(role.name)
         # By topic: its set, and its number in the set.
         self._sets: dict[str, tuple[str, ...]] = {}
         self._numbers: dict[str, int] = {}
@@ -104,6 +116,7 @@ class Engine:
         self._numbers = {topic: number for topics in self._role.sets for number, topic in enumerate(topics)}
         self._metrics.unneeded = self.joined = not self._sets
         if self._sets:
+            self._group_record.look(self._sets)
             self._reader.subscribe(list(self._sets), self)
 
     def turn(self, *, take: bool = True) -> None:
@@ -366,7 +379,7 @@ class Engine:
     def _fail(self, ended: Ended) -> None:
         """Parks the tasks whose work wasn't stored."""
         self._metrics.aborted += 1
-        first, reason = ended.sent[0], _explain(ended)
+        first, reason = ended.sent[0], explain(ended)
         unknown = ended.outcome.ending is Ending.UNKNOWN
         for part, number, refusal in first.refused():
             if isinstance(refusal, self._role.of_the_record):
@@ -484,14 +497,3 @@ class Engine:
     def _shares(self, partitions: Iterable[TopicPartition]) -> list[Share]:
         """What these partitions belong to, in order."""
         return sorted({Share(self._sets[topic], number) for topic, number in partitions})
-
-
-def _explain(ended: Ended) -> PubSubError:
-    """Returns why a transaction wasn't stored, with the topic that refused a record of it."""
-    outcome = ended.outcome
-    reason = outcome.reason or PubSubError("a transaction wasn't stored")
-    if not outcome.refused:
-        return reason
-    number = min(outcome.refused)
-    topic = ended.sent[0].records[number].topic
-    return type(reason)(f"topic {topic!r} refuses a record: {outcome.refused[number]}")

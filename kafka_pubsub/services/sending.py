@@ -24,7 +24,7 @@ from kafka_pubsub.ports import Backend
 from kafka_pubsub.services.role import Task, Work
 from kafka_pubsub.services.transactions import ServiceTransactions
 
-__all__ = ["Ended", "Part", "Sending", "Sendings", "Sent", "Share", "bytes_of", "got_no_answer"]
+__all__ = ["Ended", "Part", "Sending", "Sendings", "Sent", "Share", "bytes_of", "explain", "got_no_answer"]
 
 #: Ids for tasks that go alone; where more do, some of them share one.
 _APART = 8
@@ -225,3 +225,14 @@ def bytes_of(records: Sequence[NewRecord]) -> int:
 def got_no_answer(outcome: Outcome) -> bool:
     """Returns whether a transaction wasn't stored because the log didn't answer in time."""
     return isinstance(outcome.reason, BrokerUnavailable | DeadlineExceeded)
+
+
+def explain(ended: Ended) -> PubSubError:
+    """Returns why a transaction wasn't stored, with the topic that refused a record of it."""
+    outcome = ended.outcome
+    reason = outcome.reason or PubSubError("a transaction wasn't stored")
+    if not outcome.refused:
+        return reason
+    number = min(outcome.refused)
+    topic = ended.sent[0].records[number].topic
+    return type(reason)(f"topic {topic!r} refuses a record: {outcome.refused[number]}")
