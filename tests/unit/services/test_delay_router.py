@@ -42,7 +42,7 @@ def stored(backend: Backend, topic: str) -> list[StoredRecord]:
     return found
 
 
-def bodies(backend: MemoryBackend, topic: str = "orders") -> list[bytes | None]:
+def bodies(backend: Backend, topic: str = "orders") -> list[bytes | None]:
     return [record.value() for record in stored(backend, topic)]
 
 
