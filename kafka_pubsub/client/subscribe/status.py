@@ -220,7 +220,7 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
         yield from _parked(partition)
         queues = partition.queues.queues
         for lease in partition.leases.active:
-            if lease.key is not None:
+            if lease.key is not None and lease.done < len(lease.records):
                 waiting = len(queues.get(lease.key, ())) + len(lease.records) - lease.done - 1
                 offset = lease.records[lease.done].offset()
                 yield BlockedKey(lease.key, partition.number, offset, reasons[lease.state], waiting)
