@@ -157,6 +157,7 @@ class Demand(NamedTuple):
     `spread`: runs of more than one record only if a single key is ready. `inline`: the thread that asks can take an
     inline lease of due messages itself, at once; never True while an inline lease is open. `below`, of lanes: of the
     home topic only records below this offset, and no run longer than `run`; an inline lease has up to `run` of these.
+    `key`: the next message of this key alone, wherever it waits.
     """
 
     limit: int
@@ -164,6 +165,7 @@ class Demand(NamedTuple):
     spread: bool = False
     inline: bool = False
     below: int | None = None
+    key: bytes | None = None
 
 
 class Ended(NamedTuple):

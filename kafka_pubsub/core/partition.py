@@ -239,7 +239,8 @@ class Partition:
         retry_partition = self.retry_partition
         limit = retry_partition.limit(event.limit, now)
         taken = 0
-        for each in retry_partition.lending.take(retry_partition.parked(limit), self._run(event), now):
+        most = retry_partition.parked(limit)
+        for each in retry_partition.lending.take(most, self._run(event), now, event.key):
             lease = self._lease(each.records)
             lease.entries = each.entries
             if each.entries is not None:

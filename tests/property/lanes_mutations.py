@@ -298,7 +298,7 @@ def paused_waits(patch: Patch) -> None:
 def blocked_goes(patch: Patch) -> None:
     """The first message held goes, though another is offered."""
     real = ReadAhead.offer
-    patch.setattr(ReadAhead, "offer", lambda self, offset: real(self, read_ahead.FIRST))
+    patch.setattr(ReadAhead, "offer", lambda self, offset, lift: real(self, read_ahead.FIRST, lift))
 
 
 def times_go_back(patch: Patch) -> None:

@@ -4,12 +4,13 @@ Theory. Numbers of partitions are dense here: `index * partitions + partition`, 
 The topic has three lanes beside its own Kafka topic, which has the highest priority but one; two of them are the
 classes of one priority. A modelled publisher names what it sent before, as `lane_sender` does. The leaders' clocks
 differ, a transient lane's leader loses the tail that no reader has seen, and some topics are copies: the log of each
-name is another one. Processes, which begin before some lanes are used, aren't told: that is for
-`tests/unit/client/lanes`.
+name is another one, and one lane that is named isn't there. Processes, which begin before some lanes are used, aren't
+told: that is for `tests/unit/client/lanes`.
 
 What is promised, beside what holds in every lane as in a topic
   follows   a message begins only when all earlier ones of its key in other lanes are finished, for the log or its owner
   priority  with strict priorities nothing begins while a message of a higher one can be delivered
+  lifted    nor while an earlier message of the key of one that waits with a higher priority can be delivered
   classes   of one priority nothing begins while a message of the other class can be delivered that was sent earlier
 """
 
@@ -93,18 +94,33 @@ class InstantEnds(LaneEnds):
 class CheckedChoices(LaneChoices):
     """The choices, each of which is checked."""
 
-    #: How many reads passed through.
-    passed_through = 0
+    #: How many reads passed through, and how many messages were lifted.
+    passed_through = lifted = 0
+    #: Whether names are of other logs: then it isn't known at once what they name.
+    copied = False
 
     def _hand_out(self, group, choice: Choice, *rest, **more):  # type: ignore[no-untyped-def]
-        self._judge(group, choice.lane, _first(group.sides[choice.lane]))
+        goes_with = group.merge.turn
+        if choice.key is None:
+            self._judge(group, choice.lane, _first(group.sides[choice.lane]))
+        else:
+            self.lifted += 1
+            waits = [lane for lane, side in group.sides.items() if _has(side, choice.key)]
+            promise(
+                goes_with in {lane.priority for lane in waits},
+                f"lifted: nothing of {choice.key!r} waits there",
+            )
+        if not choice.aged:
+            self._judge_lifting(group, goes_with)
         return super()._hand_out(group, choice, *rest, **more)
 
     def passes(self, number: int, last: int, now: float) -> bool:
         found = super().passes(number, last, now)
         if found and self.active:
             side = self._sides[number]
-            self._judge(self._groups[partition_of(number)], side.lane, _LAST)
+            group = self._groups[partition_of(number)]
+            self._judge(group, side.lane, _LAST)
+            self._judge_lifting(group, side.lane.priority)
             promise(_first(side) is None, f"passes: {side.lane} holds what came before {last}")
             self.passed_through += 1
         return found
@@ -124,6 +140,49 @@ class CheckedChoices(LaneChoices):
                     first is None or first <= other, f"classes: {chosen} goes, and {lane} was sent earlier"
                 )
 
+    def _judge_lifting(self, group, goes_with: int) -> None:  # type: ignore[no-untyped-def]
+        """Judges, by plain lists, what waits while something goes with a priority; all keys have one publisher."""
+        fronts: dict[bytes, list[tuple[int, Lane, Record]]] = {}
+        for lane, side in group.sides.items() if not self.copied and self.ordered else ():
+            for key, queue in side.partition.queues.queues.items() if side.begins else ():
+                if queue and (number := _number(queue[0])) is not None:
+                    fronts.setdefault(key, []).append((number, lane, queue[0]))
+        for key, found in fronts.items():
+            number, low, record = min(found, key=lambda each: each[0])
+            retry = group.sides[low].partition.retry_partition
+            if retry.lending.origin_of(key) != record.offset() or retry.careful(record.offset()):
+                continue
+            for later, lane, waits in found:
+                if later > number and lane.priority > max(goes_with, low.priority):
+                    promise(
+                        not _waits_alone(group, lane, key, waits),
+                        f"lifted: {goes_with} goes, and {lane} waits for offset {record.offset()} of {low}",
+                    )
+
+
+def _has(side, key: bytes) -> bool:  # type: ignore[no-untyped-def]
+    """Returns whether a lane has messages of a key."""
+    return key in side.partition.queues.queues or key in side.partition.retry_partition.retries.parking.lines
+
+
+def _waits_alone(group, lane: Lane, key: bytes, record: Record) -> bool:  # type: ignore[no-untyped-def]
+    """Returns whether a lane's first message of a key waits for other lanes alone, and these are read far enough."""
+    partition = group.sides[lane].partition
+    parking = partition.retry_partition.retries.parking
+    if (
+        key in partition.queues.blocked
+        or key in parking.moving
+        or parking.lines.front(key)
+        or parking.origin_of(key) is not None
+    ):
+        return False
+    _, names = read_lane_headers(cast("StoredRecord", record).headers())
+    sides = [(group.sides.get(each), name) for each, name in names.items()]
+    return all(
+        side is not None and side.begins and side.partition.offsets.position > name.offset
+        for side, name in sides
+    )
+
 
 def _first(side) -> int | None:  # type: ignore[no-untyped-def]
     """Returns the number of the first message that a lane can deliver now; None: it can't, or that isn't known."""
@@ -131,7 +190,11 @@ def _first(side) -> int | None:  # type: ignore[no-untyped-def]
     oldest = queues.oldest() if side.begins else None
     if oldest is None or side.partition.retry_partition.careful(oldest):
         return None
-    record = next(each for each in queues.waiting() if each.offset() == oldest)
+    return _number(next(each for each in queues.waiting() if each.offset() == oldest))
+
+
+def _number(record: Record) -> int | None:
+    """Returns a message's number; None: it has none."""
     sent = read_lane_headers(cast("StoredRecord", record).headers())[0]
     return None if sent is None else sent.number
 
@@ -204,6 +267,7 @@ class LanedWorld(SimulatedWorld):
             attempts=ATTEMPTS,
         )
         ledger.sent, ledger.stride = {}, plan.partitions
+        self.choices: list[CheckedChoices] = []
         return ledger
 
     @contextmanager
@@ -274,11 +338,17 @@ class LanedWorld(SimulatedWorld):
         bound = None if self.plan.steps % 3 else 1.0
         ordered = self.plan.rules.ordered
         source = LaneSource(
-            lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered, lambda: 0
+            lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered, self._looks
         )
         coordinator = engine.coordinator
-        coordinator.lanes = CheckedChoices(source, coordinator.partitions.gate.max_bytes)
+        coordinator.lanes = choices = CheckedChoices(source, coordinator.partitions.gate.max_bytes)
+        choices.copied = self._copied
+        self.choices.append(choices)
         coordinator.lanes.watch(coordinator.partitions)
+
+    def _looks(self) -> int:
+        """Returns how often the catalog was looked at: once a second."""
+        return int(self.now())
 
     def stamp(self, number: int) -> float | None:
         index = number // self.plan.partitions
@@ -314,7 +384,8 @@ class LanedWorld(SimulatedWorld):
     def names_of(self, key: bytes | None, number: int) -> dict[Lane, Name]:
         """Returns what a message names in its key's other lanes."""
         before = {} if key is None else self.of_keys.get(key, {})
-        return {self._lane(each): name for each, name in before.items() if each != number}
+        gone = {Lane(9, True): Name(1, 0, "elsewhere")} if self._copied and self._published % 4 == 0 else {}
+        return {self._lane(each): name for each, name in before.items() if each != number} | gone
 
     def _lane(self, number: int) -> Lane:
         return (Lane(LANES, True), Lane(0, True), Lane(1, True), Lane(1, False))[

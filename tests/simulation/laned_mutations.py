@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_pubsub.client.subscribe import lane_followers
 from kafka_pubsub.client.subscribe.lane_cuts import LaneCuts
 from kafka_pubsub.client.subscribe.lane_followers import LaneFollowers
 from kafka_pubsub.core.delivery.key_queues import KeyQueues
@@ -53,6 +54,42 @@ def last_only(patch: Patch) -> None:
         return dict(sorted(names.items(), key=lambda each: each[1].number)[-1:])
 
     patch.setattr(LanedWorld, "names_of", names_of)
+
+
+def no_answer(patch: Patch) -> None:
+    """The publisher changes lanes without waiting for answers: the key's last message isn't named yet."""
+    real = LanedWorld.append
+
+    def append(self: LanedWorld, key: bytes | None, transaction: str | None = None) -> tuple[int, int]:
+        before = {each: dict(names) for each, names in self.of_keys.items()}
+        place = real(self, key, transaction)
+        now, self.of_keys = self.of_keys, vars(self).get("answered", before)
+        patch.setitem(vars(self), "answered", now)
+        return place
+
+    patch.setattr(LanedWorld, "append", append)
+
+
+def new_is_empty(patch: Patch) -> None:
+    """A lane that isn't read yet holds nothing."""
+    real = LaneFollowers._number
+
+    def number(self: LaneFollowers, number: int, lane: Lane) -> int | None:
+        found = real(self, number, lane)
+        return found if found in self._owned else None
+
+    patch.setattr(LaneFollowers, "_number", number)
+    patch.setattr(lane_followers, "LOOKS", 0)
+
+
+def none_waits(patch: Patch) -> None:
+    """A lane that doesn't exist is waited for."""
+    patch.setattr(lane_followers, "LOOKS", 10**9)
+
+
+def not_lifted(patch: Patch) -> None:
+    """An earlier message of a key keeps its priority though one of a higher priority waits for it."""
+    patch.setattr(LaneFollowers, "lift", lambda self: set())
 
 
 def followed_in_retry(patch: Patch) -> None:
@@ -154,6 +191,10 @@ LANED_MUTATIONS: Sequence[Callable[[Patch], None]] = (
     followers_not_held,
     named_once,
     last_only,
+    no_answer,
+    new_is_empty,
+    none_waits,
+    not_lifted,
     followed_in_retry,
     unread_is_lost,
     old_end,

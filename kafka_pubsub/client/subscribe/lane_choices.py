@@ -161,7 +161,7 @@ class LaneChoices:
         self.windows.want(self.stuck)
         for group in self._groups.values():
             choice = group.merge.next(now)
-            if choice is not None and not choice.aged:
+            if choice is not None and not choice.aged and choice.key is None:
                 number, priority = group.sides[choice.lane].number, choice.lane.priority
                 self.windows.go(number, group.merge.read_ahead_to(priority), now)
 
@@ -176,7 +176,7 @@ class LaneChoices:
             else:
                 line = [each for each in line if each[-1] is not group]
                 heapify(line)
-            choice = group.merge.next(now)
+            choice, priority = group.merge.next(now), group.merge.turn
             assert choice is not None
             wanted = 1 if inline and choice.most >= run else wanted  # one long run is enough
             leases = self._hand_out(group, choice, 1 if inline else wanted, run, handle, now, inline=inline)
@@ -185,7 +185,7 @@ class LaneChoices:
                 group.served = self._count
                 handed, wanted = True, wanted - leases
                 for other in () if choice.aged else line:
-                    other[-1].merge.pass_over(choice.lane.priority, now)
+                    other[-1].merge.pass_over(priority, now)
             standing = None if inline else group.standing(now)
             if standing:
                 heappush(line, standing)
@@ -217,7 +217,8 @@ class LaneChoices:
         side = group.sides[choice.lane]
         run = min(run, choice.most)
         limit = max(1, min(wanted, choice.most // run))
-        demand = Demand(limit, run, inline=inline, below=choice.below)
+        below = choice.below if choice.key is None else 0
+        demand = Demand(limit, run, inline=inline, below=below, key=choice.key)
         gone, begun, leases = side.take(lambda: handle(side.number, demand))
         if begun:
             group.merge.took(gone, now, due=begun - len(gone))
@@ -243,7 +244,7 @@ class LaneChoices:
         for group in self._groups.values():
             choice = group.merge.next(now)
             if group.waits_until != 0 or (
-                choice is not None and (choice.aged or choice.lane.priority > side.lane.priority)
+                choice is not None and (choice.aged or group.merge.turn > side.lane.priority)
             ):
                 return False
         return True
@@ -278,6 +279,7 @@ class LaneChoices:
         for number, keys in [] if followers is None else followers.again(touched, now):
             handle(number, Followed(keys))
             touched.add(number)
+        touched |= set() if followers is None else followers.lift()
         for number in touched:
             if (side := self._sides.get(number)) is not None:
                 self._look_at(side, owned)
@@ -290,10 +292,11 @@ class LaneChoices:
     def _add(self, number: int, partition: Partition) -> None:
         lane = self._layout().lanes[index_of(number)]
         group = self._groups.setdefault(partition_of(number), _Group(self._source.bound))
-        side = _Side(group.merge, lane, number, partition, self._layout().view(number).topic_id)
+        log, followers = self._layout().view(number).topic_id, self._followers
+        side = _Side(group.merge, lane, number, partition, log, followers)
         group.sides[lane] = self._sides[number] = side
-        if self._followers is not None:
-            self._followers.joined(number)
+        if followers is not None:
+            followers.joined(number)
 
     def _forget(self, side: _Side) -> None:
         del self._sides[side.number]
@@ -381,7 +384,7 @@ class _Group:
         if choice is None:
             return None
         # What goes out of turn goes in the turn of its partition: behind all others it would age once more.
-        return (-self.merge.turn if choice.aged else -choice.lane.priority, self.served, id(self), self)
+        return -self.merge.turn, self.served, id(self), self
 
     def late_since(self, now: float) -> float | None:
         """Returns since when its choice was passed over by other partitions, if that is for too long."""
@@ -395,9 +398,16 @@ class _Side:
     """One lane of one partition: tells the merge what happens in the core partition's queues."""
 
     def __init__(
-        self, merge: LaneMerge[StoredRecord], lane: Lane, number: int, partition: Partition, log: str
+        self,
+        merge: LaneMerge[StoredRecord],
+        lane: Lane,
+        number: int,
+        partition: Partition,
+        log: str,
+        followers: LaneFollowers | None,
     ) -> None:
         self.merge = merge
+        self._followers = followers
         self.lane = lane
         self.number = number
         self.partition = partition
@@ -431,7 +441,7 @@ class _Side:
         full = full and first is None
         if self.begins and not full:
             merge.resume(lane)
-            merge.offer(lane, first)
+            merge.offer(lane, first, None if self._followers is None else self._followers.lifted(self.number))
         else:
             merge.pause(lane)
         return full

@@ -16,7 +16,9 @@ Rules
 4. Rings. If nothing of a key runs, moves, waits for its time or is unread, and yet none of its messages may go, they
    wait for each other. Then one goes whose own named messages aren't here: they were lost. That takes offsets that were
    given twice, messages that came in after they were given up, or headers that another program wrote.
-5. What holds up a message is looked at anew when it may be over: when a message of the key is finished or has no lease
+5. Lifting. A key's next message that may go, in a lane for which a message of a higher priority waits, has that
+   priority.
+6. What holds up a message is looked at anew when it may be over: when a message of the key is finished or has no lease
    any more, when its lane was read beyond the named offset, and every `PATIENCE` seconds for what ends and looks prove.
 """
 
@@ -33,6 +35,7 @@ from kafka_pubsub.client.subscribe.lane_ends import LaneEnds
 from kafka_pubsub.core.lanes.headers import Name, Sent, read_lane_headers
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.numbers import partition_of
+from kafka_pubsub.core.lanes.read_ahead import Lift
 from kafka_pubsub.core.lanes.transient import ANSWER_S
 from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.records import Record
@@ -87,6 +90,9 @@ class LaneFollowers:
         self._log_ends: dict[int, tuple[float, int]] = {}
         #: Messages that left a ring, by number and offset.
         self._freed: set[tuple[int, int]] = set()
+        #: Keys whose messages may have been lifted; by number: what is lifted there, and what was.
+        self._lifting: set[bytes] = set()
+        self._lifted: defaultdict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
         self._look_at = 0.0
 
     # What partitions ask (`Names`)
@@ -108,6 +114,7 @@ class LaneFollowers:
         wait = self._wait_of(number, record, now, before if same else None)
         if wait is not None:
             self._waits[key][number] = wait
+            self._lifting.add(key)
             if not same:
                 self._dirty.add(key)  # others may know now that it isn't the one that they wait for
             if wait.unread and (lane := self._number(number, wait.lane)) is not None:
@@ -140,7 +147,7 @@ class LaneFollowers:
         self._dirty.update(self._waits)
 
     def again(self, touched: Iterable[int], now: float) -> list[tuple[int, Sequence[bytes]]]:
-        """Returns, by number, the keys to be settled anew (rule 5); `touched`: partitions that got an event."""
+        """Returns, by number, the keys to be settled anew (rule 6); `touched`: partitions that got an event."""
         for number in touched:
             if (heap := self._unread.get(number)) and (partition := self._owned.get(number)) is not None:
                 while heap and heap[0][0] < partition.offsets.position:
@@ -150,8 +157,11 @@ class LaneFollowers:
             self._look(now)
         found: defaultdict[int, list[bytes]] = defaultdict(list)
         for key in self._dirty:
-            for number in self._waits.get(key, ()):
+            for number, wait in list(self._waits.get(key, {}).items()):
                 found[number].append(key)
+                if self._first(number, key) != wait.offset:  # it moves, or the partition is another owner's
+                    del self._waits[key][number]
+        self._lifting |= self._dirty
         self._dirty.clear()
         return list(found.items())
 
@@ -188,9 +198,13 @@ class LaneFollowers:
         if before is None:
             sent, after = read_lane_headers(cast("StoredRecord", record).headers())
             before = _Wait(record.offset(), sent, after, now, self._looks(), Lane(0, True), unread=True)
-        if not before.after or (number, before.offset) in self._freed:
+        return self._still(number, cast("bytes", record.key()), before) if before.after else None
+
+    def _still(self, number: int, key: bytes, before: _Wait) -> _Wait | None:
+        """Returns what a key's first message waits for now; None: for nothing."""
+        if (number, before.offset) in self._freed:
             return None
-        key, found = cast("bytes", record.key()), None
+        found = None
         for lane, name in before.after.items():
             other = self._number(number, lane)
             if other is None:
@@ -229,7 +243,8 @@ class LaneFollowers:
         retries, queue = partition.retry_partition.retries, partition.queues.queues.get(key, ())
         front, moving = retries.parking.lines.front(key), retries.parking.moving.get(key, ())
         if self._has(partition, name):
-            origins = [*moving, *([] if front is None else front[:1]), *(each.offset() for each in queue[:1])]
+            waits = self._first(partition.number, key)
+            origins: list[int] = [*moving, *([] if waits is None else [waits])]
             return min(origins, default=name.offset + 1) <= name.offset
         if moving or sent is None:
             return bool(moving or front is not None or queue)
@@ -242,6 +257,62 @@ class LaneFollowers:
             each is not None and each.publisher == sent.publisher and each.number <= name.number
             for each in map(_sent, queue)
         )
+
+    def _first(self, number: int, key: bytes) -> int | None:
+        """Returns the offset of the key's first message in a lane or its retry topic; None: none waits there."""
+        if (partition := self._owned.get(number)) is None:
+            return None
+        front = partition.retry_partition.retries.parking.lines.front(key)
+        queue = partition.queues.queues.get(key, ())
+        return min(
+            [*([] if front is None else front[:1]), *(each.offset() for each in queue[:1])], default=None
+        )
+
+    # Lifting
+
+    def lift(self) -> set[int]:
+        """Looks at keys of which something has changed; returns the numbers in which their messages are lifted."""
+        found = set[int]()
+        for key in self._lifting:
+            for number, priority in self._lifts(key).items():
+                if (origin := self._origin(number, key)) is not None:
+                    heappush(self._lifted[number], (-priority, origin, key))
+                    found.add(number)
+        self._lifting.clear()
+        return found
+
+    def lifted(self, number: int) -> Lift | None:
+        """Returns which message of a lane goes before its turn; of equal ones that with the lowest offset."""
+        heap = self._lifted.get(number)
+        while heap:
+            priority, origin, key = heap[0]
+            if self._lifts(key).get(number) == -priority and self._origin(number, key) == origin:
+                return Lift(-priority, origin, key)
+            heappop(heap)
+        return None
+
+    def _origin(self, number: int, key: bytes) -> int | None:
+        return self._owned[number].retry_partition.lending.origin_of(key)
+
+    def _lifts(self, key: bytes) -> dict[int, int]:
+        """Returns the numbers in which a key's messages have a higher priority than their own, with that priority."""
+        found = dict[int, int]()
+
+        def lift(number: int, priority: int) -> None:
+            wait = self._waits.get(key, {}).get(number)
+            for lane, name in () if wait is None else wait.after.items():
+                other = self._number(number, lane)
+                partition = None if other is None else self._owned.get(other)
+                if other is None or partition is None or found.get(other, lane.priority) >= priority:
+                    continue
+                if wait is not None and self._is_unfinished(partition, key, wait.sent, name):
+                    found[other] = priority
+                    lift(other, priority)
+
+        for number, wait in self._waits.get(key, {}).items():
+            if self._first(number, key) == wait.offset:
+                lift(number, self._layout().lane(number).priority)
+        return found
 
     # Rings
 
@@ -261,6 +332,9 @@ class LaneFollowers:
 
         order = sorted(ring, key=lambda each: (not is_lost(each, ring[each]), _number_of(ring[each]), each))
         first = order[0]
+        self._dirty.add(key)
+        if self._still(first, key, ring[first]) is None:
+            return False  # it has nothing to wait for since it was looked at, so there is no ring
         self._freed.add((first, ring[first].offset))
         log.warning(
             "offset %d of %s goes though messages of its key that it comes after may not be finished: those that were "
@@ -268,7 +342,6 @@ class LaneFollowers:
             ring[first].offset,
             self._layout().main(first).topic,
         )
-        self._dirty.add(key)
         return first == number
 
     def _ring(self, partition: int, key: bytes) -> Iterator[tuple[int, _Wait]]:
@@ -277,19 +350,11 @@ class LaneFollowers:
         for number, each in self._owned.items():
             if partition_of(number) != partition:
                 continue
-            retries, queue = each.retry_partition.retries, each.queues.queues.get(key, ())
-            front, wait = retries.parking.lines.front(key), self._waits.get(key, {}).get(number)
-            if (
-                not queue
-                and front is None
-                and key not in retries.parking.moving
-                and key not in each.queues.blocked
-            ):
+            first, wait = self._first(number, key), self._waits.get(key, {}).get(number)
+            is_busy = key in each.retry_partition.retries.parking.moving or key in each.queues.blocked
+            if first is None and not is_busy:
                 continue
-            origins = [*([] if front is None else front[:1]), *(record.offset() for record in queue[:1])]
-            if wait is None or wait.unread or key in retries.parking.moving or key in each.queues.blocked:
-                return
-            if min(origins, default=-1) != wait.offset:
+            if is_busy or wait is None or wait.unread or first != wait.offset:
                 return
             found.append((number, wait))
         yield from found

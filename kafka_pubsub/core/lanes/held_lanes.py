@@ -12,7 +12,7 @@ from kafka_pubsub.core.lanes.ageing import NEVER, Ageing
 from kafka_pubsub.core.lanes.headers import Sent
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.priority import Priority
-from kafka_pubsub.core.lanes.read_ahead import ReadAhead
+from kafka_pubsub.core.lanes.read_ahead import Lift, ReadAhead
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["HeldLanes"]
@@ -110,12 +110,12 @@ class HeldLanes(Generic[T]):
         self._lanes[lane].reach(position)
         self._change(lane)
 
-    def offer(self, lane: Lane, offset: int | None) -> None:
-        """Says which message of the lane can be delivered first.
+    def offer(self, lane: Lane, offset: int | None, lift: Lift | None = None) -> None:
+        """Says which message of the lane can be delivered first, and for which of them a higher priority waits.
 
         An offset, None for none of those held, `DUE` for one before all held, or `FIRST`, as at the beginning.
         """
-        self._lanes[lane].offer(offset)
+        self._lanes[lane].offer(offset, lift)
         self._change(lane)
 
     def pause(self, lane: Lane) -> None:

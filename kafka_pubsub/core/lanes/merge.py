@@ -2,7 +2,7 @@
 
     merge.add(lane, position, log)                 each lane of the partition; also later
     merge.receive(lane, [(offset, time, message)]) what was read; merge.reach(lane, position) if there was nothing
-    merge.offer(lane, offset)                      with ordering keys: the first message that can be delivered now
+    merge.offer(lane, offset, lift)                with ordering keys: the first message that can be delivered now
     choice = merge.next(now)                       Choice(lane, most, below, aged) or None; changes nothing
     merge.take(count, now)                         the first `count` messages of that lane begin; or
     merge.took(offsets, now)                       these messages of that lane begin, up to `most`, below `below`
@@ -30,7 +30,9 @@ Rules
    or until time ages a head; a caller asks again before each run.
 4. A priority that was passed over for `bound` seconds may go out of turn (`ageing`), but it holds up no higher one:
    while the order of its own lanes isn't known, the others go on in turn. Without a `bound` priorities are strict.
-5. An answer without a lane makes that lane count as empty: its messages can't be read now.
+5. Lifting: a message for which one of a higher priority waits goes with that priority, behind all of that which may
+   begin. It doesn't count as a turn of its own priority.
+6. An answer without a lane makes that lane count as empty: its messages can't be read now.
 """
 
 from __future__ import annotations
@@ -184,8 +186,8 @@ class LaneMerge(HeldLanes[T]):
         choice = self._chosen(count, now)
         if offsets and max(offsets) >= choice.below:
             raise InvariantViolated(f"offset {max(offsets)} was taken, and {choice} was chosen")
+        self._count(choice, count, now)  # first: a lifted message passes over the head of its own lane
         self._lanes[choice.lane].take_these(offsets)
-        self._count(choice, count, now)
         self._change(choice.lane)
 
     def passes(self, lane: Lane, last: int, now: float) -> bool:
@@ -208,12 +210,12 @@ class LaneMerge(HeldLanes[T]):
         return choice
 
     def _count(self, choice: Choice, count: int, now: float) -> None:
-        """Counts a choice that was carried out (rule 4)."""
-        number, ageing = choice.lane.priority, self.ageing
+        """Counts a choice that was carried out (rules 4 and 5)."""
+        number = choice.lane.priority if choice.aged else self.turn
         if choice.aged:
-            ageing.go_out_of_turn(number, now)
+            self.ageing.go_out_of_turn(number, now)
         else:
-            ageing.go_in_turn(number, count)
+            self.ageing.go_in_turn(number, count)
         self.pass_over(number, now)
 
     def pass_over(self, number: int, now: float) -> None:
@@ -228,7 +230,7 @@ class LaneMerge(HeldLanes[T]):
         ripe = self.ageing.aged(now)
         self._until = self.ageing.next_at
         first = self._in_turn(self._missing)
-        self.turn = top = _ABOVE_ALL if first is None else first.lane.lane.priority
+        self.turn = top = _ABOVE_ALL if first is None else first.priority
         aged = [each for each in ripe if each < top and self._priorities[each].has_head]
         most = (self.ageing.share_left or SHARE) if aged else RUN
         if aged and not self.ageing.share_left:
@@ -238,7 +240,9 @@ class LaneMerge(HeldLanes[T]):
                     return Choice(pick.lane.lane, 1, pick.lane.head + 1, aged=True)
         if first is None:
             return None
-        lane, below, request = first
+        lane, below, request, lift = first
+        if lift is not None:
+            return Choice(lane.lane, 1, below, key=lift.key)
         if request != _ABOVE_ALL and (covered := lane.covered_by(request)) < below:
             below, self._uncovered = covered, lane.count_below(covered) < SPARE
         if lane.time >= 0:
@@ -248,6 +252,11 @@ class LaneMerge(HeldLanes[T]):
     def _in_turn(self, missing: Missing) -> Pick[T] | None:
         """Returns what goes first by priority (rules 1 and 2)."""
         request = _ABOVE_ALL
+        lifted = {
+            lane.lift.priority: Pick(lane, lane.lift.offset + 1, _ABOVE_ALL, lane.lift)
+            for lane in self._lanes.values()
+            if lane.lift is not None and not lane.paused
+        }
         for number, priority in self._priorities.items():
             if not priority.has_head:
                 empty = priority.empty_since(missing)
@@ -256,14 +265,15 @@ class LaneMerge(HeldLanes[T]):
                         missing.clear()
                     return None
                 request = min(request, empty)
-                continue
-            pick = priority.pick(missing)
+                if number not in lifted:
+                    continue
+            pick = priority.pick(missing) if priority.has_head else lifted[number]
             if pick is None or request == _ABOVE_ALL:
                 return pick
-            if request <= pick.lane.head_requests:
+            if request <= pick.requests:
                 missing.ends = True
                 return None
-            return pick if pick.request < request else Pick(pick.lane, pick.below, request)
+            return pick if pick.request < request else pick._replace(request=request)
         return None
 
     def check(self) -> None:

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kafka_pubsub.core.lanes.headers import Sent
 from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.core.lanes.read_ahead import ReadAhead
+from kafka_pubsub.core.lanes.read_ahead import Lift, ReadAhead
 from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["Choice", "Missing", "Pick", "Priority", "Sent"]
@@ -51,21 +51,36 @@ class Missing:
 class Choice(NamedTuple):
     """The lane that goes next: up to `most` of its messages at offsets below `below`, from its head on.
 
-    `aged`: out of turn, because its head has waited too long.
+    `aged`: out of turn, because its head has waited too long. `key`: only this key's next message, which is lifted.
     """
 
     lane: Lane
     most: int
     below: int
     aged: bool = False
+    key: bytes | None = None
 
 
 class Pick(NamedTuple, Generic[T]):
-    """The lane that goes first, with its messages below this offset; `request` is the oldest that this rests on."""
+    """The lane that goes first, with its messages below this offset, or with the one that is lifted.
+
+    `request` is the oldest that this rests on.
+    """
 
     lane: ReadAhead[T]
     below: int
     request: int
+    lift: Lift | None = None
+
+    @property
+    def priority(self) -> int:
+        """The priority with which it goes."""
+        return self.lane.lane.priority if self.lift is None else self.lift.priority
+
+    @property
+    def requests(self) -> int:
+        """The last request that doesn't cover its first message."""
+        return self.lane.head_requests if self.lift is None else self.lane.requests_at(self.lift.offset)
 
 
 class Priority(Generic[T]):

@@ -15,12 +15,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["DUE", "FIRST", "ReadAhead"]
+__all__ = ["DUE", "FIRST", "Lift", "ReadAhead"]
 
 T = TypeVar("T")
 
@@ -31,6 +31,14 @@ DUE = -1
 
 _NONE_HELD = -1
 _MOST = 2**63 - 1
+
+
+class Lift(NamedTuple):
+    """The next message of a key, for which a message of a higher priority waits: it goes with that priority."""
+
+    priority: int
+    offset: int
+    key: bytes
 
 
 class ReadAhead(Generic[T]):
@@ -55,6 +63,8 @@ class ReadAhead(Generic[T]):
         self.times: list[int] = []
         self.messages: list[T] = []
         self._offer: int | None = FIRST
+        #: Which of its messages may go before its turn.
+        self.lift: Lift | None = None
         # From which offset on which request covers nothing.
         self._marks: list[tuple[int, int]] = [(0, requests)]
 
@@ -108,9 +118,9 @@ class ReadAhead(Generic[T]):
         """Nothing below the position is left to be read."""
         self.position = max(self.position, position)
 
-    def offer(self, offset: int | None) -> None:
-        """Says which message can be delivered first: an offset, `FIRST`, `DUE`, or None for none."""
-        self._offer = offset
+    def offer(self, offset: int | None, lift: Lift | None) -> None:
+        """Says what can be delivered first (an offset, `FIRST`, `DUE`, or None for none), and what is lifted."""
+        self._offer, self.lift = offset, lift
         self._look()
 
     def pause(self, *, paused: bool) -> None:
@@ -125,7 +135,7 @@ class ReadAhead(Generic[T]):
         for each in (self.offsets, self.times, self.messages):
             each.clear()
         self._marks = [(0, self.asked_before)]
-        self.end, self._offer = None, FIRST
+        self.end, self._offer, self.lift = None, FIRST, None
         self._look()
         return self.position
 
@@ -152,7 +162,7 @@ class ReadAhead(Generic[T]):
                 raise InvariantViolated(f"{self.lane}: offset {offset} was taken, and isn't held")
             del self.offsets[at], self.times[at], self.messages[at]
         if self._offer != FIRST:
-            self._offer = None
+            self._offer = self.lift = None
         self._look()
 
     def _look(self) -> None:

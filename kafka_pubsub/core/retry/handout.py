@@ -50,9 +50,32 @@ class Handout:
         """Whether a parked message may be handed out."""
         return bool(self._retries.loose) or self._retries.parking.first() is not None
 
-    def take(self, limit: int, run: int, now: float) -> Iterator[Taken]:
-        """Yields up to `limit` runs, the smallest origin first; the caller makes a lease of each before the next."""
+    def origin_of(self, key: bytes) -> int | None:
+        """Returns the origin of a key's next message if it may be handed out, wherever it waits."""
+        queue, parked = self._queues.queues.get(key), self._retries.parking
+        if key in parked.lines:
+            return parked.origin_of(key)
+        return queue[0].offset() if queue and key not in self._queues.blocked else None
+
+    def _take_only(self, key: bytes, now: float) -> Taken | None:
+        if (origin := self.origin_of(key)) is None:
+            return None
+        is_parked = key in self._retries.parking.lines
+        if not is_parked:
+            self._queues.park(key)  # its entry among the keys that are ready is void now
+        if (taken := self._take_keyed(origin, key, 1, now)) is None and not is_parked:
+            self._queues.unpark(key)
+        return taken
+
+    def take(self, limit: int, run: int, now: float, key: bytes | None = None) -> Iterator[Taken]:
+        """Yields up to `limit` runs, the smallest origin first; the caller makes a lease of each before the next.
+
+        `key`: yields the next message of this key alone, also where it isn't parked.
+        """
         retries = self._retries
+        if key is not None:
+            yield from filter(None, [self._take_only(key, now)] if limit else [])
+            return
         for _ in range(limit):
             probing = retries.outage.fresh
             fresh = retries.parking.first_fresh() if probing else None

@@ -138,6 +138,10 @@ class ParkedKeys:
             self._next = [(origin, key) for key, origin in self._ready.items()]
             heapq.heapify(self._next)
 
+    def origin_of(self, key: bytes) -> int | None:
+        """Returns the origin of the key's next message if that may be taken."""
+        return self._ready.get(key)
+
     def first(self) -> tuple[int, bytes] | None:
         """Returns the ready key with the smallest origin."""
         ready, heap = self._ready, self._next

@@ -130,7 +130,9 @@ def test_a_stream_that_begins_later_keeps_to_what_is_finished(ps: PubSub, topic:
     assert second.data.index(b"fails") < second.data.index(b"next-b")
 
 
-def test_exactly_once_acks_hold_in_every_lane(ps: PubSub, topic: Topic) -> None:
+def test_exactly_once_acks_hold_in_every_lane(
+    ps: PubSub, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
     sub = ps.create_subscription("billing", topic, exactly_once=True, message_ordering=True)
     wanted = [(number % 10, number % 3 > 0) for number in range(40)]
     for number, (priority, durable) in enumerate(wanted):
@@ -145,6 +147,7 @@ def test_exactly_once_acks_hold_in_every_lane(ps: PubSub, topic: Topic) -> None:
     with sub.pull(handler, flow=FlowControl(max_messages=7)):
         until(lambda: len(answers) == 40)
         assert sub.state().lag == 0, "each answer came after the ack was stored"
+    assert "goes though" not in caplog.text, "what is finished makes no ring"
     assert sorted(handler.data) == sorted(b"%d" % number for number in range(40))
     for key in range(5):
         numbers = [int(data) for data in handler.data if int(data) % 5 == key]
@@ -172,3 +175,27 @@ def test_a_dead_letter_is_replayed_to_the_lane_that_it_came_from(ps: PubSub, top
     with sub.pull(handler):
         handler.until(2)
     assert sorted(handler.came) == [(b"default", 4, True, 1), (b"high", 8, True, 1)]
+
+
+def test_an_earlier_message_of_its_key_goes_with_the_priority_of_the_one_that_waits(
+    ps: PubSub, topic: Topic
+) -> None:
+    """Behind all of that priority, before all lower ones; also a message that has waited for another lane itself."""
+    sub = ps.create_subscription("billing", topic, message_ordering=True, strict=True)
+    goes_on = threading.Event()
+    handler = Handler({b"running": held(goes_on)})
+    with sub.pull(handler, max_workers=1) as stream:
+        publish(topic, b"running", 5, key="r")
+        handler.until(1)
+        for number in range(20):
+            publish(topic, b"backlog", 1, key=f"low-{number}")
+            publish(topic, b"middle", 5, key=f"middle-{number}")
+        publish(topic, b"first", 1)
+        publish(topic, b"second", 2)
+        publish(topic, b"third", 9)
+        publish(topic, b"urgent", 9, key="u")
+        until(lambda: stream.stats.received == 45)
+        goes_on.set()
+        handler.until(45)
+    assert handler.data[1:5] == [b"urgent", b"first", b"second", b"third"]
+    assert handler.data[5:] == [b"middle"] * 20 + [b"backlog"] * 20

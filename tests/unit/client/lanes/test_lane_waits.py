@@ -114,7 +114,7 @@ def test_what_waits_for_another_lane_holds_up_no_other_key(ps: PubSub, topic: To
         blocked = {each.topic: each.reason for each in sub.state().blocked if each.key == b"k"}
         assert blocked["jobs.lane.p9"] == "comes after offset 0 of jobs.lane.p0, which isn't finished"
         assert blocked["jobs.lane.p0"].startswith("waiting: nacked with a delay")
-        assert sum(each.lag for each in sub.state().lanes) < 200, "most of them moved"
+        until(lambda: sum(each.lag for each in sub.state().lanes) < 200)  # most of them move
 
 
 def test_a_later_transient_message_is_named_by_its_own_number(
