@@ -301,10 +301,11 @@ class TopicRecord(Value):
     """A topic as the catalog stores it.
 
     `topic_id` is Kafka's id, by which a topic that was deleted and made again is recognised. It is empty while the
-    topic is `creating`. `lanes` are the lanes that were used, beside the topic's own Kafka topic.
+    topic is `creating`. `lanes` are the lanes that were used, beside the topic's own Kafka topic. `inbox_id` is the
+    same of a causal topic's inbox; it stays while the inbox of a deleted topic answers.
     """
 
-    later_fields = frozenset({"lanes"})
+    later_fields = frozenset({"inbox_id", "lanes"})
 
     version: Literal[1] = 1
     name: str
@@ -315,6 +316,7 @@ class TopicRecord(Value):
     state: ResourceState = "ready"
     repartition: Repartition | None = None
     lanes: tuple[LaneTopic, ...] = ()
+    inbox_id: str = ""
 
     @property
     def lane_rules(self) -> LaneRules:

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kafka_pubsub.client.admin.names import inbox_topic
+from kafka_pubsub.core.multicast.layout import participant
 from kafka_pubsub.core.multicast.values import Stage
 from kafka_pubsub.model import NewRecord
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.batch import BatchMessage, encode_batch
 from kafka_pubsub.schema.multicast import StageRecord, encode_stage
 
-__all__ = ["stage"]
+__all__ = ["named", "stage"]
 
 
-def stage(backend: Backend, *names: str, message: str, count: int = 1) -> None:
-    """Stages a batch of messages to topics of one partition; their bodies are the batch's name."""
-    header = encode_stage(StageRecord(Stage(message, names), 0))
+def named(backend: Backend, *names: str) -> tuple[str, ...]:
+    """Returns the participants of topics of one partition, as the catalog has them."""
+    topics = backend.catalog.topics()
+    return tuple(participant(each, 0, topics[each].inbox_id) for each in names)
+
+
+def stage(
+    backend: Backend,
+    *names: str,
+    message: str,
+    count: int = 1,
+    participants: Sequence[str] = (),
+    to: Sequence[str] = (),
+) -> None:
+    """Stages a batch of messages to topics of one partition; their bodies are the batch's name.
+
+    `participants`: as the stage names them (default: as the catalog does). `to`: the topics in whose inboxes it is
+    written (default: all of them).
+    """
+    header = encode_stage(StageRecord(Stage(message, tuple(participants) or named(backend, *names)), 0))
     value = encode_batch([BatchMessage(0, None, message.encode(), ())] * count)
-    records = [NewRecord(inbox_topic(name), 0, None, value, [header]) for name in names]
+    records = [NewRecord(inbox_topic(name), 0, None, value, [header]) for name in to or names]
     backend.transactions(f"stage-{message}").transact(records, {}, None)

@@ -14,7 +14,15 @@ from typing import NamedTuple
 
 from kafka_pubsub.model import Header
 
-__all__ = ["BATCH_OVERHEAD", "BatchMessage", "batch_size", "count_of_batch", "decode_batch", "encode_batch"]
+__all__ = [
+    "BATCH_OVERHEAD",
+    "BatchMessage",
+    "batch_size",
+    "count_of_batch",
+    "decode_batch",
+    "encode_batch",
+    "is_newer_batch",
+]
 
 _VERSION = 1
 _HEAD = struct.Struct(">BI")
@@ -48,6 +56,14 @@ def count_of_batch(value: bytes | None) -> int:
         return 1
     version, count = _HEAD.unpack_from(value)
     return int(count) if version == _VERSION else 1
+
+
+def is_newer_batch(value: bytes | None) -> bool:
+    """Returns whether the value is of a version that isn't known yet, and whole."""
+    if value is None or len(value) <= BATCH_OVERHEAD or value[0] <= _VERSION:
+        return False
+    body = memoryview(value)[: -_CHECKSUM.size]
+    return bool(zlib.crc32(body) == _CHECKSUM.unpack_from(value, len(value) - _CHECKSUM.size)[0])
 
 
 def encode_batch(messages: Sequence[BatchMessage]) -> bytes:

@@ -1,19 +1,20 @@
-"""Stages, proposals and receipts as Avro, by the schemas in the folders beside this file.
+"""What lies in inboxes, and receipts, as Avro, by the schemas in the folders beside this file.
 
 Rules
 1. Each travels in a header of its own, the only one, sealed (`sealed.py`). A stage's record has the messages of its
    batch as its value (`batch.py`), at destinations; the others have nothing else.
-2. What can't be decoded is None, and so is what is of an unknown version.
+2. What isn't ours is None. What is of a newer version is an error: it must be neither skipped nor guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kafka_pubsub.core.multicast.values import Proposal, Stage, Timestamp
+from kafka_pubsub.core.multicast.values import Alive, Gone, Proposal, Stage, Timestamp
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Header
-from kafka_pubsub.schema.sealed import open_sealed, seal
+from kafka_pubsub.schema.sealed import newer_version, open_sealed, seal
 
 __all__ = [
     "DEAD_REASON_HEADER",
@@ -21,9 +22,11 @@ __all__ = [
     "STAGE_HEADER",
     "Receipt",
     "StageRecord",
-    "decode_proposal",
+    "decode_inbox",
     "decode_receipt",
     "decode_stage",
+    "encode_alive",
+    "encode_gone",
     "encode_proposal",
     "encode_receipt",
     "encode_stage",
@@ -33,10 +36,12 @@ __all__ = [
 STAGE_HEADER = "ps-stage"
 _PROPOSAL_HEADER = "ps-proposal"
 _RECEIPT_HEADER = "ps-receipt"
+_GONE_HEADER = "ps-gone"
+_ALIVE_HEADER = "ps-alive"
 #: What a dead letter says beside what it had: the topic to which it should have come, and why it didn't.
 DEAD_TOPIC_HEADER = "ps-multicast-topic"
 DEAD_REASON_HEADER = "ps-multicast-dead"
-#: The version that is written, of all three.
+#: The version that is written, of all of them.
 _VERSION = 1
 
 
@@ -48,11 +53,16 @@ class StageRecord(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """A batch has its place in the order. `refused`: the destinations that were deleted before; none got it."""
+    """A batch has its place in the order.
+
+    `refused`: the destinations that were deleted before or are gone; then none got it, and in the last case there is no
+    timestamp. `buried`: the numbers of the messages that its only destination refused.
+    """
 
     message: str
-    timestamp: Timestamp
+    timestamp: Timestamp | None
     refused: tuple[str, ...] = ()
+    buried: tuple[int, ...] = ()
 
 
 def encode_stage(record: StageRecord) -> Header:
@@ -62,12 +72,51 @@ def encode_stage(record: StageRecord) -> Header:
 
 def decode_stage(headers: Sequence[Header]) -> StageRecord | None:
     """Returns the stage of a record with these headers; None: it isn't one."""
-    said = _said("stage", STAGE_HEADER, headers)
-    if said is None or not said["message"] or not said["destinations"] or said["receipts"] < 0:
+    said = decode_inbox(headers) if headers and headers[0][0] == STAGE_HEADER else None
+    return said if isinstance(said, StageRecord) else None
+
+
+def decode_inbox(headers: Sequence[Header]) -> StageRecord | Proposal | Gone | Alive | None:
+    """Returns what a record of an inbox says; None: it isn't ours. Raises `FailedPrecondition` for a newer version."""
+    name, value = headers[0] if headers else ("", None)
+    kind, make = _KINDS.get(name, ("", None))
+    if make is None:
+        return None
+    said = open_sealed(kind, _VERSION, value)
+    if said is None and newer_version(_VERSION, value):
+        raise FailedPrecondition("is of a newer version: run a sequencer of that version")
+    return None if said is None else make(said)
+
+
+def _stage_of(said: dict[str, Any]) -> StageRecord | None:
+    if not said["message"] or not said["destinations"] or said["receipts"] < 0:
         return None
     receipts = said.pop("receipts")
     destinations, handles = tuple(said.pop("destinations")), tuple(said.pop("handles"))
     return StageRecord(Stage(**said, destinations=destinations, handles=handles), receipts)
+
+
+def _proposal_of(said: dict[str, Any]) -> Proposal:
+    return Proposal(said["message"], Timestamp(said["clock"], said["topic"]), said["deleted"], said["cause"])
+
+
+#: By the header: the schema, and what is made of its fields.
+_KINDS: Mapping[str, tuple[str, Callable[[dict[str, Any]], StageRecord | Proposal | Gone | Alive | None]]] = {
+    STAGE_HEADER: ("stage", _stage_of),
+    _PROPOSAL_HEADER: ("proposal", _proposal_of),
+    _GONE_HEADER: ("gone", lambda said: Gone(said["participant"])),
+    _ALIVE_HEADER: ("alive", lambda said: Alive(said["topic_id"])),
+}
+
+
+def encode_gone(gone: Gone) -> Header:
+    """Returns the header that says that a participant is gone."""
+    return _GONE_HEADER, seal("gone", gone._asdict(), _VERSION)
+
+
+def encode_alive(alive: Alive) -> Header:
+    """Returns the header that says that a topic was made."""
+    return _ALIVE_HEADER, seal("alive", alive._asdict(), _VERSION)
 
 
 def encode_proposal(proposal: Proposal) -> Header:
@@ -77,30 +126,20 @@ def encode_proposal(proposal: Proposal) -> Header:
     return _PROPOSAL_HEADER, seal("proposal", fields, _VERSION)
 
 
-def decode_proposal(headers: Sequence[Header]) -> Proposal | None:
-    """Returns the proposal of a record with these headers; None: it isn't one."""
-    said = _said("proposal", _PROPOSAL_HEADER, headers)
-    if said is None:
-        return None
-    return Proposal(said["message"], Timestamp(said["clock"], said["topic"]), said["deleted"], said["cause"])
-
-
 def encode_receipt(receipt: Receipt) -> Header:
     """Returns the header of a receipt."""
-    message, (clock, topic), refused = receipt
-    fields = {"message": message, "clock": clock, "topic": topic, "refused": refused}
+    message, timestamp, refused, buried = receipt
+    clock, topic = timestamp or Timestamp(0, "")
+    fields = {"message": message, "clock": clock, "topic": topic, "refused": refused, "buried": buried}
     return _RECEIPT_HEADER, seal("receipt", fields, _VERSION)
 
 
 def decode_receipt(headers: Sequence[Header]) -> Receipt | None:
     """Returns the receipt of a record with these headers; None: it isn't one."""
-    said = _said("receipt", _RECEIPT_HEADER, headers)
+    if not headers or headers[0][0] != _RECEIPT_HEADER:
+        return None
+    said = open_sealed("receipt", _VERSION, headers[0][1])
     if said is None:
         return None
-    return Receipt(said["message"], Timestamp(said["clock"], said["topic"]), tuple(said["refused"]))
-
-
-def _said(kind: str, name: str, headers: Sequence[Header]) -> dict[str, Any] | None:
-    if not headers or headers[0][0] != name:
-        return None
-    return open_sealed(kind, _VERSION, headers[0][1])
+    timestamp = Timestamp(said["clock"], said["topic"]) if said["topic"] else None
+    return Receipt(said["message"], timestamp, tuple(said["refused"]), tuple(said["buried"]))

@@ -28,7 +28,7 @@ from kafka_pubsub.core.delays.progress import IngestProgress, parse_ingest, pars
 from kafka_pubsub.core.delays.router import Router, RouterStart
 from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Waiting
 from kafka_pubsub.core.partitioner import key_into
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
@@ -106,7 +106,6 @@ class DelayRole:
     name = "delay router"
     group = GROUP
     at_once = 8000
-    of_the_record = (InvalidArgument, FailedPrecondition)
     #: A client that cancels a message reads ingest from a committed position on.
     kept = (0,)
 

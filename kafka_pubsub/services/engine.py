@@ -26,7 +26,7 @@ from functools import partial
 from kafka_pubsub.client.clocks import steady_milliseconds
 from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.config import Batching
-from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.model import Ending, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend, LogWriter
 from kafka_pubsub.services.beginnings import Beginnings, Found
@@ -63,6 +63,8 @@ _FAREWELL = 10.0
 _APPEND = 0.005
 #: Seconds between two looks how far logs were read that tasks wait for.
 _LOOK = 0.02
+#: What is wrong with a record itself. A topic that is away or takes no records from us is waited for.
+_OF_THE_RECORD = InvalidArgument | FailedPrecondition
 #: Seconds within which a transaction is so quick that the next may be larger.
 _QUICK = 1.0
 
@@ -382,7 +384,7 @@ class Engine:
         first, reason = ended.sent[0], explain(ended)
         unknown = ended.outcome.ending is Ending.UNKNOWN
         for part, number, refusal in first.refused():
-            if isinstance(refusal, self._role.of_the_record):
+            if isinstance(refusal, _OF_THE_RECORD):
                 part.task.refuse(part.work, number, str(refusal))
         for sent in ended.sent:
             for part in sent.parts:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord
 
 __all__ = ["Append", "Beginning", "Role", "Task", "Work"]
@@ -110,10 +109,6 @@ class Role(Protocol):
     @property
     def at_once(self) -> int:
         """Records that one transaction takes of all tasks; the last work may go beyond."""
-
-    @property
-    def of_the_record(self) -> tuple[type[PubSubError], ...]:
-        """The errors with which a topic refuses a record for good; with another one the topic is waited for."""
 
     def grow(self) -> bool:
         """Takes sets up that have come since it was last asked; whether there are any."""

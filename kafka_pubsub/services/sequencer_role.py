@@ -2,13 +2,18 @@
 
 Rules
 1. What a record of an inbox leads to is stored together with the position behind it: proposals for all participants,
-   messages at home, receipts.
-2. A task begins when it has read the proposals that its predecessor made for what it reads again.
+   messages at home, receipts. A record that can't be written holds up its transaction; it is never left out, unless its
+   participant is gone by the catalog (`causal_topics.py`).
+2. A task begins when it has read the inbox up to the end that it had at the takeover: then it has all proposals of its
+   predecessor for what it reads again.
 3. What is ordered is a batch of messages. They come home together, one behind the other (`sequencer_batches.py`).
-4. One destination writes the receipt: the first by name.
-5. What can't be delivered goes to the topic `DEAD` as it is, with the reason in a header: a record of an inbox that we
-   didn't write or can't read, and a message that its home topic refuses, because that was deleted or takes smaller
-   ones only.
+4. One destination writes the receipt: the first by name, of those that are left.
+5. A sequencer that waits for a participant which the catalog doesn't list says so in its own inbox, and acts when it
+   reads that. A look at the catalog counts for what was taken before it.
+6. An inbox with another id than the catalog's, and one that ends below the position, isn't read. A record of a newer
+   version isn't passed. Both are said in health; the partition waits, and the others go on.
+7. What can't be delivered goes to the topic `DEAD` as it is, with the reason in a header: a record of an inbox that we
+   didn't write or that is for an earlier inbox, and a message that is too large for its home topic.
 """
 
 from __future__ import annotations
@@ -23,39 +28,35 @@ from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, participant, place_of
 from kafka_pubsub.core.multicast.progress import SequencerProgress, parse_progress
 from kafka_pubsub.core.multicast.sequencer import START, Sequencer
-from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release
-from kafka_pubsub.errors import Call, FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.core.multicast.values import Alive, Gone, Output, Proposal, Propose, Release
+from kafka_pubsub.errors import Call, FailedPrecondition, PubSubError
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
-from kafka_pubsub.schema.batch import decode_batch
+from kafka_pubsub.schema.batch import count_of_batch, is_newer_batch
 from kafka_pubsub.schema.multicast import (
     DEAD_REASON_HEADER,
     DEAD_TOPIC_HEADER,
     Receipt,
     StageRecord,
-    decode_proposal,
-    decode_stage,
+    decode_inbox,
+    encode_gone,
     encode_proposal,
     encode_receipt,
 )
+from kafka_pubsub.services.causal_topics import CausalTopic, CausalTopics
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
 from kafka_pubsub.services.sequencer_batches import Batches
+from kafka_pubsub.services.sequencer_bodies import Bodies
 
-__all__ = ["SequencerRole", "SequencerTask", "causal_inboxes"]
+__all__ = ["SequencerRole", "SequencerTask"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
 #: Records of an inbox that are taken at once, and seconds between two looks for new topics.
 _TAKE, _LOOK = 2000, 1.0
-
-
-def causal_inboxes(backend: Backend) -> dict[str, tuple[str, str]]:
-    """Returns the inboxes that there are, with the names and ids of their topics."""
-    there = set(backend.admin.topic_names())
-    records = [each for each in backend.catalog.topics().values() if each.options.causal and each.topic_id]
-    found = {inbox_topic(each.name): (each.name, each.topic_id) for each in records}
-    return {inbox: found[inbox] for inbox in sorted(found) if inbox in there}
+#: Bytes of batches that wait in all inboxes, and in one at least.
+_BUFFERS, _LEAST = 64 * 1024 * 1024, 1024 * 1024
 
 
 class SequencerRole:
@@ -64,20 +65,20 @@ class SequencerRole:
     name = "sequencer"
     group = GROUP
     at_once = 12_000
-    #: A topic that another client has deleted from Kafka would hold up its own deletion, which the order has, too.
-    of_the_record = (InvalidArgument, FailedPrecondition, NotFound)
     kept = ()
 
     def __init__(self, backend: Backend, metrics: ServiceMetrics) -> None:
-        self._backend = backend
-        self.metrics = metrics
-        self._inboxes: dict[str, tuple[str, str]] = {}
-        self._partitions: dict[str, int] = {}
+        self.backend, self.metrics = backend, metrics
+        self.causal = CausalTopics(backend)
+        # As of when the membership began, or was extended.
+        self._served: dict[str, CausalTopic] = {}
         self.sets: list[tuple[str]] = []
-        # A topic was deleted, or made again.
+        # The inboxes that were the catalog's when they were first served.
+        self._checked: set[str] = set()
+        # A topic was deleted, or its inbox was made again.
         self._has_lost = False
         self._look_at = time.monotonic() + _LOOK
-        self._take_up(causal_inboxes(backend))
+        self._take_up()
         self.batches = Batches()
         #: What home topics refused, by participant, batch and number in it. Empty: nothing, as a rule.
         self.refused: dict[tuple[str, str, int], str] = {}
@@ -87,24 +88,38 @@ class SequencerRole:
         if time.monotonic() < self._look_at:
             return False
         self._look_at = time.monotonic() + _LOOK
-        found = causal_inboxes(self._backend)
-        if not found.items() >= self._inboxes.items():
-            self._has_lost = True
-            return False
-        grows = len(found) > len(self._inboxes)
-        if grows:
-            self._take_up(found)
-        return grows
+        self.causal.look()
+        now = self.causal.inboxes
+        self._has_lost = self._check_next() or any(
+            inbox not in now or now[inbox].inbox_id != each.inbox_id for inbox, each in self._served.items()
+        )
+        return not self._has_lost and self._take_up()
 
     def outdated(self) -> bool:
-        """Whether a causal topic was deleted, or made again."""
+        """Whether a causal topic has another inbox now, or none."""
         return self._has_lost
 
-    def _take_up(self, inboxes: dict[str, tuple[str, str]]) -> None:
-        for inbox in inboxes.keys() - self._partitions.keys():
-            self._partitions[inbox] = self._backend.admin.topic(inbox).partitions
-        self._inboxes = inboxes
-        self.sets = [(inbox,) for inbox in inboxes]
+    def _check_next(self) -> bool:
+        """Looks at one inbox after the other; returns whether it isn't the catalog's any more."""
+        mine = sorted(self._checked)
+        if not mine:
+            return False
+        inbox = mine[self.causal.looks % len(mine)]
+        try:
+            return self.backend.admin.topic(inbox).topic_id != self._served[inbox].inbox_id
+        except PubSubError:
+            return False  # it is away
+
+    def _take_up(self) -> bool:
+        """Serves the inboxes that brokers find; returns whether there are others than before."""
+        new = self.causal.inboxes.keys() - self._served.keys()
+        there = new.intersection(self.backend.admin.topic_names()) if new else ()
+        self.metrics.waits_for = "; ".join(
+            f"no broker finds inbox {each!r}: it is asked for again" for each in sorted(new.difference(there))
+        )
+        self._served |= {inbox: self.causal.inboxes[inbox] for inbox in there}
+        self.sets = [(inbox,) for inbox in sorted(self._served)]
+        return bool(there)
 
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The id that the commit names."""
@@ -114,55 +129,54 @@ class SequencerRole:
     def begin(
         self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str
     ) -> SequencerTask:
-        """The task of a partition; refuses to guess where commits are missing."""
+        """The task of a partition; refuses an inbox that isn't the catalog's, and to guess a missing position."""
         (inbox,), (beginning,) = topics, beginnings
-        topic, topic_id = self._inboxes[inbox]
-        if beginning.committed.offset is None and (beginning.start > 0 or self._has_delivered(topic, number)):
-            delete, make = Call("delete_topic", topic), Call("create_topic", topic, (("causal", True),))
-            raise FailedPrecondition(
-                f"sequencer: group {GROUP!r} has no offset for partition {number} of {inbox!r}, although messages have "
-                "passed it: the broker has forgotten it, as it does a week after the last sequencer has ended "
-                "(offsets.retention.minutes). Nothing is delivered, because it isn't known what was: read what "
-                f"topic {topic!r} holds, then {delete}, and {make}",
-                calls=(delete, make),
+        causal = self._served[inbox]
+        if inbox not in self._checked and self.backend.admin.topic(inbox).topic_id != causal.inbox_id:
+            raise _made_again(causal, f"inbox {inbox!r} was deleted and made again by another client")
+        self._checked.add(inbox)
+        committed = beginning.committed
+        progress = parse_progress(committed.offset or 0, committed.metadata)
+        if committed.offset is None or progress.inbox_id != causal.inbox_id:
+            if beginning.start > 0 or self._has_delivered(causal.name, number):
+                raise _made_again(
+                    causal,
+                    f"group {GROUP!r} has no offset for partition {number} of {inbox!r}, although messages have passed "
+                    "it: the broker has forgotten it, as it does a week after the last sequencer has ended "
+                    "(offsets.retention.minutes). Nothing is delivered, because it isn't known what was",
+                )
+            progress = SequencerProgress(START)
+        if beginning.end < progress.checkpoint.position:
+            raise _made_again(
+                causal, f"partition {number} of {inbox!r} has lost its end, which sequencers have handled"
             )
-        progress = parse_progress(beginning.committed.offset or 0, beginning.committed.metadata)
-        if progress.topic_id not in ("", topic_id):
-            again = progress.checkpoint.oldest > beginning.end  # the inbox was made again, too
-            checkpoint = START if again else progress.checkpoint._replace(deleted=None)
-            progress = progress._replace(checkpoint=checkpoint, unread=0 if again else progress.unread)
-        progress = progress._replace(topic_id=topic_id)
-        name = participant(topic, number, self._partitions[inbox])
-        return SequencerTask(self, name, number, progress, writer)
-
-    def has_inbox(self, topic: str) -> bool:
-        """Whether the topic has an inbox; one that wasn't there at the last look is looked for."""
-        inbox = inbox_topic(topic)
-        if inbox in self._inboxes:
-            return True
-        try:
-            self._backend.admin.topic(inbox)
-        except NotFound:
-            return False
-        return True
+        progress = progress._replace(inbox_id=causal.inbox_id, writer=writer)
+        return SequencerTask(self, participant(causal.name, number, causal.inbox_id), progress, beginning.end)
 
     def _has_delivered(self, topic: str, number: int) -> bool:
         """Whether a sequencer has written to the home partition: only sequencers may."""
-        place = TopicPartition(topic, number)
-        try:
-            return self._backend.admin.log_range(place)[1] > 0
-        except NotFound:  # it was deleted by hand; then nothing can come home twice
-            return False
+        return self.backend.admin.log_range(TopicPartition(topic, number))[1] > 0
 
     def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
         """Everything below the oldest message that isn't released."""
         return {topic: to.offset for topic, to in positions.items() if to.offset}
 
 
+def _made_again(topic: CausalTopic, why: str) -> FailedPrecondition:
+    delete, make = Call("delete_topic", topic.name), Call("create_topic", topic.name, (("causal", True),))
+    return FailedPrecondition(
+        f"sequencer: {why}: read what topic {topic.name!r} holds, then {delete}, and {make}",
+        calls=(delete, make),
+    )
+
+
 class _Read(NamedTuple):
+    """A record of the inbox. `refused`: why it can't be taken, or empty."""
+
     offset: int
-    said: StageRecord | Proposal | None
+    said: StageRecord | Proposal | Gone | Alive | None
     record: StoredRecord
+    refused: str
 
 
 class _Sent(NamedTuple):
@@ -181,30 +195,29 @@ class _Note(NamedTuple):
 
 
 class SequencerTask:
-    """One partition of an inbox."""
+    """One partition of an inbox. `end`: where its log ended when the task was made."""
 
-    def __init__(
-        self, role: SequencerRole, name: str, number: int, progress: SequencerProgress, writer: str
-    ) -> None:
-        self._role, self._name, self._number, self._writer = role, name, number, writer
-        self._topic = place_of(name)[0]
-        self._start, self._topic_id = progress.checkpoint, progress.topic_id
-        # Own proposals that lie above the position: those that must still be found, and those that must be passed.
-        self._missing = self._unread = progress.unread
+    def __init__(self, role: SequencerRole, name: str, progress: SequencerProgress, end: int) -> None:
+        self._role, self._name, self._progress, self._end = role, name, progress, end
+        self._place = place_of(name)
+        self._start = progress.checkpoint
         self._own: dict[int, list[Proposal]] = {}
         # None until the predecessor's proposals are read.
         self._sequencer: Sequencer | None = None
         self._read = progress.checkpoint.oldest
         self._waiting: deque[_Read] = deque()
         self._size = 0
-        # The records of the batches that aren't released, by their names.
-        self._bodies: dict[str, tuple[StageRecord, StoredRecord]] = {}
+        inbox = TopicPartition(inbox_topic(self._place.topic), self._place.partition)
+        self._bodies = Bodies(role.backend, inbox, max(_LEAST, _BUFFERS // len(role.sets)))
         # Whether what is taken was taken by a predecessor as well, which has written what followed.
         self._again = True
         # Whether our transactional id is committed: before the first record that a successor may have to wait for.
         self._announced = False
         # What is committed by us; None: nothing is yet.
         self._stored: SequencerProgress | None = None
+        # The look at the catalog that counts for all that was taken, and the participants that were said to be gone.
+        self._looked = role.causal.looks
+        self._said_gone: set[str] = set()
         # Of the next work: the bytes of the batches that come home, these, and what it counts.
         self._written = 0
         self._sent: list[_Sent] = []
@@ -220,15 +233,16 @@ class SequencerTask:
     def receive(self, topic: int, records: Sequence[StoredRecord], now: int) -> int | None:
         """Takes records of the inbox."""
         for record in records:
-            offset, headers = record.offset() or 0, record.headers() or ()
+            offset = record.offset() or 0
             if offset < self._read:
                 continue
             self._read = offset + 1
-            said = decode_stage(headers) or decode_proposal(headers)
-            self._waiting.append(_Read(offset, said, record))
+            read = _read(offset, record)
+            self._waiting.append(read)
             self._size += len(record)
-            if self._sequencer is None and isinstance(said, Proposal):
-                self._recall(offset, said)
+            said = read.said
+            if self._sequencer is None and isinstance(said, Proposal) and said.timestamp.topic == self._name:
+                self._own.setdefault(said.cause, []).append(said)
         self._begin_if_known()
         return None
 
@@ -245,23 +259,17 @@ class SequencerTask:
         """The inbox, if more than `room` bytes wait to be taken."""
         return (0,) if self._sequencer is not None and self._size > room else ()
 
-    def _recall(self, offset: int, proposal: Proposal) -> None:
-        if proposal.timestamp.topic != self._name:
-            return
-        if proposal.cause < self._start.position:
-            self._own.setdefault(proposal.cause, []).append(proposal)
-        if offset >= self._start.position:
-            self._missing -= 1
-
     def _begin_if_known(self) -> None:
-        if self._sequencer is None and self._missing <= 0 and self._read >= self._start.position:
-            self._sequencer = Sequencer(self._name, self._start, self._own)
+        if self._sequencer is None and self._read >= self._end:
+            own = {cause: some for cause, some in self._own.items() if cause < self._start.position}
+            self._sequencer = Sequencer(self._name, self._start, own)
+            self._own = {}
 
     # -- deciding ----------------------------------------------------------------------------------------------
 
     def write_as(self, writer: str) -> None:
         """What comes now is written under this transactional id."""
-        self._writer, self._announced = writer, False
+        self._progress, self._announced = self._progress._replace(writer=writer), False
 
     def work(self, most: int, room: int) -> Work | None:
         """Takes what was read, until something is to be written; at first only our transactional id."""
@@ -271,104 +279,125 @@ class SequencerTask:
         if not self._announced:
             self._announced = True
             return self._work(sequencer, ())
-        records: list[NewRecord] = []
         self._written = 0
-        for _ in range(min(_TAKE, len(self._waiting))):
+        records = self._say_gone(sequencer)
+        for taken in range(min(_TAKE, len(self._waiting))):
+            if self._waiting[0].refused:
+                if records or taken:
+                    break
+                raise FailedPrecondition(self._waiting[0].refused)
             self._take(sequencer, self._waiting.popleft(), records)
             if len(records) >= most or self._written >= room:
                 break
+        self._looked = self._role.causal.looks
         return self._work(sequencer, records) if records else None
 
     def _work(self, sequencer: Sequencer, records: Sequence[NewRecord]) -> Work:
-        said = SequencerProgress(sequencer.checkpoint, self._unread, self._writer, self._topic_id)
+        said = self._progress._replace(checkpoint=sequencer.checkpoint)
         sent, self._sent = self._sent, []
         counts, self._counts = self._counts, Counter()
         return Work(records, {0: Committed(said.checkpoint.oldest, said.text())}, _Note(said, sent, counts))
 
+    def _say_gone(self, sequencer: Sequencer) -> list[NewRecord]:
+        """Says in the inbox which participants are gone that it waits for."""
+        causal = self._role.causal
+        if causal.looks == self._looked or not sequencer.waiting:
+            return []
+        gone = {each for each in sequencer.lacking() if not causal.lists(each)} - self._said_gone
+        self._said_gone |= gone
+        return [self._to(self._name, encode_gone(Gone(each))) for each in sorted(gone)]
+
     def _take(self, sequencer: Sequencer, read: _Read, records: list[NewRecord]) -> None:
-        offset, said, record = read
+        offset, said, record, _ = read
         self._size -= len(record)
         if self._again and offset >= self._start.position:
             self._again = False
-            self._bodies = {each: body for each, body in self._bodies.items() if sequencer.holds(each)}
-        if said is None:
+            self._bodies.keep_only(sequencer.holds)
+        if said is None or (isinstance(said, StageRecord) and self._name not in said.stage.participants):
             if not self._again:
-                self._skip(read, records)
+                self._check_listed()
+                self._counts["skipped"] += 1
+                self._bury(records, _as_stored(record), _why_not_ours(read))
             sequencer.pass_over(offset)
             return
         if isinstance(said, StageRecord):
-            stage = said.stage
-            if stage.deletes == self._topic:
-                stage = stage._replace(deletes=self._name)
-            self._bodies.setdefault(stage.message, (said, record))
-            outputs = sequencer.take(offset, stage)
+            self._bodies.add(offset, said, record)
+            outputs = sequencer.take(offset, said.stage)
         else:
-            if said.timestamp.topic == self._name and offset >= self._start.position:
-                self._unread -= 1
+            if isinstance(said, Gone):
+                self._said_gone.discard(said.participant)
             outputs = sequencer.take(offset, said)
         for output in outputs:
             self._write(output, records)
         if isinstance(said, StageRecord) and not sequencer.holds(said.stage.message):
-            self._bodies.pop(said.stage.message, None)
+            self._bodies.drop(said.stage.message)
+
+    def _check_listed(self) -> None:
+        """Raises if the inbox was made again by now, for which what it holds may be meant."""
+        if not self._role.causal.finds(self._name):
+            raise FailedPrecondition(
+                f"inbox {inbox_topic(self._place.topic)!r} was made again: it is begun anew"
+            )
 
     def _write(self, output: Output, records: list[NewRecord]) -> None:
         if isinstance(output, Propose):
-            self._unread += 1
-            header = [encode_proposal(output.proposal)]
-            for name in output.topics:
-                topic, number = place_of(name)
-                if not self._role.has_inbox(topic):
-                    continue  # another client has deleted it: nothing reads there any more
-                records.append(NewRecord(inbox_topic(topic), number, None, None, header))
+            header = encode_proposal(output.proposal)
+            finds = self._role.causal.finds
+            records += [self._to(name, header) for name in output.topics if finds(name)]
             self._counts["proposals"] += 1
             return
-        staged, record = self._bodies.pop(output.message)
-        self._written += len(record)
+        staged = self._bodies.staged(output.message)
         refused: tuple[str, ...] = ()
+        buried: list[int] = []
         if isinstance(output, Release):
-            self._deliver(output, staged, record, records)
+            buried = self._deliver(output, staged, records)
         else:
             refused = output.deleted
-            self._counts["refused"] += len(decode_batch(record.value()) or ())
-        if self._name == min(staged.stage.destinations):
-            receipt = encode_receipt(Receipt(output.message, output.timestamp, refused))
-            records.append(NewRecord(RECEIPTS, staged.receipts, None, None, [receipt]))
+            self._counts["refused"] += count_of_batch(self._bodies.record(output.message).value())
+        left = [each for each in staged.stage.destinations if output.timestamp or each not in refused]
+        if self._name == min(left, default=""):
+            alone = len(staged.stage.destinations) == 1
+            receipt = Receipt(output.message, output.timestamp, refused, tuple(buried) if alone else ())
+            records.append(NewRecord(RECEIPTS, staged.receipts, None, None, [encode_receipt(receipt)]))
+        self._bodies.drop(output.message)
 
-    def _deliver(
-        self, output: Release, staged: StageRecord, record: StoredRecord, records: list[NewRecord]
-    ) -> None:
-        topic, number, batch = self._topic, self._number, output.message
+    def _to(self, name: str, header: tuple[str, bytes | None]) -> NewRecord:
+        place = place_of(name)
+        return NewRecord(inbox_topic(place.topic), place.partition, None, None, [header])
+
+    def _deliver(self, output: Release, staged: StageRecord, records: list[NewRecord]) -> list[int]:
+        """Writes a batch's messages; returns the numbers of those that the home topic refuses."""
+        batch, record = output.message, self._bodies.record(output.message)
+        self._written += len(record)
+        topic, number, _ = self._place
         messages = self._role.batches.at_home(output, staged.stage, record.value())
         if messages is None:
             self._counts["undeliverable"] += 1
-            reason = "its messages can't be read: the record is damaged, or of a newer version"
-            self._bury(records, _as_stored(record), reason)
-            return
+            self._bury(records, _as_stored(record), "its messages can't be read: the record is damaged")
+            return [0]
         self._sent.append(_Sent(batch, range(len(records), len(records) + len(messages))))
         home = [NewRecord(topic, number, key, data, headers, at) for at, key, data, headers in messages]
-        if not self._role.refused:
+        refused = self._role.refused
+        buried = [at for at in range(len(home)) if refused and (self._name, batch, at) in refused]
+        if buried:
+            self._counts["undeliverable"] += len(buried)
+        self._counts["delivered"] += len(home) - len(buried)
+        if not buried:
             records += home
-            self._counts["delivered"] += len(home)
-            return
+            return buried
         for at, each in enumerate(home):
-            reason = self._role.refused.get((self._name, batch, at), "")
-            if reason:
-                self._bury(records, each, reason)
+            if at in buried:
+                self._bury(records, each, refused[self._name, batch, at])
             else:
                 records.append(each)
-            self._counts["undeliverable" if reason else "delivered"] += 1
-
-    def _skip(self, read: _Read, records: list[NewRecord]) -> None:
-        self._counts["skipped"] += 1
-        place = f"record {read.offset} of partition {self._number} of {inbox_topic(self._topic)}"
-        self._bury(records, _as_stored(read.record), f"{place} isn't ours, or of a newer version")
+        return buried
 
     def _bury(self, records: list[NewRecord], record: NewRecord, reason: str) -> None:
         """Writes what can't be delivered to the topic of dead letters."""
-        _log.error("%s: a dead letter of topic %s: %s", self._role.name, self._topic, reason)
+        _log.error("%s: a dead letter of topic %s: %s", self._role.name, self._place.topic, reason)
         headers = [
             *record.headers,
-            (DEAD_TOPIC_HEADER, self._topic.encode()),
+            (DEAD_TOPIC_HEADER, self._place.topic.encode()),
             (DEAD_REASON_HEADER, reason.encode()),
         ]
         records.append(NewRecord(DEAD, 0, record.key, record.value, headers, record.timestamp))
@@ -412,6 +441,28 @@ class SequencerTask:
         """Now if there is something to be taken."""
         ready = self._sequencer is not None and (self._waiting or not self._announced)
         return 0 if ready else None
+
+
+def _read(offset: int, record: StoredRecord) -> _Read:
+    try:
+        said = decode_inbox(record.headers() or ())
+    except FailedPrecondition as newer:
+        return _Read(offset, None, record, f"{_named(record)} {newer.message}")
+    if isinstance(said, StageRecord) and is_newer_batch(record.value()):
+        return _Read(
+            offset, None, record, f"{_named(record)} holds messages of a newer version: run that sequencer"
+        )
+    return _Read(offset, said, record, "")
+
+
+def _named(record: StoredRecord) -> str:
+    return f"the record at offset {record.offset()} in partition {record.partition()} of {record.topic()!r}"
+
+
+def _why_not_ours(read: _Read) -> str:
+    if read.said is None:
+        return f"{_named(read.record)} isn't ours"
+    return f"{_named(read.record)} is for an inbox that was here before"
 
 
 def _as_stored(record: StoredRecord) -> NewRecord:

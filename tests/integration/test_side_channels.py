@@ -64,8 +64,10 @@ class Mail:
             before = len(records)
             real(task, output, records)
             if isinstance(output, Propose):
-                self._records += [each for each in records[before:] if each.topic != f"{task._topic}.inbox"]
-                kept = [each for each in records[before:] if each.topic == f"{task._topic}.inbox"]
+                self._records += [
+                    each for each in records[before:] if each.topic != f"{task._place.topic}.inbox"
+                ]
+                kept = [each for each in records[before:] if each.topic == f"{task._place.topic}.inbox"]
                 records[before:] = kept
 
         patch.setattr(SequencerTask, "_write", write)

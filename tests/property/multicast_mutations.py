@@ -10,9 +10,10 @@ import pytest
 from kafka_pubsub.core.multicast.release_queue import ReleaseQueue
 from kafka_pubsub.core.multicast.sequencer import START, Checkpoint, Sequencer
 from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Refuse, Release, Stage, Timestamp
+from tests.property.multicast_losses import LossyWorld
 from tests.property.multicast_world import Topic, World
 
-__all__ = ["MUTATIONS", "NOTICED_IN_PLANS"]
+__all__ = ["MUTATIONS", "MUTATIONS_OF_LOSSES", "NOTICED_IN_PLANS"]
 
 Patch = pytest.MonkeyPatch
 
@@ -52,7 +53,7 @@ def no_blocks(patch: Patch) -> None:
     real = Sequencer._release
 
     def release(self: Sequencer) -> Any:
-        blocked = {each: at for each, at in self._queue._bounds.items() if not self._pending[each].decided}
+        blocked = {each: at for each, at in self._queue._bounds.items() if self._pending[each].final is None}
         for each in blocked:
             self._queue.remove(each)
         yield from real(self)
@@ -82,8 +83,8 @@ def computed_again(patch: Patch) -> None:
     """A successor computes the proposals anew."""
     real = Sequencer.__init__
 
-    def init(self: Sequencer, topic: str, checkpoint: Checkpoint = START, own: Any = None) -> None:
-        real(self, topic, checkpoint._replace(position=0), {})
+    def init(self: Sequencer, name: str, checkpoint: Checkpoint = START, own: Any = None) -> None:
+        real(self, name, checkpoint._replace(position=0), {})
 
     patch.setattr(Sequencer, "__init__", init)
 
@@ -127,13 +128,14 @@ def deletion_at_once(patch: Patch) -> None:
     patch.setattr(Sequencer, "_stage", stage)
 
 
-def told_too_early(patch: Patch) -> None:
-    """A message is told that a topic isn't deleted while the topic's deletion has no timestamp."""
+def behind_accepted(patch: Patch) -> None:
+    """What lies behind a deletion in the topic's inbox isn't refused."""
     real = Sequencer._propose
 
     def propose(self: Sequencer, pending: Any, outputs: list[Output]) -> None:
-        self._untold.pop(pending.stage.message, None)
+        alive, self.alive = self.alive, "id"
         real(self, pending, outputs)
+        self.alive = alive
 
     patch.setattr(Sequencer, "_propose", propose)
 
@@ -141,7 +143,7 @@ def told_too_early(patch: Patch) -> None:
 def deletion_forgotten(patch: Patch) -> None:
     """A successor doesn't know that its topic was deleted."""
     real = checkpoint_of()
-    patch.setattr(Sequencer, "checkpoint", property(lambda self: real(self)._replace(deleted=None)))
+    patch.setattr(Sequencer, "checkpoint", property(lambda self: real(self)._replace(alive="id")))
 
 
 def refused_here_only(patch: Patch) -> None:
@@ -150,7 +152,7 @@ def refused_here_only(patch: Patch) -> None:
 
     def release(self: Sequencer) -> Iterator[Output]:
         for each in real(self):
-            if isinstance(each, Refuse) and self.topic not in each.deleted:
+            if isinstance(each, Refuse) and each.timestamp is not None and self.name not in each.deleted:
                 yield Release(each.message, each.timestamp)
             else:
                 yield each
@@ -173,6 +175,85 @@ def out_of_order(patch: Patch) -> None:
     patch.setattr(World, "take", take)
 
 
+def gone_on_the_spot(patch: Patch) -> None:
+    """A sequencer acts at once when the catalog doesn't list a participant, without a record of it."""
+
+    def say(self: LossyWorld, topic: Topic, name: str) -> None:
+        outputs: list[Output] = []
+        topic.sequencer._drop(name, outputs)
+        outputs += topic.sequencer._release()
+        topic.home += [each for each in outputs if not isinstance(each, Propose)]
+        topic.checkpoint = topic.sequencer.checkpoint
+
+    patch.setattr(LossyWorld, "say", say)
+
+
+def gone_by_a_broker(patch: Patch) -> None:
+    """A participant counts as gone because a broker doesn't find it."""
+    real = LossyWorld.unsaid
+
+    def unsaid(self: LossyWorld) -> list[tuple[Topic, str]]:
+        there = [each for each in self.topics.values() if each.name not in self.lost]
+        wrong = [(each, name) for each in there for name in sorted(each.sequencer.lacking())]
+        return real(self) + (wrong if self.random.random() < 0.05 else [])
+
+    patch.setattr(LossyWorld, "unsaid", unsaid)
+
+
+def gone_unfenced(patch: Patch) -> None:
+    """The catalog says that an inbox is gone while its sequencer still stores proposals."""
+    real = LossyWorld.lose
+
+    def lose(self: LossyWorld, topic: Topic) -> None:
+        while topic.sequencer._position < len(topic.inbox):
+            at = topic.sequencer._position
+            for output in topic.sequencer.take(at, topic.inbox[at]):
+                if isinstance(output, Propose):
+                    names = set(output.topics) - self.lost - {topic.name}
+                    self.in_transit += [(self.topics[each], output.proposal) for each in sorted(names)]
+        real(self, topic)
+
+    patch.setattr(LossyWorld, "lose", lose)
+
+
+def gone_said_once(patch: Patch) -> None:
+    """What was said to be gone isn't said again for what is staged later."""
+    patch.setattr(LossyWorld, "take", World.take)
+
+
+def any_deletion(patch: Patch) -> None:
+    """A deletion that is repeated deletes the topic that was made meanwhile."""
+    real = Sequencer._stage
+
+    def stage(self: Sequencer, offset: int, stage: Stage, outputs: list[Output]) -> None:
+        name, _, deleted = stage.deletes.partition("@")
+        named = stage._replace(deletes=f"{name}@{self.alive}") if deleted and self.alive else stage
+        real(self, offset, named, outputs)
+
+    patch.setattr(Sequencer, "_stage", stage)
+
+
+def alive_forgotten(patch: Patch) -> None:
+    """A topic that was made again stays deleted for a successor."""
+    real = checkpoint_of()
+
+    def checkpoint(self: Sequencer) -> Checkpoint:
+        said = real(self)
+        return said._replace(alive="" if len(said.alive) > len("id") else said.alive)
+
+    patch.setattr(Sequencer, "checkpoint", property(checkpoint))
+
+
+#: Those that only a world notices in which inboxes get lost and topics are made again.
+MUTATIONS_OF_LOSSES: list[Callable[[Patch], None]] = [
+    alive_forgotten,
+    any_deletion,
+    gone_by_a_broker,
+    gone_on_the_spot,
+    gone_said_once,
+    gone_unfenced,
+]
+
 MUTATIONS: list[Callable[[Patch], None]] = [
     clock_behind,
     one_by_one,
@@ -184,11 +265,13 @@ MUTATIONS: list[Callable[[Patch], None]] = [
     position_lowered,
     clock_forgotten,
     deletion_at_once,
-    told_too_early,
+    behind_accepted,
     deletion_forgotten,
     refused_here_only,
     out_of_order,
 ]
 
 #: Those that break a promise in some schedule of a small plan; the others need more messages, or chance.
-NOTICED_IN_PLANS = [each for each in MUTATIONS if each not in (any_sender, deletion_at_once, out_of_order)]
+NOTICED_IN_PLANS = [
+    each for each in MUTATIONS if each not in (any_sender, deletion_at_once, one_by_one, out_of_order)
+]

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_pubsub.core.multicast.values import Proposal, Refuse, Release, Stage, Timestamp
+from kafka_pubsub.core.multicast.values import Proposal, Refuse, Release, Said, Stage, Timestamp
 from tests.property.multicast_world import Topic, World
+from tests.property.multicast_world import place as place_in_order
 
 __all__ = ["home_of", "run_beside_oracle"]
 
 
 def home_of(
-    topic: str, inbox: Sequence[Stage | Proposal], position: int, released: Mapping[str, Timestamp]
+    topic: str, inbox: Sequence[Said], position: int, released: Mapping[str, Timestamp]
 ) -> list[Release | Refuse]:
     """Returns what a topic has at home when its inbox was taken up to `position`.
 
@@ -30,10 +31,10 @@ def home_of(
             proposals[each.message][each.timestamp.topic] = each
     for message, stage in stages.items():
         if not proposals[message] and stage.participants == (topic,) and message in released:
+            names = list(stages)
             after = any(
-                each.deletes == topic and not stage.deletes and released[name] < released[message]
-                for name, each in stages.items()
-                if name in released
+                stages[name].deletes.partition("@")[0] == topic and not stage.deletes
+                for name in names[: names.index(message)]
             )
             proposals[message][topic] = Proposal(message, released[message], after)
     ready: list[Release | Refuse] = []
@@ -43,7 +44,7 @@ def home_of(
         place = max((each.timestamp for each in said.values()), default=None)
         if place is None:
             continue
-        if len(said) < len(stage.participants) or any(each.deleted is None for each in said.values()):
+        if len(said) < len(stage.participants):
             open_from += [place] if topic in said else []
             continue
         deleted = {name for name, each in said.items() if each.deleted}
@@ -52,11 +53,11 @@ def home_of(
         else:
             ready.append(Release(message, place, tuple(name for name in stage.handles if name in deleted)))
     first = min(open_from, default=None)
-    at_home = [each for each in ready if first is None or each.timestamp < first]
+    at_home = [each for each in ready if first is None or place_in_order(each) < first]
     at_home = [
         each for each in at_home if isinstance(each, Refuse) or topic in stages[each.message].destinations
     ]
-    return sorted(at_home, key=lambda each: each.timestamp)
+    return sorted(at_home, key=place_in_order)
 
 
 class JudgedWorld(World):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kafka_pubsub.core.multicast.sequencer import Sequencer
-from kafka_pubsub.core.multicast.values import Proposal, Stage
+from kafka_pubsub.core.multicast.values import Proposal, Said, Stage
 from tests.property.multicast_world import Topic, World
 
 __all__ = ["LARGE_PLANS", "PLANS", "Plan", "explore"]
@@ -36,8 +36,8 @@ def _to(*destinations: str, handles: tuple[str, ...] = (), deletes: str = "") ->
 #: Plans of a few thousand states, by what is special in them; the small ones come first.
 PLANS: dict[str, Plan] = {
     "a message to one topic behind one to two": [[_to("a", "b"), _to("b")], [_to("a", "b")]],
-    "handles to a topic that is deleted": [[_to("a", handles=("b",))] * 2, [_to("a", "b", deletes="b")]],
-    "messages to a topic that is deleted": [[_to("a", "b")] * 2, [_to("a", "b", deletes="b")]],
+    "handles to a topic that is deleted": [[_to("a", handles=("b",))] * 2, [_to("a", "b", deletes="b@id")]],
+    "messages to a topic that is deleted": [[_to("a", "b")] * 2, [_to("a", "b", deletes="b@id")]],
     "two messages of each of two senders": [[_to("a", "b")] * 2] * 2,
     "three pairs of three topics": [[_to("a", "b")], [_to("b", "c")], [_to("a", "c")]],
     "three senders": [[_to("a", "b")]] * 3,
@@ -56,8 +56,8 @@ LARGE_PLANS: dict[str, Plan] = {
     "pairs of topics and another message": [[_to("a", "b"), _to("b", "c")], [_to("b", "c")], [_to("a", "c")]],
     "deletions of two topics": [
         [_to("a", "b", "c")],
-        [_to("a", "b", deletes="b")],
-        [_to("a", "b", deletes="a")],
+        [_to("a", "b", deletes="b@id")],
+        [_to("a", "b", deletes="a@id")],
     ],
 }
 
@@ -143,12 +143,12 @@ class PlannedWorld(World):
         return all(len(each.inbox) == len(self.topics[other].inbox) for other, each in after.topics.items())
 
 
-def _is_own(record: Stage | Proposal, topic: str) -> bool:
+def _is_own(record: Said, topic: str) -> bool:
     return isinstance(record, Proposal) and record.timestamp.topic == topic
 
 
-def _without_cause(record: Stage | Proposal) -> Stage | Proposal:
-    return record if isinstance(record, Stage) else record._replace(cause=0)
+def _without_cause(record: Said) -> Said:
+    return record._replace(cause=0) if isinstance(record, Proposal) else record
 
 
 def _knowledge(sequencer: Sequencer) -> object:
@@ -161,8 +161,7 @@ def _knowledge(sequencer: Sequencer) -> object:
         )
         for message, each in sequencer._pending.items()
     )
-    untold = frozenset((message, frozenset(each)) for message, each in sequencer._untold.items())
-    return sequencer.clock, sequencer.deleted, pending, tuple(sequencer._deletions), untold
+    return sequencer.clock, sequencer.alive, pending, tuple(sequencer._deletions)
 
 
 def explore(plan: Plan, at_most: int = 10**9) -> int:

@@ -10,8 +10,9 @@ What is checked
 3. A message comes after all messages that were released anywhere before it was staged, after those that its sender
    staged before, and after the causes of all these.
 4. It comes to an end.
-5. A message is refused if and only if the deletion of one of its destinations comes before it; a handle is invalid if
-   and only if the deletion of its topic does.
+5. A message is refused if and only if it lies behind the deletion of one of its destinations in that topic's inbox; a
+   handle is invalid if and only if the message lies behind the deletion of its topic there. What a topic gets comes
+   before its deletion.
 6. A successor is in the state of its predecessor. It says from the beginning that it is as far, because it may commit
    that and die before it has read again.
 """
@@ -19,13 +20,23 @@ What is checked
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
 from kafka_pubsub.core.multicast.sequencer import START, Checkpoint, Sequencer
-from kafka_pubsub.core.multicast.values import Proposal, Propose, Refuse, Release, Stage, Timestamp
+from kafka_pubsub.core.multicast.values import (
+    Alive,
+    Proposal,
+    Propose,
+    Refuse,
+    Release,
+    Said,
+    Stage,
+    Timestamp,
+)
 
-__all__ = ["Topic", "World", "run"]
+__all__ = ["Topic", "World", "place", "run"]
 
 
 #: More than any schedule needs.
@@ -37,7 +48,7 @@ class Topic:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.inbox: list[Stage | Proposal] = []
+        self.inbox: list[Said] = [Alive("id")]
         self.home: list[Release | Refuse] = []
         self.checkpoint: Checkpoint = START
         self.sequencer = Sequencer(name)
@@ -62,13 +73,19 @@ class Topic:
             assert self.sequencer.checkpoint.position == checkpoint.position
 
 
+def place(output: Release | Refuse) -> Timestamp:
+    """Returns the place in the order; nothing is gone here, so each has one."""
+    assert output.timestamp is not None
+    return output.timestamp
+
+
 def state(sequencer: Sequencer) -> Any:
     """What a sequencer knows, in a form that can be compared."""
     pending = {
         message: (each.stage, each.offset, each.final, each.before, dict(sorted(each.proposals.items())))
         for message, each in sequencer._pending.items()
     }
-    return sequencer.checkpoint, pending, sequencer._queue._bounds, sequencer._deletions, sequencer._untold
+    return sequencer.checkpoint, pending, sequencer._queue._bounds, sequencer._deletions
 
 
 class World:
@@ -101,7 +118,7 @@ class World:
         """Takes steps until nothing is left to do."""
         for _ in range(STEPS):
             busy = [each for each in self.topics.values() if each.sequencer._position < len(each.inbox)]
-            choices: list[Topic | str] = [*busy]
+            choices: list[Topic | str | Callable[[], None]] = [*busy, *self.disturbances()]
             choices += ["stage"] * (len(self.stages) < self.messages) + ["arrive"] * bool(self.in_transit)
             if not choices:
                 return
@@ -110,10 +127,16 @@ class World:
                 self.stage()
             elif isinstance(choice, Topic):
                 self.take(choice)
+            elif callable(choice):
+                choice()
             else:
                 topic, proposal = self.in_transit.pop(self.random.randrange(len(self.in_transit)))
                 topic.inbox.append(proposal)
         raise AssertionError("it doesn't come to an end")
+
+    def disturbances(self) -> list[Callable[[], None]]:
+        """Returns what else may happen now."""
+        return []
 
     def stage(self) -> None:
         """Lets a sender stage a message, unless an earlier one isn't sent yet."""
@@ -132,7 +155,7 @@ class World:
         """Returns any message."""
         names = sorted(self.topics)
         destinations = tuple(self.random.sample(names, self.random.randint(1, len(names))))
-        deletes = self.random.choice(destinations) if self.random.random() < 0.1 else ""
+        deletes = f"{self.random.choice(destinations)}@id" if self.random.random() < 0.1 else ""
         handles = tuple(self.random.sample(names, 1)) if not deletes and self.random.random() < 0.3 else ()
         estimate = self.random.choice([0, max((at.clock for at in self.timestamps.values()), default=0)])
         return Stage(name, destinations, handles, deletes, estimate)
@@ -143,8 +166,12 @@ class World:
         causes = self.released | {each for each in self.stages if self.sender[each] == sender}
         self.causes[name] = causes.union(*(self.causes[each] for each in causes))
         self.stages[name], self.sender[name] = stage, sender
-        for each in stage.participants:
-            self.topics[each].inbox.append(stage)
+        self.write(stage.participants, stage)
+
+    def write(self, names: Sequence[str], record: Said) -> None:
+        """Appends a record to inboxes."""
+        for each in names:
+            self.topics[each].inbox.append(record)
 
     def take(self, topic: Topic) -> None:
         """Lets a sequencer take a record; its answer and its position are stored at one moment, or neither."""
@@ -158,28 +185,34 @@ class World:
         topic.checkpoint = topic.sequencer.checkpoint
         for output in outputs:
             if not isinstance(output, Propose):
-                assert self.timestamps.setdefault(output.message, output.timestamp) == output.timestamp
+                if output.timestamp is not None:
+                    assert self.timestamps.setdefault(output.message, place(output)) == output.timestamp
                 topic.home.append(output)
                 self.released.add(output.message)
                 continue
-            for name in output.topics:
-                if self.together or name == topic.name:
-                    self.topics[name].inbox.append(output.proposal)
-                else:
-                    self.in_transit.append((self.topics[name], output.proposal))
+            if self.together:
+                self.write(output.topics, output.proposal)
+                continue
+            self.write([topic.name], output.proposal)
+            others = (self.topics[each] for each in output.topics if each != topic.name)
+            self.in_transit += [(each, output.proposal) for each in others]
+
+    def present(self) -> Sequence[Topic]:
+        """Returns the topics whose homes count."""
+        return list(self.topics.values())
 
     def check(self) -> None:
         """Raises `AssertionError` if a promise is broken."""
-        for topic in self.topics.values():
+        for topic in self.present():
             got = sorted(
                 each.message for each in topic.home if topic.name in self.stages[each.message].destinations
             )
             want = sorted(name for name, stage in self.stages.items() if topic.name in stage.destinations)
             assert got == want, f"lost or doubled at {topic.name}"
-            clocks = [each.timestamp for each in topic.home]
+            clocks = [each.timestamp for each in topic.home if each.timestamp is not None]
             assert clocks == sorted(set(clocks)), f"{topic.name} isn't in the order of timestamps"
         places = {
-            topic.name: {each.message: at for at, each in enumerate(topic.home)}
+            topic.name: {each.message: at for at, each in enumerate(topic.home) if each.timestamp is not None}
             for topic in self.topics.values()
         }
         for one, other in combinations(self.stages, 2):
@@ -193,17 +226,13 @@ class World:
         self._check_deletions()
 
     def _check_deletions(self) -> None:
-        deleted: dict[str, Timestamp] = {}
-        for name, stage in self.stages.items():
-            if stage.deletes:
-                at = self.timestamps[name]
-                deleted[stage.deletes] = min(at, deleted.get(stage.deletes, at))
+        behind = {topic.name: self._behind(topic) for topic in self.topics.values()}
         for topic in self.topics.values():
             for each in topic.home:
-                stage, after = (
-                    self.stages[each.message],
-                    {n for n, at in deleted.items() if at < each.timestamp},
-                )
+                if each.timestamp is None:
+                    continue
+                stage = self.stages[each.message]
+                after = {name for name, some in behind.items() if each.message in some}
                 gone = () if stage.deletes else tuple(name for name in stage.destinations if name in after)
                 if isinstance(each, Refuse):
                     assert each.deleted == gone
@@ -211,6 +240,29 @@ class World:
                 else:
                     assert not gone, f"{each.message} came to a topic after its deletion"
                     assert each.invalid == tuple(name for name in stage.handles if name in after)
+            if sum(isinstance(each, Alive) for each in topic.inbox) == 1:
+                self._check_nothing_follows(topic)
+
+    def _behind(self, topic: Topic) -> set[str]:
+        """Returns the messages that lie where the topic is deleted."""
+        alive, found = "", set()
+        for record in topic.inbox:
+            if isinstance(record, Alive):
+                alive = record.topic_id
+            elif isinstance(record, Stage):
+                if record.deletes == f"{topic.name}@{alive}":
+                    alive = ""
+                elif not alive:
+                    found.add(record.message)
+        return found
+
+    def _check_nothing_follows(self, topic: Topic) -> None:
+        came = [self.stages[each.message] for each in topic.home if isinstance(each, Release)]
+        own = [each.deletes.partition("@")[0] == topic.name for each in came]
+        if True in own:
+            assert all(each.deletes for each in came[own.index(True) :]), (
+                f"{topic.name} got more after its end"
+            )
 
 
 def run(seed: int, **settings: Any) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub.core.multicast.values import Stage
-from tests.property.multicast_mutations import MUTATIONS, NOTICED_IN_PLANS
+from tests.property.multicast_losses import run_lossy
+from tests.property.multicast_mutations import MUTATIONS, MUTATIONS_OF_LOSSES, NOTICED_IN_PLANS
 from tests.property.multicast_oracle import run_beside_oracle
 from tests.property.multicast_search import search
 from tests.property.multicast_states import LARGE_PLANS, PLANS, Plan, explore
@@ -39,6 +40,18 @@ def test_a_home_holds_what_the_oracle_says_after_each_record(
     seed: int, topics: int, senders: int, messages: int
 ) -> None:
     run_beside_oracle(seed, topics=topics, senders=senders, messages=messages)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    topics=st.integers(2, 6),
+    senders=st.integers(1, 5),
+    messages=st.integers(1, 24),
+)
+def test_every_promise_holds_when_inboxes_get_lost_and_topics_are_made_again(
+    seed: int, topics: int, senders: int, messages: int
+) -> None:
+    run_lossy(seed, topics=topics, senders=senders, messages=messages)
 
 
 def test_three_senders_and_three_topics_with_two_messages_each_and_crashes_between_all_steps() -> None:
@@ -77,9 +90,9 @@ def test_a_broken_rule_is_noticed_in_some_schedule_of_a_plan(
         explore_all(PLANS)
 
 
-def run_many(count: int) -> None:
+def run_many(count: int, play: Callable[..., None] = run) -> None:
     for seed in range(count):
-        run(seed, topics=3 + seed % 2, crashes=0.1 * (seed % 3))
+        play(seed, topics=3 + seed % 2, crashes=0.1 * (seed % 3))
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
@@ -89,6 +102,15 @@ def test_a_broken_rule_is_noticed(
     mutation(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
         run_many(3000)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS_OF_LOSSES, ids=lambda mutation: mutation.__name__)
+def test_a_broken_rule_of_losses_is_noticed(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        run_many(3000, run_lossy)
 
 
 def test_two_messages_to_the_same_topics_come_in_one_order_in_every_interleaving() -> None:

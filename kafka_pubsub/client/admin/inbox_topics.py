@@ -1,22 +1,25 @@
 """The inboxes of causal topics: made and deleted beside the topic.
 
 Rules
-1. An inbox has the partitions and replicas of its topic, and takes every message that the topic takes.
-2. When a causal topic is deleted its inbox stays, and the sequencer answers there that the topic is gone. It goes when
-   the topic is deleted a second time. A topic that is made again goes on with it: the sequencer sees the new topic's id
-   and refuses no more, and its clock doesn't go back.
-3. An inbox is lost when its sequencer's position is gone, though messages have passed it: what is there may have been
-   delivered.
+1. An inbox has the partitions and replicas of its topic, and takes every message that the topic takes. The catalog
+   names its id: another inbox of that name isn't the topic's.
+2. Behind the record `Alive` of an inbox lies what is for the topic that it names. It is written before the topic is
+   ready.
+3. When a causal topic is deleted its inbox stays, and the sequencer answers there that the topic is deleted. It goes
+   when the topic is deleted a second time. A topic that is made again goes on with it.
+4. An inbox goes before its record: what could still propose for it is fenced in between. Once the record is gone the
+   participants of the inbox are gone for all sequencers.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
+import uuid
 from collections.abc import Callable
 
 from kafka_pubsub.client.admin.companion_topics import companion_settings, keep_in_sync
 from kafka_pubsub.client.admin.names import inbox_topic
+from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.core.multicast.layout import (
     DEAD,
     DEAD_SETTINGS,
@@ -26,18 +29,29 @@ from kafka_pubsub.core.multicast.layout import (
     RECEIPTS,
 )
 from kafka_pubsub.core.multicast.progress import parse_progress
-from kafka_pubsub.errors import AlreadyExists, Call, FailedPrecondition, NotFound
-from kafka_pubsub.model import TopicInfo, TopicPartition
-from kafka_pubsub.ports import Admin
+from kafka_pubsub.core.multicast.values import Alive
+from kafka_pubsub.errors import (
+    AlreadyExists,
+    BrokerUnavailable,
+    Call,
+    FailedPrecondition,
+    NotFound,
+    PubSubError,
+)
+from kafka_pubsub.model import Ending, NewRecord, TopicInfo, TopicPartition
+from kafka_pubsub.ports import Admin, Backend
+from kafka_pubsub.schema.multicast import encode_alive
 
-__all__ = ["await_sequencers", "check_left_inbox", "delete_inbox", "has_lost_position", "make_inbox"]
+__all__ = ["check_left_inbox", "delete_inbox", "make_inbox", "say_alive", "why_unordered"]
 
-#: Seconds that sequencers may take to see a topic that was made again, and between two looks.
-_PATIENCE, _LOOK = 10.0, 0.1
+#: Seconds after which a sequencer that stands still isn't a member of its group any more, so that it commits nothing.
+_EXPELLED = 10.0
+#: Seconds for an inbox to appear on a broker, or for the first position, and between two looks.
+_PATIENCE, _LOOK = 5.0, 0.1
 
 
-def make_inbox(admin: Admin, home: TopicInfo) -> bool:
-    """Makes the inbox of a new causal topic; returns False if an earlier topic of this name has left one.
+def make_inbox(admin: Admin, home: TopicInfo, known: str) -> str:
+    """Makes the inbox of a causal topic; returns its id. `known`: that of an inbox to go on with, or empty.
 
     With the first one the topics of receipts and of dead letters are made, for all causal topics: with the cluster's
     replication, whatever the home's is.
@@ -48,66 +62,117 @@ def make_inbox(admin: Admin, home: TopicInfo) -> bool:
         keep_in_sync(admin, admin.create_topic(DEAD, 1, None, DEAD_SETTINGS))
     name = inbox_topic(home.name)
     with contextlib.suppress(AlreadyExists):
-        admin.create_topic(name, home.partitions, home.replication, companion_settings(home))
-        return True
-    return False
+        return admin.create_topic(name, home.partitions, home.replication, companion_settings(home)).topic_id
+    found = admin.topic(name)
+    ends = admin.high_watermarks([TopicPartition(name, number) for number in range(found.partitions)])
+    if found.topic_id != known and any(ends.values()):
+        raise FailedPrecondition(
+            f"inbox {name!r} isn't the one of topic {home.name!r}, and holds something: another client has made it; "
+            "delete it with Kafka's own tools, then make the topic"
+        )
+    return found.topic_id
 
 
-def check_left_inbox(admin: Admin, topic: str, partitions: int) -> None:
-    """Raises if an earlier topic has left an inbox with which the new topic can't go on."""
-    inbox, remove = inbox_topic(topic), Call("delete_topic", topic)
+def say_alive(backend: Backend, topic_id: str, inbox: str, partitions: int) -> None:
+    """Writes into each partition of an inbox that the topic of this id was made."""
+    header = encode_alive(Alive(topic_id))
+    records = [NewRecord(inbox, number, None, None, [header]) for number in range(partitions)]
+    transactions = backend.transactions(f"_kafka_pubsub.multicast.publisher-{uuid.uuid4().hex}")
     try:
-        left = admin.topic(inbox).partitions
-    except NotFound:
-        return
+        outcome = transactions.transact(records, {}, None)
+    finally:
+        transactions.close()
+    if outcome.ending is not Ending.STORED:
+        raise outcome.reason or BrokerUnavailable(f"inbox {inbox!r} doesn't answer: try again")
+
+
+def check_left_inbox(admin: Admin, record: TopicRecord, partitions: int) -> None:
+    """Raises if the inbox that a deleted topic has left is one with which the new topic can't go on."""
+    inbox, remove = inbox_topic(record.name), Call("delete_topic", record.name)
+    left = record.options.partitions
     if left != partitions:
         raise FailedPrecondition(
-            f"partitions: an earlier topic {topic!r} has left its inbox {inbox!r} with {left} partitions: {remove} "
-            "removes it, if nothing is published to it any more; or make the topic with as many",
+            f"partitions: an earlier topic {record.name!r} has left its inbox {inbox!r} with {left} partitions: "
+            f"{remove} removes it, if nothing is published to it any more; or make the topic with as many",
             calls=(remove,),
         )
-    if has_lost_position(admin, topic, left):
+    if _has_lost_position(admin, record):
         raise FailedPrecondition(
-            f"an earlier topic {topic!r} has left its inbox {inbox!r}, and it isn't known which messages in it were "
-            f"delivered, because the broker has forgotten the sequencer's position: {remove} removes it, then make the "
-            "topic",
+            f"an earlier topic {record.name!r} has left its inbox {inbox!r}, and it isn't known which messages in it "
+            f"were delivered, because the broker has forgotten the sequencer's position: {remove} removes it, then "
+            "make the topic",
             calls=(remove,),
         )
 
 
-def has_lost_position(admin: Admin, topic: str, partitions: int) -> bool:
-    """Whether the sequencers have no position for a partition of a causal topic, though messages passed.
+def why_unordered(admin: Admin, record: TopicRecord, sleep: Callable[[float], None]) -> str:
+    """Returns why no sequencer can give the topic's deletion a place in the order; empty: one can.
 
-    They did if the topic or its inbox was trimmed or holds something; without the topic, if its inbox does.
+    Waits for an inbox that no broker finds, and for positions, while sequencers run.
     """
-    inbox = inbox_topic(topic)
-    try:
-        admin.topic(topic)
-        holder = topic
-    except NotFound:
-        holder = inbox
-    # Before the positions are read: a sequencer that comes now stores one first.
-    ends = admin.high_watermarks([TopicPartition(holder, number) for number in range(partitions)])
-    passed = {place.partition for place, end in ends.items() if end}
-    committed = admin.group_offsets(GROUP, inbox)
-    missing = [each for each in range(partitions) if each not in committed or committed[each].offset is None]
-    return any(each in passed or admin.log_range(TopicPartition(inbox, each))[0] for each in missing)
-
-
-def await_sequencers(admin: Admin, home: TopicInfo, sleep: Callable[[float], None]) -> None:
-    """Waits until the sequencers know that the topic was made again, if any run."""
-    end = time.monotonic() + _PATIENCE
-    while admin.group_members(GROUP) and time.monotonic() < end:
-        found = admin.group_offsets(GROUP, inbox_topic(home.name)).values()
-        known = [each for each in found if each.offset is not None and each.metadata]
-        if len(known) == home.partitions and all(
-            parse_progress(each.offset or 0, each.metadata).topic_id == home.topic_id for each in known
-        ):
-            return
+    waited = 0.0
+    while True:
+        why = _why_unordered(admin, record)
+        if not why or waited >= _PATIENCE or not admin.group_members(GROUP):
+            return why
         sleep(_LOOK)
+        waited += _LOOK
 
 
-def delete_inbox(admin: Admin, topic: str) -> None:
-    """Deletes the inbox of a topic, if there is one."""
+def _why_unordered(admin: Admin, record: TopicRecord) -> str:
+    try:
+        if admin.topic(inbox_topic(record.name)).topic_id != record.inbox_id:
+            return "another client has deleted its inbox and made it again"
+    except NotFound:
+        return "another client has deleted its inbox"
+    try:
+        admin.topic(record.name)
+    except NotFound:
+        return "another client has deleted the topic from Kafka"
+    if _has_lost_position(admin, record):
+        return "the broker has forgotten which of its messages were delivered"
+    return ""
+
+
+def _has_lost_position(admin: Admin, record: TopicRecord) -> bool:
+    """Whether a partition of the inbox has no position of a sequencer, though messages have passed it."""
+    inbox = inbox_topic(record.name)
+    try:
+        ends = admin.high_watermarks(
+            [TopicPartition(record.name, number) for number in range(record.options.partitions)]
+        )
+    except NotFound:  # only what messages have passed has no home any more
+        ends = None
+    # After the ends: a sequencer that comes now stores a position first.
+    committed = admin.group_offsets(GROUP, inbox)
+    missing = [
+        each
+        for each in range(record.options.partitions)
+        if each not in committed or committed[each].offset is None
+    ]
+    return any(
+        ends is None
+        or ends[TopicPartition(record.name, each)] > 0
+        or admin.log_range(TopicPartition(inbox, each))[0] > 0
+        for each in missing
+    )
+
+
+def delete_inbox(backend: Backend, record: TopicRecord, sleep: Callable[[float], None]) -> None:
+    """Deletes the inbox of a topic, and ends what could still propose for it."""
+    admin, inbox = backend.admin, inbox_topic(record.name)
+    writers, named = set(), 0
+    for each in admin.group_offsets(GROUP, inbox).values():
+        with contextlib.suppress(PubSubError):
+            writers.add(parse_progress(each.offset or 0, each.metadata).writer)
+            named += each.offset is not None
     with contextlib.suppress(NotFound):
-        admin.delete_topic(inbox_topic(topic))
+        admin.delete_topic(inbox)
+    transactions = backend.transactions(f"_kafka_pubsub.multicast.publisher-{uuid.uuid4().hex}")
+    try:
+        for writer in writers - {""}:
+            transactions.fence(writer)
+    finally:
+        transactions.close()
+    if named < record.options.partitions and admin.group_members(GROUP):
+        sleep(_EXPELLED)  # it isn't known which of them has served it

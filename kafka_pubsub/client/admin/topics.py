@@ -35,17 +35,13 @@ from kafka_pubsub.client.admin.catalog_changes import (
     settle_making,
     unless_overtaken,
 )
-from kafka_pubsub.client.admin.inbox_topics import (
-    await_sequencers,
-    check_left_inbox,
-    delete_inbox,
-    make_inbox,
-)
+from kafka_pubsub.client.admin.inbox_topics import check_left_inbox, delete_inbox, make_inbox, say_alive
 from kafka_pubsub.client.admin.key_sample import sample_keys
 from kafka_pubsub.client.admin.lane_topics import BROKER_TIME, LaneTopics, check_kept_lanes
 from kafka_pubsub.client.admin.names import (
     check_new_topic_name,
     check_topic_name,
+    inbox_topic,
     look_alike,
     not_found,
     retry_topic,
@@ -196,12 +192,16 @@ class TopicAdmin:
 
     def _create(self, name: str, wanted: TopicOptions, exist_ok: bool) -> TopicRecord:
         previous, info = self._find(name), self._info(name)
-        deleting = previous is not None and previous.state == "deleting"
-        if wanted.causal and (deleting or info is None):
-            check_left_inbox(self._backend.admin, name, wanted.partitions)
-        if deleting:
-            self._delete(name, keep_inbox=True)
-            previous, info = None, self._info(name)
+        goes_on = wanted.causal and previous is not None and bool(previous.inbox_id)
+        if goes_on and previous is not None and (previous.state == "deleting" or info is None):
+            check_left_inbox(self._backend.admin, previous, wanted.partitions)
+        if previous is not None and previous.state == "deleting":
+            if goes_on:
+                self._delete_from_kafka(previous, previous)
+            else:
+                self._delete(name)
+                previous = None
+            info = self._info(name)
         if previous is not None and previous.state == "ready" and info is not None:
             return self._existing(previous, info, wanted, exist_ok, Call("create_topic", name, (EXIST_OK,)))
         if not self._may_create:
@@ -220,7 +220,10 @@ class TopicAdmin:
         return self._make(name, wanted, previous)
 
     def _make(self, name: str, wanted: TopicOptions, previous: TopicRecord | None) -> TopicRecord:
-        intent = TopicRecord(name=name, topic_id="", options=wanted, created=self._now(), state="creating")
+        inbox_id = "" if previous is None else previous.inbox_id
+        intent = TopicRecord(
+            name=name, topic_id="", options=wanted, created=self._now(), state="creating", inbox_id=inbox_id
+        )
         self._put(intent, previous)
         try:
             info = self._make_or_take(name, wanted)
@@ -228,16 +231,28 @@ class TopicAdmin:
             # No topic was made, so the record goes. After any other error the topic may exist, so the record stays and
             # the next `create` continues from it; the same if the removal fails.
             with contextlib.suppress(PubSubError):
-                self._backend.catalog.remove_topic(intent)
+                if inbox_id and previous is not None:
+                    self._backend.catalog.put_topic(previous, intent)
+                else:
+                    self._backend.catalog.remove_topic(intent)
             raise
         options = _with_layout(wanted, info).with_lanes_fixed()
-        fresh = not wanted.causal or make_inbox(self._backend.admin, info)
+        if wanted.causal:
+            intent = self._make_inbox(intent, info)
         record = intent.model_copy(update={"topic_id": info.topic_id, "options": options, "state": "ready"})
         self._put(record, intent)
         self._detach_subscriptions(name, keep=info.topic_id)
-        if not fresh:
-            await_sequencers(self._backend.admin, info, self._sleep)
         return record
+
+    def _make_inbox(self, intent: TopicRecord, info: TopicInfo) -> TopicRecord:
+        """Makes the inbox, and says there that the topic was made; returns the record that names it."""
+        inbox_id = make_inbox(self._backend.admin, info, intent.inbox_id)
+        if inbox_id != intent.inbox_id:
+            named = intent.model_copy(update={"inbox_id": inbox_id})
+            self._put(named, intent)
+            intent = named
+        say_alive(self._backend, info.topic_id, inbox_topic(info.name), info.partitions)
+        return intent
 
     def _make_or_take(self, name: str, wanted: TopicOptions) -> TopicInfo:
         config = {} if wanted.retention is None else {"retention.ms": _milliseconds(wanted.retention)}
@@ -301,7 +316,7 @@ class TopicAdmin:
         self._put(after, record)
         return after
 
-    def _delete(self, name: str, *, keep_inbox: bool = False) -> bool:
+    def _delete(self, name: str) -> bool:
         record = self._find(name)
         if record is None:
             missing = not_found("topic", name, (each.name for each in self.records()))
@@ -316,8 +331,7 @@ class TopicAdmin:
         if record.options.causal:
             if record.state != "deleting":
                 return False  # its inbox goes on refusing messages
-            if not keep_inbox:
-                delete_inbox(self._backend.admin, name)
+            delete_inbox(self._backend, record, self._sleep)
         with conflicts():
             self._backend.catalog.remove_topic(going)
         return record.adopted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.multicast.routes import Route, Target
 from kafka_pubsub.client.publish.checks import (
     SIZE_SLACK,
@@ -14,14 +15,19 @@ from kafka_pubsub.client.publish.checks import (
     refuse_data,
 )
 from kafka_pubsub.config import TopicRecord
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.ports import Admin
 from kafka_pubsub.schema.batch import BatchMessage
 
-__all__ = ["MOST_TOPICS", "check_names", "check_publish", "check_route", "target_of"]
+__all__ = ["MOST_TOPICS", "check_inbox", "check_names", "check_publish", "check_route", "target_of"]
 
 #: Topics that one message may go to, handles included: each proposal goes to all of them.
 MOST_TOPICS = 64
+#: What to do about an inbox that isn't there.
+_LOST = (
+    "if another client has deleted it, delete the topic and make it again: then what waits for it is refused"
+)
 #: Bytes of the headers that a message gets at home.
 _OURS = 512
 
@@ -47,7 +53,23 @@ def target_of(field: str, record: TopicRecord, info: TopicInfo) -> Target:
             f"{field}: topic {record.name!r} isn't causal, so its messages have no place in the order of others: make "
             "it with create_topic(..., causal=True)"
         )
-    return Target(record.name, info.partitions, info.max_message_bytes)
+    if not record.inbox_id:
+        raise FailedPrecondition(
+            f"{field}: topic {record.name!r} is of an earlier version: delete it and make it again"
+        )
+    partitions = record.options.partitions
+    return Target(record.name, partitions, info.max_message_bytes, record.inbox_id, record.topic_id)
+
+
+def check_inbox(admin: Admin, target: Target) -> None:
+    """Raises if the topic's inbox isn't the one that the catalog names."""
+    inbox = inbox_topic(target.name)
+    try:
+        made_again = admin.topic(inbox).topic_id != target.inbox_id
+    except NotFound as away:
+        raise NotFound(f"no broker finds inbox {inbox!r}: publish again; {_LOST}") from away
+    if made_again:
+        raise FailedPrecondition(f"inbox {inbox!r} isn't the one of topic {target.name!r}: {_LOST}")
 
 
 def check_route(route: Route) -> None:

@@ -3,28 +3,33 @@
 Rules
 1. What is known of a topic counts for `_KNOWN_S` seconds. A topic that is deleted meanwhile refuses by its inbox.
 2. A causal topic's deletion gets its place in the order before the topic is deleted from Kafka.
-3. A topic whose inbox is lost is deleted without a place; what waits for it elsewhere is refused (`lost_inbox.py`).
+3. A topic whose inbox is lost is deleted without a place; sequencers refuse what waits for it elsewhere, once the
+   catalog doesn't list it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
-from kafka_pubsub.client.admin.names import inbox_topic
+from kafka_pubsub.client.admin.inbox_topics import why_unordered
 from kafka_pubsub.client.clocks import wall_time
-from kafka_pubsub.client.multicast.arguments import check_names, check_publish, check_route, target_of
+from kafka_pubsub.client.multicast.arguments import (
+    check_inbox,
+    check_names,
+    check_publish,
+    check_route,
+    target_of,
+)
 from kafka_pubsub.client.multicast.future import IdFuture, SentFuture
-from kafka_pubsub.client.multicast.lost_inbox import refuse_in_place_of, why_unordered
 from kafka_pubsub.client.multicast.publisher import TIMEOUT, MulticastPublisher
 from kafka_pubsub.client.multicast.routes import Route, Target
 from kafka_pubsub.client.multicast.status import CausalStatus, look_at_causal_topic
 from kafka_pubsub.client.service_watch import ServiceWatch
 from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.core.multicast.layout import GROUP
-from kafka_pubsub.errors import FailedPrecondition, NotFound
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Backend
 
@@ -45,8 +50,9 @@ class Multicast:
         find: Callable[[str], tuple[TopicRecord, TopicInfo]],
         watch: ServiceWatch,
         timeout: float = TIMEOUT,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._backend, self._find = backend, find
+        self._backend, self._find, self._sleep = backend, find, sleep
         self._publisher = MulticastPublisher(backend, watch, timeout)
         # Until when it counts, and the topic; the same of the topics and handles of a call.
         self._known: dict[str, tuple[float, Target]] = {}
@@ -75,20 +81,17 @@ class Multicast:
 
         Returns False if it has no place, because the topic's inbox is lost (rule 3).
         """
-        targets = [self._target_to_delete(topic)]
-        targets += [self._target("notify", each) for each in check_names("notify", notify) if each != topic]
-        unordered = why_unordered(self._backend, topic, targets[0].partitions)
+        record = self._backend.catalog.topics()[topic]
+        targets = [self._target("notify", each) for each in check_names("notify", notify) if each != topic]
+        unordered = why_unordered(self._backend.admin, record, self._sleep)
         if not unordered:
-            self._publisher.delete(targets[0], targets[1:])
-        elif targets[1:]:
+            mine = Target(topic, record.options.partitions, 0, record.inbox_id, record.topic_id)
+            self._publisher.delete(mine, targets)
+        elif targets:
             raise FailedPrecondition(
                 f"notify: the deletion of topic {topic!r} has no place in the order of which topics could be told, "
                 f"because {unordered}: delete the topic without notify"
             )
-        else:
-            catalog = self._backend.catalog.topics().values()
-            others = [each.name for each in catalog if each.options.causal and each.name != topic]
-            refuse_in_place_of(self._backend, topic, others)
         self._known.pop(topic, None)
         self._routes.clear()
         return not unordered
@@ -147,18 +150,10 @@ class Multicast:
         self._routes[tuple(names), tuple(carried)] = until, route
         return route
 
-    def _target_to_delete(self, name: str) -> Target:
-        try:
-            return self._target("topic", name)
-        except NotFound:  # another client has deleted it from Kafka; its inbox has as many partitions
-            with contextlib.suppress(NotFound):
-                inbox = self._backend.admin.topic(inbox_topic(name))
-                return Target(name, inbox.partitions, inbox.max_message_bytes)
-            return Target(name, 1, 0)
-
     def _target(self, field: str, name: str) -> Target:
         until, target = self._known.get(name, (0.0, None))
         if target is None or time.monotonic() > until:
             target = target_of(field, *self._find(name))
+            check_inbox(self._backend.admin, target)
             self._known[name] = time.monotonic() + _KNOWN_S, target
         return target

@@ -8,13 +8,15 @@ Rules
 1. Messages are staged in the order of publishing. Those that go exactly the same way are staged as one batch: no other
    message to the same participants lies between them.
 2. A message whose time has run out while it wasn't staged is never staged. One that is staged holds up the others until
-   its receipt comes, even if its future has failed.
+   its receipt comes, even if its future has failed, or until a destination's position is known to be beyond it.
 3. A deletion counts as sent with its receipt, and nothing is staged beside it.
+4. A batch of which it can't be known whether it is staged isn't staged again, and holds up the others as well.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from enum import Enum
 from itertools import count
 
@@ -44,11 +46,19 @@ class Standing(Enum):
 class Outgoing:
     """A message that was published. `deadline`: when its future fails."""
 
-    __slots__ = ("deadline", "future", "message", "state", "way")
+    __slots__ = ("batch", "deadline", "future", "message", "state", "way")
 
     def __init__(self, way: Way, message: BatchMessage, future: SentFuture, deadline: float) -> None:
         self.way, self.message, self.future, self.deadline = way, message, future, deadline
         self.state = _QUEUED
+        self.batch: Batch | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """How far it is."""
+        if self.batch is None or self.batch.trouble:
+            return Standing.QUEUED
+        return Standing.STAGED if self.batch.stored else Standing.UNKNOWN
 
     @property
     def topics(self) -> list[str]:
@@ -57,15 +67,22 @@ class Outgoing:
 
 
 class Batch:
-    """Messages that are staged together, under one name, and have one fate. `stored`: whether they are staged."""
+    """Messages that are staged together, under one name, and have one fate.
 
-    __slots__ = ("_size", "messages", "stage", "stored", "way")
+    `stored`: whether they are staged. `offsets`: where, by the participant. `holds`: whether they hold up others.
+    `trouble`: why they weren't staged the last time, while they wait to be staged again; else empty.
+    """
+
+    __slots__ = ("_size", "holds", "messages", "offsets", "stage", "stored", "trouble", "way")
 
     def __init__(self, name: str, way: Way, estimate: int) -> None:
         self.way = way
         self.stage = Stage(name, way.destinations, way.handles, way.deletes, estimate)
         self.messages: list[Outgoing] = []
         self.stored = False
+        self.offsets: Mapping[str, int] = {}
+        self.holds = way.lasting
+        self.trouble = ""
         self._size = 0
 
     def add(self, message: Outgoing, size: int) -> bool:
@@ -76,7 +93,7 @@ class Batch:
             return False
         self._size += size
         self.messages.append(message)
-        message.state = _STAGED
+        message.state, message.batch = _STAGED, self
         return True
 
 
@@ -130,16 +147,39 @@ class Outbox:
         batch = Batch(f"{self._sender}-{next(self._numbers)}", way, estimate)
         self._staged[batch.stage.message] = batch
         if way.lasting:
-            self._holding += 1
-            # Nothing has the participants of a deletion.
-            self._held = () if way.deletes else way.participants
+            self._hold(batch)
         return batch
+
+    def _hold(self, batch: Batch) -> None:
+        batch.holds = True
+        self._holding += 1
+        # Nothing has the participants of a deletion.
+        self._held = () if batch.way.deletes else batch.way.participants
+
+    def doubt(self, batch: Batch) -> None:
+        """It can't be known whether a batch is staged: it holds up others, whatever it is."""
+        if not batch.holds and batch.stage.message in self._staged:  # else its receipt has come
+            self._hold(batch)
+
+    def held_up(self) -> list[Batch]:
+        """Returns the batches that hold up queued messages, and lie where a sequencer may have passed them."""
+        return [each for each in self._staged.values() if each.holds and each.offsets] if self._queue else []
+
+    def sent(self, batch: Batch, now: float) -> None:
+        """A batch was released or refused somewhere, though no receipt came; it holds up nothing any more."""
+        self._holding -= batch.holds
+        batch.holds = False
+        self._forget_expired(batch, now)
+
+    def _forget_expired(self, batch: Batch, now: float) -> None:
+        if not batch.holds and batch.offsets and batch.messages[-1].deadline <= now:
+            self._staged.pop(batch.stage.message, None)
 
     def settle(self, batch: str) -> Batch | None:
         """Takes a batch's receipt, or gives it up if it isn't staged after all; None: it isn't ours."""
         found = self._staged.pop(batch, None)
         if found is not None:
-            self._holding -= found.way.lasting
+            self._holding -= found.holds
             for message in found.messages:
                 message.state = _OVER
         return found
@@ -155,25 +195,24 @@ class Outbox:
             self.settle(batch.stage.message)
         return late
 
-    def expired(self, now: float) -> list[tuple[Outgoing, bool]]:
-        """Returns the messages whose time has run out, each once, and whether it is staged."""
+    def expired(self, now: float) -> list[tuple[Outgoing, Standing]]:
+        """Returns the messages whose time has run out, each once, and how far it is."""
         found = []
         while self._waiting and (self._waiting[0].deadline <= now or self._waiting[0].state == _OVER):
             message = self._waiting.popleft()
             if message.state != _OVER:
-                found.append((message, message.state == _STAGED))
+                found.append((message, message.standing))
+                if message.batch is not None:
+                    self._forget_expired(message.batch, now)
         return found
 
     def waiting(self, topic: str | None = None) -> list[tuple[Outgoing, Standing]]:
         """Returns the messages without an outcome, in the order of publishing; `topic`: only those to it."""
-        found = [
-            (message, Standing.STAGED if batch.stored else Standing.UNKNOWN)
-            for batch in self._staged.values()
-            for message in batch.messages
-        ]
-        found += [(message, Standing.QUEUED) for message in self._queue]
+        found = [message for batch in self._staged.values() for message in batch.messages]
         return [
-            each for each in found if not each[0].future.done() and (topic is None or topic in each[0].topics)
+            (each, each.standing)
+            for each in (*found, *self._queue)
+            if not each.future.done() and (topic is None or topic in each.topics)
         ]
 
     def next_deadline(self) -> float | None:

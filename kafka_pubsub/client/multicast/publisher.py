@@ -6,10 +6,15 @@ that the sequencers write for this publisher: one for each batch.
 
 Rules
 1. Wrong arguments are raised by the call; everything later comes through the future.
-2. After an ending that isn't known our own id is fenced, then the stage is looked for where it would lie. It is staged
-   again only if it isn't there.
+2. After an ending that isn't known our own id is fenced, then the stage is looked for where it would lie, in any inbox
+   that is still the same. It is staged again only if an inbox was read past it and doesn't hold it. Where all of these
+   were trimmed it is never staged again: the receipt or the time-out ends it.
 3. While no broker answers, messages wait, until their time has run out.
-4. A close waits for receipts for `CLOSING` seconds, and only for stages if no sequencer runs. It says what is left.
+4. A future fails in time, whatever the thread that stages waits for, and its error says what is known: the message is
+   never delivered, or that isn't known.
+5. A message holds up others until its receipt comes, or a destination's position is beyond it, or it has no inbox any
+   more. So a receipt that is lost holds up nothing for long.
+6. A close waits for receipts for `CLOSING` seconds, and only for stages if no sequencer runs. It says what is left.
 """
 
 from __future__ import annotations
@@ -28,16 +33,17 @@ from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.clocks import wall_time
 from kafka_pubsub.client.multicast.future import Sent, SentFuture, Waits, resolve
 from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
+from kafka_pubsub.client.multicast.read_back import StageLooks, find_released, listed_participants
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.client.service_watch import ServiceWatch
 from kafka_pubsub.client.trouble_log import TroubleLog
-from kafka_pubsub.core.multicast.layout import GROUP, RECEIPTS, message_id, place_of
+from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, message_id, place_of
 from kafka_pubsub.core.multicast.values import MessageTimestamp
-from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, PubSubError
 from kafka_pubsub.model import Ending, NewRecord, Outcome, TopicPartition
 from kafka_pubsub.ports import Backend, LogTail, Transactions
 from kafka_pubsub.schema.batch import BatchMessage, encode_batch
-from kafka_pubsub.schema.multicast import Receipt, StageRecord, decode_receipt, decode_stage, encode_stage
+from kafka_pubsub.schema.multicast import Receipt, StageRecord, decode_receipt, encode_stage
 
 __all__ = ["CLOSING", "TIMEOUT", "MulticastPublisher", "sequencer_watch"]
 
@@ -55,18 +61,22 @@ _AT_ONCE = 2000
 _RECEIPTS, _WAIT = 1000, 0.5
 #: Seconds before another try after a failure.
 _PAUSE = 0.1
-#: Bytes and seconds for reading one record back.
-_READ_BACK_BYTES, _READ_BACK_S = 64 * 1024 * 1024, 10.0
 #: How a close leaves messages, in the words of its warning.
 _AT_CLOSE = {
     Standing.STAGED: "delivered by the next sequencer (`kafka-pubsub service sequencer` starts one)",
     Standing.UNKNOWN: "no answer came, so perhaps delivered later",
     Standing.QUEUED: "never delivered; publish again",
 }
-#: What to do about an inbox that is gone.
-_LOST = (
-    "; another client has deleted it: delete the topic and make it again, then what waits for it is refused"
-)
+#: What is known of messages whose time has run out.
+_LATE = {
+    Standing.STAGED: "It is unknown whether it is delivered: it is staged and waits for a sequencer",
+    Standing.UNKNOWN: "It is unknown whether it is delivered: it is perhaps staged",
+    Standing.QUEUED: "It is never delivered, because it waited for an earlier one: publish it again",
+}
+#: What to do about an inbox that no broker finds.
+_LOST = "; if another client has deleted it, delete the topic and make it again: then what waits for it is refused"
+#: Seconds without a receipt of ours after which it is looked whether messages were released.
+_LOOK = 5.0
 
 
 def sequencer_watch() -> ServiceWatch:
@@ -268,78 +278,99 @@ class MulticastPublisher:
             records = [record for batch in batches for record in self._records(batch)]
             outcome = self._transactions.transact(records, {}, None)
             if outcome.ending is Ending.UNKNOWN:
-                outcome = self._find_out(records, outcome)
-            if outcome.ending is Ending.STORED:
-                for batch in batches:
-                    batch.stored = True
+                outcome = self._find_out(batches, records, outcome)
+            if outcome.ending is not Ending.ABORTED:
+                self._note(batches, outcome)
                 return
-            batches = self._without_late(self._without_refused(batches, records, outcome), outcome)
-            if batches and not outcome.refused:
-                time.sleep(_PAUSE)
+            batches = self._without_refused(batches, records, outcome)
+            if batches:
+                batches = self._wait_again(batches, outcome)
+
+    def _note(self, batches: Sequence[Batch], outcome: Outcome) -> None:
+        """Notes where batches lie that are staged, or of which that can't be known."""
+        offsets = iter(outcome.offsets)
+        with self._changed:
+            for batch in batches:
+                batch.offsets = dict(zip(batch.way.participants, offsets, strict=False))
+                batch.stored = outcome.ending is Ending.STORED
+                if not batch.stored:
+                    self._outbox.doubt(batch)
 
     def _records(self, batch: Batch) -> list[NewRecord]:
         header = [encode_stage(StageRecord(batch.stage, self._receipts))]
         value = encode_batch([each.message for each in batch.messages])
-        destinations = {place_of(each) for each in batch.stage.destinations}
+        destinations = set(batch.stage.destinations)
         return [
-            NewRecord(inbox_topic(place[0]), place[1], None, value if place in destinations else None, header)
-            for place in map(place_of, batch.way.participants)
+            NewRecord(inbox_topic(topic), number, None, value if name in destinations else None, header)
+            for name in batch.way.participants
+            for topic, number, _ in (place_of(name),)
         ]
 
     def _without_refused(
         self, batches: Sequence[Batch], records: Sequence[NewRecord], outcome: Outcome
     ) -> list[Batch]:
-        at, left = 0, []
+        at, left, listed = 0, [], None
+        with contextlib.suppress(PubSubError):  # else it is asked after the next try
+            listed = listed_participants(self._backend) if outcome.refused else None
         for batch in batches:
             numbers = range(at, at + len(batch.way.participants))
             at = numbers.stop
-            number = next((each for each in numbers if each in outcome.refused), None)
-            if number is None:
+            reasons = [outcome.refused[each] for each in numbers if each in outcome.refused]
+            gone = [each for each in batch.way.participants if listed is not None and each not in listed]
+            if gone:
+                names = ", ".join(dict.fromkeys(place_of(each).topic for each in gone))
+                error: PubSubError = FailedPrecondition(
+                    f"never delivered: {names} was deleted, or made again"
+                )
+            elif reasons and isinstance(reasons[0], InvalidArgument):
+                names = records[next(each for each in numbers if each in outcome.refused)].topic
+                error = InvalidArgument(f"{names!r} refused the message: {reasons[0].message}")
+            else:
                 left.append(batch)
                 continue
-            reason = outcome.refused[number]
-            topic = records[number].topic
-            hint = _LOST if isinstance(reason, NotFound) else ""
-            self._give_up([batch], type(reason)(f"{topic!r} refused the message: {reason.message}{hint}"))
+            self._give_up([batch], error)
         return left
 
-    def _without_late(self, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:
-        """Fails the messages whose time has run out; they are never staged."""
+    def _wait_again(self, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:
+        """Waits a moment before batches are staged again; returns those whose time hasn't run out.
+
+        Until then it is known that they aren't staged; what has waited too long is never staged.
+        """
+        why = "" if outcome.reason is None else f": {outcome.reason.message}"
+        why += _LOST if isinstance(outcome.reason, NotFound) else ""
+        with self._changed:
+            for batch in batches:
+                batch.trouble = f"it couldn't be staged{why}"
+        time.sleep(_PAUSE)
         with self._changed:
             now = self._time()
-            late = [each for batch in batches for each in self._outbox.give_up(batch, now)]
             expired = self._outbox.expired(now)
+            for batch in batches:
+                self._outbox.give_up(batch, now)
+                batch.trouble = "" if batch.messages else batch.trouble
             self._changed.notify_all()
         self._say_expired(expired)
-        why = "" if outcome.reason is None else f": {outcome.reason.message}"
-        for message in late:
-            _fail(message, DeadlineExceeded(f"not staged within {self._timeout:g} s{why}"))
         return [each for each in batches if each.messages]
 
-    def _find_out(self, records: Sequence[NewRecord], outcome: Outcome) -> Outcome:
-        """Returns whether a transaction was stored, after fencing our own id."""
+    def _find_out(self, batches: Sequence[Batch], records: Sequence[NewRecord], outcome: Outcome) -> Outcome:
+        """Returns whether a transaction was stored, after fencing our own id; unknown: that can't be found out."""
         assert self._transactions is not None
-        fetch = self._backend.record_fetch()
+        names = [name for batch in batches for name in batch.way.participants]
+        looks = StageLooks(self._backend, self._troubles)
         try:
             while not self._closed:
                 try:
                     self._transactions.fence(self._transactions.transactional_id)
-                    if not outcome.offsets:
-                        return outcome._replace(ending=Ending.ABORTED)
-                    first, offset = records[0], outcome.offsets[0]
-                    place = TopicPartition(first.topic, first.partition)
-                    found = fetch.fetch(place, [offset], _READ_BACK_BYTES, _READ_BACK_S)
-                    if found.records or found.missing:
-                        wanted = decode_stage(first.headers)
-                        there = any(decode_stage(each.headers() or ()) == wanted for each in found.records)
-                        return outcome._replace(ending=Ending.STORED if there else Ending.ABORTED)
+                    ending = looks.find(names, records, outcome.offsets)
+                    if ending is not None:
+                        return outcome._replace(ending=ending)
                 except PubSubError as error:
                     text = "whether messages are staged isn't known yet: %s; trying again"
                     self._troubles.tell(error, text, error)
                 time.sleep(_PAUSE)
             return outcome
         finally:
-            fetch.close()
+            looks.close()
 
     def _give_up(self, batches: Sequence[Batch], error: PubSubError) -> None:
         """Fails batches that aren't staged."""
@@ -351,27 +382,31 @@ class MulticastPublisher:
             for message in batch.messages:
                 _fail(message, error)
 
-    def _say_expired(self, expired: Sequence[tuple[Outgoing, bool]]) -> None:
+    def _say_expired(self, expired: Sequence[tuple[Outgoing, Standing]]) -> None:
         """Fails the futures of messages whose time has run out."""
-        for message, staged in expired:
-            names = ", ".join(message.way.destinations)
-            _fail(
-                message,
-                DeadlineExceeded(
-                    f"a message to {names} has no place in the order after {self._timeout:g} s. "
-                    + (
-                        f"It is staged and will be delivered: {self._watch.advice}"
-                        if staged
-                        else "It waits for an earlier one and won't be delivered: publish it again"
-                    )
-                ),
-            )
+        for message, standing in expired:
+            names = ", ".join(message.topics)
+            why = _LATE[standing]
+            if standing is not Standing.QUEUED:
+                why += f": {self._watch.advice}"
+            elif message.batch is not None:
+                trouble = message.batch.trouble or "it waited too long"
+                why = f"It is never delivered, because {trouble}"
+            text = f"a message to {names} has no place in the order after {self._timeout:g} s. {why}"
+            _fail(message, DeadlineExceeded(text))
 
     # -- receipts, on a thread -----------------------------------------------------------------------------------
 
     def _read_receipts(self) -> None:
         assert self._tail is not None
+        look_at = time.monotonic() + _LOOK
         while not self._closed:
+            with self._changed:
+                expired = self._outbox.expired(self._time())
+            self._say_expired(expired)
+            if time.monotonic() >= look_at:
+                self._end_holds()
+                look_at = time.monotonic() + _LOOK
             try:
                 records = self._tail.read(_RECEIPTS, _WAIT)
             except PubSubError as error:
@@ -382,13 +417,32 @@ class MulticastPublisher:
                     time.sleep(_PAUSE)
                 continue
             found = [decode_receipt(each.headers() or ()) for each in records]
-            self._settle([each for each in found if each is not None])
+            if self._settle([each for each in found if each is not None]):
+                look_at = time.monotonic() + _LOOK
 
-    def _settle(self, receipts: Sequence[Receipt]) -> None:
+    def _end_holds(self) -> None:
+        """Lets go what messages hold up that were released, though their receipts haven't come."""
+        with self._changed:
+            batches = self._outbox.held_up()
+        if not batches:
+            return
+        try:
+            over = find_released(self._backend, batches)
+        except PubSubError as error:
+            self._troubles.tell(error, "whether messages were released isn't known yet: %s", error)
+            return
+        with self._changed:
+            for batch in over:
+                self._outbox.sent(batch, self._time())
+            self._changed.notify_all()
+
+    def _settle(self, receipts: Sequence[Receipt]) -> bool:
+        """Resolves the futures of batches of ours; returns whether there were any."""
         done: list[tuple[Batch, Receipt]] = []
         with self._changed:
             for receipt in receipts:
-                self._clock = max(self._clock, receipt.timestamp.clock)
+                if receipt.timestamp is not None:
+                    self._clock = max(self._clock, receipt.timestamp.clock)
                 batch = self._outbox.settle(receipt.message)
                 if batch is not None:
                     done.append((batch, receipt))
@@ -396,11 +450,12 @@ class MulticastPublisher:
                 self._changed.notify_all()
         for batch, receipt in done:
             _resolve(batch, receipt, self._futures)
+        return bool(done)
 
 
 def _resolve(batch: Batch, receipt: Receipt, lock: threading.Lock) -> None:
     """Gives the futures of a batch what its receipt says."""
-    if receipt.refused:
+    if receipt.refused or receipt.timestamp is None:
         names = ", ".join(dict.fromkeys(place_of(each)[0] for each in receipt.refused))
         for message in batch.messages:
             _fail(message, FailedPrecondition(f"delivered to no topic, because {names} was deleted before"))
@@ -410,6 +465,12 @@ def _resolve(batch: Batch, receipt: Receipt, lock: threading.Lock) -> None:
         Sent(message_id(name, number), MessageTimestamp(clock, topic, number))
         for number in range(len(batch.messages))
     ]
+    for number in receipt.buried:
+        topic = batch.messages[number].topics[0]
+        _fail(
+            batch.messages[number],
+            FailedPrecondition(f"{topic!r} refused the message, so it is a dead letter in {DEAD}"),
+        )
     resolve([each.future for each in batch.messages], results, lock)
 
 

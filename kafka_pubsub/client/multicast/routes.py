@@ -11,11 +11,17 @@ __all__ = ["Route", "Target", "Way", "way_of_deletion"]
 
 
 class Target(NamedTuple):
-    """A causal topic that takes part in a message."""
+    """A causal topic that takes part in a message, as the catalog has it. `inbox_id`: of its inbox."""
 
     name: str
     partitions: int
     max_message_bytes: int
+    inbox_id: str = ""
+    topic_id: str = ""
+
+    def participant(self, number: int = 0) -> str:
+        """Returns the name of a partition of it."""
+        return participant(self.name, number, self.inbox_id)
 
 
 class Way(NamedTuple):
@@ -56,21 +62,18 @@ class Route:
         return way
 
     def _make(self, numbers: Sequence[int]) -> Way:
-        destinations = [
-            participant(each.name, number, each.partitions)
-            for each, number in zip(self.targets, numbers, strict=True)
-        ]
-        return _way(destinations, [participant(each.name, 0, each.partitions) for each in self.handles], "")
+        destinations = [each.participant(number) for each, number in zip(self.targets, numbers, strict=True)]
+        return _way(destinations, [each.participant() for each in self.handles], "")
 
 
 def way_of_deletion(target: Target, notified: Sequence[Target]) -> Way:
     """Returns the way of a topic's deletion: all partitions of all topics concerned."""
     destinations = [
-        participant(each.name, number, each.partitions)
+        each.participant(number)
         for each in (target, *notified)
         for number in range(each.partitions if each is target else 1)
     ]
-    return _way(destinations, (), target.name)
+    return _way(destinations, (), f"{target.name}@{target.topic_id}")
 
 
 def _way(destinations: Sequence[str], handles: Sequence[str], deletes: str) -> Way:

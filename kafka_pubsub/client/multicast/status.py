@@ -5,8 +5,8 @@ and from the records below its position (`core/multicast/sequencer.py`). So its 
 
 Rules
 1. What is committed is read before the log's end. Records above the position are those that no sequencer has handled.
-2. A message is held up by the participants whose proposals aren't in the inbox, or don't say yet whether their topic is
-   deleted. If all are there, its own topic holds it up: its sequencer hasn't handled them.
+2. A message is held up by the participants whose proposals aren't in the inbox. If all are there, its own topic holds
+   it up: its sequencer hasn't handled them.
 3. An inbox from which the oldest messages were deleted during the look is looked at again.
 """
 
@@ -19,15 +19,15 @@ from typing import NamedTuple
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.dead_letters.reading import AT_ONCE, read_all
 from kafka_pubsub.config import TopicRecord
-from kafka_pubsub.core.multicast.layout import GROUP, participant
+from kafka_pubsub.core.multicast.layout import GROUP, participant, place_of
 from kafka_pubsub.core.multicast.progress import parse_progress
-from kafka_pubsub.core.multicast.sequencer import Checkpoint, Sequencer
-from kafka_pubsub.core.multicast.values import Proposal, Stage
+from kafka_pubsub.core.multicast.sequencer import START, Checkpoint, Sequencer
+from kafka_pubsub.core.multicast.values import Proposal, Said, Stage
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend, RecordFetch
 from kafka_pubsub.schema.batch import count_of_batch
-from kafka_pubsub.schema.multicast import decode_proposal, decode_stage
+from kafka_pubsub.schema.multicast import StageRecord, decode_inbox
 
 __all__ = ["CausalBlock", "CausalStatus", "look_at_causal_topic"]
 
@@ -39,8 +39,8 @@ class CausalBlock(NamedTuple):
     """The message that all others of a causal topic's partition wait for.
 
     `message_id`: its id; of messages that were staged together, the first one's. `topics`: where it goes. `since`: when
-    it was staged. `held_by`: the topics whose sequencers have to act next; a partition of a topic that has several is
-    named as `orders/3`.
+    it was staged. `held_by`: the topics whose sequencers have to act next; a partition above 0 is named as
+    `orders/3`.
     """
 
     message_id: str
@@ -78,12 +78,16 @@ def look_at_causal_topic(
     """Yields how each partition is; `on_read` gets the number of records that were read since its last call."""
     admin, inbox = backend.admin, inbox_topic(topic.name)
     try:
-        partitions = admin.topic(inbox).partitions
+        made_again = admin.topic(inbox).topic_id != topic.inbox_id
     except NotFound:
-        yield CausalStatus(topic.name, 0, problem=f"its inbox {inbox!r} was deleted by another client")
+        yield CausalStatus(topic.name, 0, problem=f"no broker finds its inbox {inbox!r}")
         return
-    for number in range(partitions):
-        look = _Look(backend, fetch, topic.name, number, partitions, on_read)
+    if made_again:
+        problem = f"its inbox {inbox!r} was deleted and made again by another client"
+        yield CausalStatus(topic.name, 0, problem=problem)
+        return
+    for number in range(topic.options.partitions):
+        look = _Look(backend, fetch, topic, number, on_read)
         try:
             yield look.status(topic.state == "deleting")
         except FailedPrecondition as unreadable:
@@ -97,14 +101,13 @@ class _Look:
         self,
         backend: Backend,
         fetch: RecordFetch,
-        topic: str,
+        topic: TopicRecord,
         number: int,
-        partitions: int,
         on_read: Callable[[int], object],
     ) -> None:
         self._admin, self._fetch, self._on_read = backend.admin, fetch, on_read
-        self._topic, self._name = topic, participant(topic, number, partitions)
-        self._place = TopicPartition(inbox_topic(topic), number)
+        self._topic, self._name = topic.name, participant(topic.name, number, topic.inbox_id)
+        self._place = TopicPartition(inbox_topic(topic.name), number)
 
     def status(self, deleted: bool) -> CausalStatus:
         """Returns what was found."""
@@ -114,14 +117,14 @@ class _Look:
             if committed is not None and committed.offset is not None and committed.offset >= start:
                 return self._read(parse_progress(committed.offset, committed.metadata).checkpoint, deleted)
             if start == 0:
-                return self._read(Checkpoint(0, 0, 0, None), deleted)
+                return self._read(START, deleted)
         problem = f"the broker has forgotten how far the sequencers were with {self._place.topic!r}"
         return CausalStatus(self._topic, self._place.partition, deleted=deleted, problem=problem)
 
     def _read(self, checkpoint: Checkpoint, deleted: bool) -> CausalStatus:
         end = self._admin.last_stable_offsets(self._place.topic)[self._place.partition]
         top = self._admin.high_watermarks([self._place])[self._place]
-        inbox = _Inbox(self._topic, self._name, checkpoint)
+        inbox = _Inbox(self._name, checkpoint)
         for at in range(checkpoint.oldest, end, AT_ONCE):
             chunk = list(read_all(self._fetch, self._place, list(range(at, min(end, at + AT_ONCE)))))
             self._on_read(len(chunk))
@@ -143,9 +146,9 @@ class _Look:
 class _Inbox:
     """The records of an inbox from the oldest message that wasn't released at the checkpoint."""
 
-    def __init__(self, topic: str, name: str, checkpoint: Checkpoint) -> None:
-        self._topic, self._name, self._checkpoint = topic, name, checkpoint
-        self._handled: list[tuple[int, Stage | Proposal]] = []
+    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
+        self._name, self._checkpoint = name, checkpoint
+        self._handled: list[tuple[int, Said]] = []
         self._own: dict[int, list[Proposal]] = {}
         # By the message: its stage, and when that was written.
         self._stages: dict[str, tuple[Stage, int]] = {}
@@ -159,18 +162,16 @@ class _Inbox:
 
     def take(self, record: StoredRecord) -> None:
         """Takes the next record."""
-        offset, headers = record.offset() or 0, record.headers() or ()
-        staged, proposal = decode_stage(headers), decode_proposal(headers)
+        offset, said = record.offset() or 0, decode_inbox(record.headers() or ())
         handled = offset < self._checkpoint.position
         self.unread += not handled
-        if staged is not None:
-            stage = staged.stage
-            if stage.deletes == self._topic:
-                stage = stage._replace(deletes=self._name)
-            self._counts[stage.message] = count_of_batch(record.value())
-            self._take_stage(offset, stage, record.timestamp()[1], handled=handled)
-        elif proposal is not None:
-            self._take_proposal(offset, proposal, handled=handled)
+        if isinstance(said, StageRecord):
+            self._counts[said.stage.message] = count_of_batch(record.value())
+            self._take_stage(offset, said.stage, record.timestamp()[1], handled=handled)
+        elif isinstance(said, Proposal):
+            self._take_proposal(offset, said, handled=handled)
+        elif said is not None and handled:
+            self._handled.append((offset, said))
 
     def _take_stage(self, offset: int, stage: Stage, time: int, *, handled: bool) -> None:
         if self._name not in stage.participants:
@@ -188,7 +189,7 @@ class _Inbox:
             self._own.setdefault(proposal.cause, []).append(proposal)
         if handled:
             self._handled.append((offset, proposal))
-        elif proposal.message in self._stages and proposal.deleted is not None:
+        elif proposal.message in self._stages:
             self._later.setdefault(proposal.message, set()).add(name)
 
     def replay(self) -> Sequencer:
@@ -215,4 +216,10 @@ class _Inbox:
 
 def _block(stage: Stage, time: int, held_by: tuple[str, ...]) -> CausalBlock:
     since = datetime.fromtimestamp(time / 1000, UTC)
-    return CausalBlock(f"{stage.message}.0", stage.destinations, since, held_by)
+    return CausalBlock(f"{stage.message}.0", _shown(stage.destinations), since, _shown(held_by))
+
+
+def _shown(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the topics of participants, with the partition where it isn't 0."""
+    places = map(place_of, names)
+    return tuple(f"{each.topic}/{each.partition}" if each.partition else each.topic for each in places)

@@ -1,8 +1,9 @@
 """The topics of multicast: the names of participants, the topic of receipts, the sequencers' group.
 
 Rules
-1. A participant is a partition of a causal topic. It goes by the topic's name if the topic has one partition, else by
-   the name, a slash and the partition's number.
+1. A participant is a partition of a causal topic's inbox. It goes by the topic's name, a slash, the partition's number,
+   an `@` and the beginning of the inbox's id. So an inbox that was deleted and made again is another participant, and a
+   partition that another tool adds to the topic changes no name.
 2. A message with a key goes to the partition of its key in each topic, as publishing does; one without a key to that of
    a name that its publisher gives it. The partition 0 of a topic speaks for a handle to it.
 3. A message's id is its batch's, a dot, and its number in the batch.
@@ -11,6 +12,8 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 from kafka_pubsub.core.partitioner import partition_of
 
@@ -21,6 +24,7 @@ __all__ = [
     "RECEIPTS",
     "RECEIPT_PARTITIONS",
     "RECEIPT_SETTINGS",
+    "Place",
     "message_id",
     "participant",
     "place_of",
@@ -46,19 +50,31 @@ DEAD_SETTINGS: Mapping[str, str] = {
     "compression.type": "producer",
     "unclean.leader.election.enable": "false",
 }
+#: Characters of an inbox's id in names: enough to tell the inboxes apart that a topic ever has.
+_ID_LENGTH = 8
 #: The consumer group of the sequencers.
 GROUP = "_kafka_pubsub.multicast"
 
 
-def participant(topic: str, partition: int, partitions: int) -> str:
-    """Returns the name of a partition that takes part."""
-    return topic if partitions == 1 else f"{topic}/{partition}"
+class Place(NamedTuple):
+    """What a participant's name says. `inbox`: the beginning of the inbox's id."""
+
+    topic: str
+    partition: int
+    inbox: str
 
 
-def place_of(name: str) -> tuple[str, int]:
-    """Returns the topic and the partition of a participant."""
-    topic, _, partition = name.partition("/")
-    return topic, int(partition or 0)
+def participant(topic: str, partition: int, inbox_id: str) -> str:
+    """Returns the name of a partition that takes part; `inbox_id`: that of its inbox."""
+    return f"{topic}/{partition}@{inbox_id[:_ID_LENGTH]}"
+
+
+@lru_cache(10_000)
+def place_of(name: str) -> Place:
+    """Returns the parts of a participant's name."""
+    place, _, inbox = name.partition("@")
+    topic, _, partition = place.partition("/")
+    return Place(topic, int(partition) if partition.isdecimal() else 0, inbox)
 
 
 def message_id(batch: str, number: int) -> str:

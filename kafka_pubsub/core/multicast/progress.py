@@ -1,8 +1,7 @@
 """How far a sequencer is, as the text beside the committed offset of its inbox says it.
 
 Theory. The committed offset is that of the oldest message that isn't released. The text holds the rest of the
-checkpoint, and how many of the sequencer's own proposals lie in the inbox above the position: a successor reads until
-it has them, before it goes on. It also names the transactional id of its writer.
+checkpoint, the transactional id of its writer, and the inbox for which it counts.
 
 Rules
 1. A text begins with the version and ends with a checksum over itself and the offset. What can't be read is refused: to
@@ -16,52 +15,41 @@ import zlib
 from typing import NamedTuple
 
 from kafka_pubsub.core.multicast.sequencer import Checkpoint
-from kafka_pubsub.core.multicast.values import Timestamp
 from kafka_pubsub.errors import FailedPrecondition
 
 __all__ = ["SequencerProgress", "parse_progress"]
 
-_VERSION = "1"
+_VERSION = "2"
 
 
 class SequencerProgress(NamedTuple):
-    """A checkpoint. `unread`: how many own proposals lie above its position. `writer`: whose it is, or empty.
-
-    `topic_id`: that of the home topic, which is another one when the topic was deleted and made again.
-    """
+    """A checkpoint. `inbox_id`: of the inbox that it is of. `writer`: whose it is, or empty."""
 
     checkpoint: Checkpoint
-    unread: int = 0
+    inbox_id: str = ""
     writer: str = ""
-    topic_id: str = ""
 
     def text(self) -> str:
         """Returns what is committed beside the offset `checkpoint.oldest`."""
-        clock, oldest, position, deleted = self.checkpoint
-        gone = "" if deleted is None else f"{deleted.clock}@{deleted.topic}"
-        body = ";".join(
-            (_VERSION, str(clock), str(position), gone, str(self.unread), self.writer, self.topic_id)
-        )
+        clock, oldest, position, alive = self.checkpoint
+        body = ";".join((_VERSION, str(clock), str(position), alive, self.inbox_id, self.writer))
         return f"{body};{_checksum(oldest, body)}"
 
 
 def parse_progress(offset: int, text: str) -> SequencerProgress:
     """Returns what was committed; raises if it can't be read."""
     if not text:
-        return SequencerProgress(Checkpoint(0, offset, offset, None))
+        return SequencerProgress(Checkpoint(0, offset, offset))
     body, _, checksum = text.rpartition(";")
     try:
-        version, clock, position, gone, unread, writer, topic_id = body.split(";")
+        version, clock, position, alive, inbox_id, writer = body.split(";")
         if version != _VERSION or checksum != _checksum(offset, body):
             raise ValueError
-        number, _, topic = gone.partition("@")
-        deleted = Timestamp(int(number), topic) if gone else None
-        checkpoint = Checkpoint(int(clock), offset, int(position), deleted)
-        return SequencerProgress(checkpoint, int(unread), writer, topic_id)
+        return SequencerProgress(Checkpoint(int(clock), offset, int(position), alive), inbox_id, writer)
     except ValueError:
         raise FailedPrecondition(
             f"sequencer: the text {text!r:.80} beside the committed offset {offset} can't be read: it is damaged, or "
-            "of a newer version; run that version"
+            "of another version; run that version"
         ) from None
 
 

@@ -11,12 +11,13 @@ Rules
 3. When a message's timestamp is known, the clock is brought up to it. So a message that is staged after another one was
    released anywhere gets a higher timestamp: all proposals of the other lie before its stage.
 4. A message is released when no unreleased one can get a lower timestamp.
-5. A topic proposes for its own deletion once the messages that were staged before have their timestamps: so they come
-   before the deletion, and nothing that said `deleted=False` can come after it.
-6. While a deletion has no timestamp, later messages are told `deleted=None`. Both timestamps decide, once they are
-   known. No other proposal waits. A deletion doesn't wait for that of another topic, so two of them never wait for each
-   other.
-7. A successor takes the proposals of this topic from the log, at the records that caused them. To compute them again
+5. A deletion is a stage. What lies behind it in the topic's inbox is refused, and the topic's proposal says so. The
+   topic proposes for its own deletion once the messages that were staged before have their timestamps, except for other
+   deletions: so these messages come before it, and two deletions never wait for each other.
+6. A deletion names the id of the topic that it deletes, and deletes no later one. `Alive` names that which is there.
+7. `Gone` refuses what lacks the proposal of a participant. Proposals are in all inboxes or in none, so all decide
+   alike. Such a message gets no timestamp.
+8. A successor takes the proposals of this topic from the log, at the records that caused them. To compute them again
    would give others, because timestamps that came later have moved the clock.
 """
 
@@ -26,8 +27,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from kafka_pubsub.core.multicast.layout import place_of
 from kafka_pubsub.core.multicast.release_queue import ReleaseQueue
-from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Refuse, Release, Stage, Timestamp
+from kafka_pubsub.core.multicast.values import (
+    Alive,
+    Gone,
+    Output,
+    Proposal,
+    Propose,
+    Refuse,
+    Release,
+    Said,
+    Stage,
+    Timestamp,
+)
 
 __all__ = ["START", "Checkpoint", "Sequencer"]
 
@@ -35,17 +48,18 @@ __all__ = ["START", "Checkpoint", "Sequencer"]
 class Checkpoint(NamedTuple):
     """From what a successor goes on: it reads the inbox from `oldest`, and is a successor of itself until `position`.
 
-    `oldest`: the offset of the first stage that isn't released, else `position`. `deleted`: when the topic was deleted.
+    `oldest`: the offset of the first stage that isn't released, else `position`. `alive`: the id of the topic that is
+    there; empty: it was deleted, or never made.
     """
 
     clock: int
     oldest: int
     position: int
-    deleted: Timestamp | None
+    alive: str = ""
 
 
 #: Of a new inbox.
-START = Checkpoint(0, 0, 0, None)
+START = Checkpoint(0, 0, 0)
 
 
 class _Pending:
@@ -61,23 +75,20 @@ class _Pending:
         #: Of a deletion of this topic: the messages whose timestamps it waits for.
         self.before: set[str] = set()
 
-    @property
-    def decided(self) -> bool:
-        return self.final is not None and all(each.deleted is not None for each in self.proposals.values())
-
 
 class Sequencer:
-    """The sequencer of one topic's inbox. `own`: the topic's proposals in the log, by their cause, in their order."""
+    """The sequencer of an inbox, by its participant's name. `own`: its proposals in the log by their cause."""
 
     def __init__(
         self,
-        topic: str,
+        name: str,
         checkpoint: Checkpoint = START,
         own: Mapping[int, Sequence[Proposal]] = MappingProxyType({}),
     ) -> None:
-        self.topic = topic
+        self.name = name
+        self._topic = place_of(name).topic
         self.clock = checkpoint.clock
-        self.deleted = checkpoint.deleted
+        self.alive = checkpoint.alive
         self._position = checkpoint.oldest
         self._known_until = checkpoint.position
         self._own = own
@@ -87,16 +98,15 @@ class Sequencer:
         # By the order of their stages.
         self._pending: dict[str, _Pending] = {}
         self._queue = ReleaseQueue()
-        # Deletions of this topic without a timestamp, and for which of them a message must wait to be told.
+        # Deletions of this topic that wait for messages before them.
         self._deletions: dict[str, None] = {}
-        self._untold: dict[str, set[str]] = {}
 
     @property
     def checkpoint(self) -> Checkpoint:
         """From what a successor goes on; never less than what this sequencer began with."""
         first = next(iter(self._pending.values()), None)
         oldest = self._position if first is None else first.offset
-        return Checkpoint(self.clock, oldest, max(self._position, self._known_until), self.deleted)
+        return Checkpoint(self.clock, oldest, max(self._position, self._known_until), self.alive)
 
     @property
     def waiting(self) -> int:
@@ -107,29 +117,40 @@ class Sequencer:
         """Returns whether the message is staged and isn't released."""
         return message in self._pending
 
-    def blocked(self) -> tuple[str, tuple[str, ...]] | None:
-        """Returns the unreleased message that no other may pass, and the participants that it waits for.
+    def lacking(self) -> set[str]:
+        """Returns the participants whose proposals are missing, once all that a predecessor took was taken."""
+        if self._position < self._known_until:
+            return set()
+        pending = (each for each in self._pending.values() if each.final is None)
+        return {name for each in pending for name in each.stage.participants if name not in each.proposals}
 
-        These haven't proposed, or haven't said yet whether their topic is deleted. None: all messages are released.
+    def blocked(self) -> tuple[str, tuple[str, ...]] | None:
+        """Returns the unreleased message that no other may pass, and the participants that haven't proposed for it.
+
+        None: all messages are released.
         """
         message = self._queue.first() or next(iter(self._pending), None)
         if message is None:
             return None
         pending = self._pending[message]
-        told = {name for name, each in pending.proposals.items() if each.deleted is not None}
-        return message, tuple(each for each in pending.stage.participants if each not in told)
+        return message, tuple(each for each in pending.stage.participants if each not in pending.proposals)
 
-    def take(self, offset: int, record: Stage | Proposal) -> list[Output]:
+    def take(self, offset: int, record: Said) -> list[Output]:
         """Takes the next record; returns what is to be stored together with the position behind it."""
         self._again, self._position = offset < self._known_until, offset + 1
         outputs: list[Output] = []
         if isinstance(record, Stage):
             self._stage(offset, record, outputs)
-        elif record.timestamp.topic != self.topic and record.message in self._pending:
+        elif isinstance(record, Gone):
+            self._drop(record.participant, outputs)
+        elif isinstance(record, Alive):
+            self.alive = self.alive if self._again else record.topic_id
+        elif record.timestamp.topic != self.name and record.message in self._pending:
             self._add(record, outputs)
         if self._again:
             for own in self._own.get(offset, ()):
-                self._recall(own, outputs)
+                if own.message in self._pending:
+                    self._add(own, outputs)
         outputs += self._release()
         if self._again:
             return []  # it was stored before
@@ -146,89 +167,79 @@ class Sequencer:
         self._position = offset + 1
 
     def _stage(self, offset: int, stage: Stage, outputs: list[Output]) -> None:
-        if self.topic not in stage.participants or stage.message in self._pending:
+        if self.name not in stage.participants or stage.message in self._pending:
             return
         pending = _Pending(stage, offset)
-        if stage.deletes == self.topic:
+        topic, _, topic_id = stage.deletes.partition("@")
+        mine = topic == self._topic
+        if mine:
             pending.before = {
                 message
                 for message, each in self._pending.items()
-                if each.final is None and each.stage.deletes in ("", self.topic)
+                if each.final is None and not each.stage.deletes
             }
         alone = len(stage.participants) == 1
         if self._again and alone and not pending.before and stage.message not in self._proposed:
             return  # it was released at once
         self._pending[stage.message] = pending
-        if stage.deletes == self.topic:
+        if mine and topic_id == self.alive and not self._again:
+            self.alive = ""
+        if pending.before:
             self._deletions[stage.message] = None
-        elif self._deletions and not stage.deletes:
-            self._untold[stage.message] = set(self._deletions)
-        if not pending.before:
-            self._propose(pending, outputs)
-
-    def _recall(self, own: Proposal, outputs: list[Output]) -> None:
-        if own.message not in self._pending:
-            return  # it was released, and its stage lies before all that is read
-        if own.deleted is None:
-            self._untold.setdefault(own.message, set())
         else:
-            self._untold.pop(own.message, None)
-        self._add(own, outputs)
+            self._propose(pending, outputs)
 
     def _propose(self, pending: _Pending, outputs: list[Output]) -> None:
         if self._again:
             return
         stage = pending.stage
         self.clock = max(self.clock, stage.estimate) + 1
-        deleted = None if stage.message in self._untold else self.deleted is not None and not stage.deletes
-        self._tell(pending, Timestamp(self.clock, self.topic), deleted, outputs)
-
-    def _tell(
-        self, pending: _Pending, timestamp: Timestamp, deleted: bool | None, outputs: list[Output]
-    ) -> None:
-        proposal = Proposal(pending.stage.message, timestamp, deleted, self._position - 1)
-        outputs.append(Propose(pending.stage.participants, proposal))
+        deleted = not self.alive and not stage.deletes
+        proposal = Proposal(stage.message, Timestamp(self.clock, self.name), deleted, self._position - 1)
+        outputs.append(Propose(stage.participants, proposal))
         self._add(proposal, outputs)
 
     def _add(self, proposal: Proposal, outputs: list[Output]) -> None:
         pending = self._pending[proposal.message]
         pending.proposals[proposal.timestamp.topic] = proposal
-        if self.topic in pending.proposals:
+        if self.name in pending.proposals:
             self._queue.raise_to(proposal.message, max(each.timestamp for each in pending.proposals.values()))
         if pending.final is None and len(pending.proposals) == len(pending.stage.participants):
             self._finish(pending, outputs)
 
     def _finish(self, pending: _Pending, outputs: list[Output]) -> None:
-        message = pending.stage.message
-        pending.final = final = max(each.timestamp for each in pending.proposals.values())
-        self.clock = max(self.clock, final.clock)
-        if message in self._deletions:
-            del self._deletions[message]
-            self.deleted = final if self.deleted is None else min(final, self.deleted)
-            for other in list(self._untold):
-                self._untold[other].discard(message)
-                self._decide(other, outputs)
-        self._decide(message, outputs)
+        pending.final = max(each.timestamp for each in pending.proposals.values())
+        self.clock = max(self.clock, pending.final.clock)
+        self._let_go(pending.stage.message, outputs)
+
+    def _let_go(self, message: str, outputs: list[Output]) -> None:
+        """Lets this topic's deletions propose that waited for this message only."""
         for other in list(self._deletions):
             deletion = self._pending[other]
-            if message in deletion.before:
-                deletion.before.discard(message)
-                if not deletion.before:
-                    self._propose(deletion, outputs)
+            deletion.before.discard(message)
+            if not deletion.before:
+                del self._deletions[other]
+                self._propose(deletion, outputs)
 
-    def _decide(self, message: str, outputs: list[Output]) -> None:
-        """Tells a message whether the topic's deletion comes before it, once both timestamps are known."""
-        pending = self._pending[message]
-        if self._again or pending.final is None or self._untold.get(message, True):
-            return
-        del self._untold[message]
-        deleted = self.deleted is not None and self.deleted < pending.final
-        self._tell(pending, pending.proposals[self.topic].timestamp, deleted, outputs)
+    def _drop(self, participant: str, outputs: list[Output]) -> None:
+        """Refuses what lacks the proposal of a participant that is gone."""
+        for message, pending in list(self._pending.items()):
+            if (
+                pending.final is not None
+                or participant not in pending.stage.participants
+                or participant in pending.proposals
+            ):
+                continue
+            del self._pending[message]
+            self._queue.remove(message)
+            self._deletions.pop(message, None)
+            outputs.append(Refuse(message, None, (participant,)))
+            self._let_go(message, outputs)
 
     def _release(self) -> Iterator[Output]:
         while (message := self._queue.first()) is not None:
             pending = self._pending[message]
-            if not pending.decided or pending.final is None:
+            if pending.final is None:
                 return
             self._queue.remove(message)
             del self._pending[message]
@@ -237,6 +248,6 @@ class Sequencer:
             gone = tuple(each for each in stage.destinations if each in deleted)
             if gone:
                 yield Refuse(message, pending.final, gone)
-            elif self.topic in stage.destinations:
+            elif self.name in stage.destinations:
                 invalid = tuple(each for each in stage.handles if each in deleted)
                 yield Release(message, pending.final, invalid)

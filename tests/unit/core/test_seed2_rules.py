@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_pubsub.core.multicast.release_queue import ReleaseQueue
-from kafka_pubsub.core.multicast.sequencer import Sequencer
+from kafka_pubsub.core.multicast.sequencer import START, Sequencer
 from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release, Stage, Timestamp
 
 
@@ -16,7 +16,7 @@ class Inbox:
     """The inbox of topic `b`; `take` stores a record and returns what its sequencer answers."""
 
     def __init__(self) -> None:
-        self.sequencer = Sequencer("b")
+        self.sequencer = Sequencer("b", START._replace(alive="id"))
         self.end = 0
 
     def take(self, record: Stage | Proposal) -> list[Output]:

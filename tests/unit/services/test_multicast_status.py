@@ -10,7 +10,7 @@ import pytest
 from kafka_pubsub import CausalStatus, FailedPrecondition, NotFound, PubSub, aio
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.multicast.future import Sent
-from kafka_pubsub.core.multicast.layout import GROUP
+from kafka_pubsub.core.multicast.layout import GROUP, place_of
 from kafka_pubsub.core.multicast.progress import SequencerProgress
 from kafka_pubsub.core.multicast.sequencer import Checkpoint, Sequencer
 from kafka_pubsub.core.multicast.values import Propose
@@ -18,7 +18,7 @@ from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, NewRecord, TopicPartition
 from kafka_pubsub.schema.multicast import decode_stage, encode_proposal
 from kafka_pubsub.services import sequencer as service
-from tests.multicasts import stage
+from tests.multicasts import named, stage
 from tests.support import until
 
 PATIENCE = 20.0
@@ -35,8 +35,7 @@ def handle(backend: MemoryBackend, topic: str) -> None:
     """Handles the topic's inbox as its sequencer does, in one go; proposals only."""
     place = TopicPartition(inbox_topic(topic), 0)
     start, end = backend.admin.log_range(place)
-    sequencer = Sequencer(topic)
-    unread = 0
+    sequencer = Sequencer(named(backend, topic)[0])
     for record in backend.record_fetch().fetch(place, range(start, end), 2**30, 1.0).records:
         staged = decode_stage(record.headers() or ())
         if staged is None:
@@ -44,10 +43,10 @@ def handle(backend: MemoryBackend, topic: str) -> None:
         for output in sequencer.take(record.offset() or 0, staged.stage):
             if isinstance(output, Propose):
                 header = encode_proposal(output.proposal)
-                records = [NewRecord(inbox_topic(each), 0, None, None, [header]) for each in output.topics]
+                inboxes = [inbox_topic(place_of(each).topic) for each in output.topics]
+                records = [NewRecord(each, 0, None, None, [header]) for each in inboxes]
                 backend.transactions("test").transact(records, {}, None)
-                unread += 1
-    said = SequencerProgress(sequencer.checkpoint, unread)
+    said = SequencerProgress(sequencer.checkpoint)
     backend.admin.set_positions(GROUP, {place: Committed(said.checkpoint.oldest, said.text())})
 
 
@@ -64,9 +63,9 @@ def test_what_no_sequencer_has_handled_is_held_up_by_its_own_topic(
     stage(backend, "a", message="m2")
     a, b, c = topics.multicast_status()
     assert [(each.topic, each.partition, each.clock, each.unread) for each in (a, b, c)] == [
-        ("a", 0, 0, 2),
-        ("b", 0, 0, 1),
-        ("c", 0, 0, 0),
+        ("a", 0, 0, 3),
+        ("b", 0, 0, 2),
+        ("c", 0, 0, 1),
     ]
     assert held(a) == (2, "m1.0", ("a",))
     assert held(b) == (1, "m1.0", ("b",))
@@ -159,13 +158,15 @@ def test_forgotten_positions_unreadable_ones_and_a_lost_inbox_are_named(
 ) -> None:
     stage(backend, "a", "b", message="m1")
     backend.admin.trim("a.inbox", {0: 1})
-    text = SequencerProgress(Checkpoint(1, 0, 1, None)).text()
+    text = SequencerProgress(Checkpoint(1, 0, 1)).text()
     backend.admin.set_positions(GROUP, {TopicPartition("b.inbox", 0): Committed(0, text.replace("1", "2"))})
     backend.admin.delete_topic("c.inbox")
     a, b, c = topics.multicast_status()
+    backend.admin.create_topic("c.inbox", 1, None, {})
+    assert "c.inbox' was deleted and made again by another" in topics.multicast_status("c")[0].problem
     assert a.problem == "the broker has forgotten how far the sequencers were with 'a.inbox'"
     assert "can't be read: it is damaged" in b.problem
-    assert c.problem == "its inbox 'c.inbox' was deleted by another client"
+    assert c.problem == "no broker finds its inbox 'c.inbox'"
 
 
 def test_a_topic_that_isnt_causal_or_isnt_there_is_refused(topics: PubSub) -> None:

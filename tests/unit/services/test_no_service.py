@@ -109,17 +109,21 @@ def test_a_close_without_a_sequencer_is_quick_and_names_what_is_left(
 
 
 class NoStages(FaultPlan):
-    """No publisher gets a transaction through."""
+    """No publisher gets a transaction through, once it is `on`."""
+
+    on = False
 
     def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
-        refused = step is Step.WRITE and "multicast.publisher" in transactional_id
+        refused = self.on and step is Step.WRITE and "multicast.publisher" in transactional_id
         return RequestOutcome.REFUSED if refused else RequestOutcome.DONE
 
 
 def test_a_close_gives_up_what_can_not_be_staged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_pubsub.client.multicast.publisher.CLOSING", 0.2)
-    ps = PubSub.in_memory(MemoryBackend(faults=NoStages()), services=False)
+    faults = NoStages()
+    ps = PubSub.in_memory(MemoryBackend(faults=faults), services=False)
     ps.create_topic("a", causal=True)
+    faults.on = True
     future = ps.topic("a").publish(b"")
     began = time.monotonic()
     ps.close()

@@ -17,6 +17,7 @@ from kafka_pubsub.schema.batch import BatchMessage
 from kafka_pubsub.schema.multicast import DEAD_REASON_HEADER, DEAD_TOPIC_HEADER, StageRecord, encode_stage
 from kafka_pubsub.services.sequencer import Sequencer
 from kafka_pubsub.services.sequencer_batches import Batches
+from tests.multicasts import named
 from tests.support import until
 
 PATIENCE = 20.0
@@ -92,12 +93,12 @@ def play(backend: MemoryBackend, topics: PubSub) -> None:
     """Stages batches while no sequencer runs, and looks how they come home."""
     futures = {}
     first = topics.publish_multi(["a", "b"], b"0")
-    until(lambda: len(log(backend, "a.inbox")) == 1)
+    until(lambda: len(log(backend, "a.inbox")) == 2)  # beside the record that the topic was made
     for number in range(1, 60):
         futures[b"%d" % number] = topics.publish_multi(
             ["b", "a"], b"%d" % number, ordering_key="k", attributes={"n": str(number)}
         )
-    until(lambda: len(log(backend, "a.inbox")) >= 2)
+    until(lambda: len(log(backend, "a.inbox")) >= 3)
     with Sequencer(topics) as sequencer:
         for data, future in futures.items():
             assert future.result(PATIENCE).timestamp > first.result(PATIENCE).timestamp, data
@@ -166,7 +167,9 @@ def brief(holds: Callable[[], object]) -> None:
     wait_until(holds, patience=2)
 
 
-def test_a_message_has_the_time_of_its_publishing(backend: MemoryBackend, topics: PubSub) -> None:
+def test_a_message_has_the_time_of_its_publishing_in_all_topics(
+    backend: MemoryBackend, topics: PubSub
+) -> None:
     with Sequencer(topics) as sequencer:
         sequencer.wait_until_running(PATIENCE)
         topics.publish_multi(["a", "b"], b"x").result(PATIENCE)
@@ -214,14 +217,14 @@ def test_a_record_of_an_inbox_that_isnt_ours_is_one_dead_letter(
     (dead,) = log(backend, DEAD)
     assert (dead.key(), dead.value()) == (b"key", b"?")
     assert list(dead.headers() or ())[:2] == [("ps-stage", b"?"), ("more", None)]
-    assert "record 0 of partition 0 of a.inbox isn't ours" in header(dead, DEAD_REASON_HEADER)
+    assert "the record at offset 2 in partition 0 of 'a.inbox' isn't ours" in header(dead, DEAD_REASON_HEADER)
 
 
 def test_a_foreign_record_behind_a_batch_that_waits_is_buried_once(
     backend: MemoryBackend, topics: PubSub
 ) -> None:
     """It lies between what a successor reads again."""
-    stage = StageRecord(Stage("foreign-1", ("a", "b")), 0)
+    stage = StageRecord(Stage("foreign-1", named(backend, "a", "b")), 0)
     header_of_stage = [encode_stage(stage)]
     foreign = backend.transactions("foreign")
     # Staged at one of its two topics only: it waits for ever.
@@ -238,7 +241,7 @@ def test_a_foreign_record_behind_a_batch_that_waits_is_buried_once(
 def test_a_batch_that_cant_be_read_is_a_dead_letter_of_its_topic(
     backend: MemoryBackend, topics: PubSub
 ) -> None:
-    stage = StageRecord(Stage("foreign-1", ("a",)), 0)
+    stage = StageRecord(Stage("foreign-1", named(backend, "a")), 0)
     record = NewRecord("a.inbox", 0, None, b"damaged", [encode_stage(stage)])
     backend.transactions("foreign").transact([record], {}, None)
     with Sequencer(topics) as sequencer:

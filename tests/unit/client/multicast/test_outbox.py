@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub.client.multicast.future import SentFuture
-from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing
+from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.schema.batch import BatchMessage
 
@@ -19,7 +19,8 @@ LOCK = threading.Lock()
 
 def way(*topics: str, handles: tuple[str, ...] = (), partitions: int = 1, key: bytes | None = None) -> Way:
     route = Route(
-        [Target(each, partitions, 10**6) for each in topics], [Target(each, 1, 10**6) for each in handles]
+        [Target(each, partitions, 10**6, "i") for each in topics],
+        [Target(each, 1, 10**6, "i") for each in handles],
     )
     return route.way(key, "name")
 
@@ -42,7 +43,11 @@ def test_messages_that_go_the_same_way_are_one_batch() -> None:
         add(outbox, way("a", "b"), data)
     (batch,) = outbox.take(MANY, 0, estimate=7)
     assert bodies([batch]) == [b"123"]
-    assert (batch.stage.message, batch.stage.destinations, batch.stage.estimate) == ("p-1", ("a", "b"), 7)
+    assert (batch.stage.message, batch.stage.destinations, batch.stage.estimate) == (
+        "p-1",
+        ("a/0@i", "b/0@i"),
+        7,
+    )
     assert len(outbox) == 3
     assert outbox.settle("p-1") is batch
     assert outbox.settle("p-1") is None
@@ -96,19 +101,23 @@ def test_partitions_make_another_way() -> None:
     assert len(ways) == 3
     for number in range(20):
         add(outbox, way("a", partitions=3, key=b"%d" % number), b"x")
-    assert sorted(each.stage.destinations for each in outbox.take(MANY, 0)) == [("a/0",), ("a/1",), ("a/2",)]
+    assert sorted(each.stage.destinations for each in outbox.take(MANY, 0)) == [
+        ("a/0@i",),
+        ("a/1@i",),
+        ("a/2@i",),
+    ]
 
 
 def test_a_deletion_is_alone_and_counts_as_sent_with_its_receipt() -> None:
     outbox = Outbox("p")
-    target = Target("a", 2, 10**6)
+    target = Target("a", 2, 10**6, "i", "id")
     for data in (b"1", b"2"):
-        add(outbox, way_of_deletion(target, [Target("b", 2, 10**6)]), data)
+        add(outbox, way_of_deletion(target, [Target("b", 2, 10**6, "i")]), data)
     add(outbox, way("b"), b"3")
     (batch,) = outbox.take(MANY, 0)
     assert bodies([batch]) == [b"1"]
-    assert batch.stage.destinations == ("a/0", "a/1", "b/0")
-    assert batch.stage.deletes == "a"
+    assert batch.stage.destinations == ("a/0@i", "a/1@i", "b/0@i")
+    assert batch.stage.deletes == "a@id"
     assert outbox.take(MANY, 0) == []
 
 
@@ -145,7 +154,7 @@ def test_what_has_waited_too_long_is_never_staged() -> None:
     second = add(outbox, way("c"), b"2", deadline=2)
     third = add(outbox, way("c"), b"3", deadline=3)
     assert outbox.next_deadline() == 1
-    assert outbox.expired(2) == [(first, True), (second, False)]
+    assert outbox.expired(2) == [(first, Standing.UNKNOWN), (second, Standing.QUEUED)]
     assert outbox.expired(2) == []
     assert outbox.take(MANY, 2) == [], "the first one is staged and has no receipt"
     outbox.settle("p-1")

@@ -1,0 +1,58 @@
+"""The causal topics as the catalog lists them: which participants there are, and which are gone.
+
+Rules
+1. A participant is gone if the catalog, read up to its end, doesn't list it. No answer of a broker means that: a topic
+   that a broker doesn't find is away, and is asked for again.
+2. A look counts for what was staged before it, because a topic is listed before anything is staged for it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kafka_pubsub.client.admin.names import inbox_topic
+from kafka_pubsub.core.multicast.layout import participant, place_of
+from kafka_pubsub.ports import Backend
+
+__all__ = ["CausalTopic", "CausalTopics"]
+
+
+class CausalTopic(NamedTuple):
+    """A causal topic of the catalog; one that was deleted stays listed while its inbox answers."""
+
+    name: str
+    topic_id: str
+    inbox_id: str
+    partitions: int
+
+
+class CausalTopics:
+    """The causal topics at the last look, by their inboxes. `looks`: how many there were."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.looks = 0
+        self.inboxes: dict[str, CausalTopic] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Reads the catalog up to its end."""
+        records = self._backend.catalog.topics()
+        self.looks += 1
+        self.inboxes = {
+            inbox_topic(name): CausalTopic(name, each.topic_id, each.inbox_id, each.options.partitions)
+            for name, each in sorted(records.items())
+            if each.options.causal and each.inbox_id
+        }
+
+    def lists(self, name: str) -> bool:
+        """Returns whether the last look found the participant."""
+        place = place_of(name)
+        topic = self.inboxes.get(inbox_topic(place.topic))
+        return topic is not None and name == participant(place.topic, place.partition, topic.inbox_id)
+
+    def finds(self, name: str) -> bool:
+        """Returns whether the participant is listed; looks again for one that isn't."""
+        if not self.lists(name):
+            self.look()
+        return self.lists(name)
