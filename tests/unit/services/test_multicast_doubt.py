@@ -1,0 +1,119 @@
+"""Messages to causal topics of which their publisher doesn't learn what became of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from kafka_pubsub import DeadlineExceeded, PubSub
+from kafka_pubsub.client.multicast import publisher as publishing
+from kafka_pubsub.client.multicast.multicast import Multicast
+from kafka_pubsub.client.multicast.publisher import MulticastPublisher, sequencer_watch
+from kafka_pubsub.errors import BrokerUnavailable
+from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.model import Ending, TopicPartition
+from kafka_pubsub.schema.multicast import Receipt
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.support import until
+from tests.unit.services.test_sequencer import NAMES, home
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def topics(ps: PubSub) -> PubSub:
+    for name in NAMES:
+        ps.create_topic(name, causal=True)
+    return ps
+
+
+@pytest.fixture
+def publisher(topics: PubSub, monkeypatch: pytest.MonkeyPatch) -> Iterator[MulticastPublisher]:
+    """The publisher of the topics, which has published already, and looks soon for what was released."""
+    monkeypatch.setattr(publishing, "_LOOK", 0.2)
+    with Sequencer(topics):
+        topics.publish_multi(["a", "b"], b"0").result(PATIENCE)
+        yield topics._cluster.multicast._publisher
+
+
+def lose_one_answer(publisher: MulticastPublisher, meanwhile: Callable[[], object]) -> None:
+    """The next transaction is stored, its caller doesn't learn it, and before it looks something else happens."""
+    transactions: Any = publisher._transactions
+    real = transactions.transact
+
+    def transact(*arguments: Any, **options: Any) -> Any:
+        transactions.transact = real
+        outcome = real(*arguments, **options)
+        meanwhile()
+        return outcome._replace(ending=Ending.UNKNOWN)
+
+    transactions.transact = transact
+
+
+def trim(backend: MemoryBackend, *names: str) -> None:
+    for name in names:
+        place = TopicPartition(f"{name}.inbox", 0)
+        backend.admin.trim(place.topic, {0: backend.admin.log_range(place)[1]})
+
+
+@pytest.mark.parametrize("trimmed", ["ab", "a", "b"])
+def test_a_stage_that_was_trimmed_before_it_was_read_back_is_not_staged_again(
+    backend: MemoryBackend, topics: PubSub, publisher: MulticastPublisher, trimmed: str
+) -> None:
+    def deliver() -> None:
+        until(lambda: home(backend, "a")[-1:] == home(backend, "b")[-1:] == [b"1"])
+        trim(backend, *trimmed)
+
+    lose_one_answer(publisher, deliver)
+    topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
+    topics.publish_multi(["c", "b"], b"2").result(PATIENCE)
+    until(lambda: home(backend, "b") == [b"0", b"1", b"2"])
+    assert home(backend, "a") == [b"0", b"1"]
+
+
+def test_a_receipt_that_is_lost_holds_up_nothing_for_long(
+    backend: MemoryBackend, topics: PubSub, publisher: MulticastPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, dropped = publisher._settle, list[Receipt]()
+
+    def settle(receipts: Sequence[Receipt]) -> bool:
+        if receipts and not dropped:
+            dropped.extend(receipts)
+            return False
+        return real(receipts)
+
+    monkeypatch.setattr(publisher, "_settle", settle)
+    lost = topics.publish_multi(["a", "b"], b"1")
+    topics.publish_multi(["c"], b"2").result(PATIENCE)
+    until(lambda: home(backend, "a") == home(backend, "b") == [b"0", b"1"])
+    assert not lost.done(), "its time-out ends it"
+
+
+def test_futures_fail_in_time_while_it_is_looked_whether_a_message_is_staged(
+    backend: MemoryBackend, topics: PubSub
+) -> None:
+    multicast = Multicast(backend, topics._cluster.topics.found, sequencer_watch(), timeout=1.0)
+    with Sequencer(topics):
+        multicast.publish(["a", "b"], b"0", None, None).result(PATIENCE)
+    transactions: Any = multicast._publisher._transactions
+
+    def fence(transactional_id: str) -> None:
+        time.sleep(0.1)
+        raise BrokerUnavailable("no broker answers")
+
+    real, transactions.fence = transactions.fence, fence
+    lose_one_answer(multicast._publisher, lambda: None)
+    doubtful = multicast.publish(["a", "b"], b"1", None, None)
+    behind = multicast.publish(["c"], b"2", None, None)
+    with pytest.raises(DeadlineExceeded, match="unknown whether it is delivered: it is perhaps staged"):
+        doubtful.result(5.0)
+    with pytest.raises(DeadlineExceeded, match="never delivered"):
+        behind.result(5.0)
+    transactions.fence = real
+    multicast.close()
+    with Sequencer(topics):
+        until(lambda: home(backend, "a") == home(backend, "b") == [b"0", b"1"])
+    assert home(backend, "c") == []

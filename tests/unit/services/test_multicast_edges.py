@@ -1,0 +1,227 @@
+"""Causal topics at their edges: brokers that are wrong or away, inboxes made again, newer versions, long waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from zlib import crc32
+
+import pytest
+
+from kafka_pubsub import FailedPrecondition, NotFound, PubSub, PubSubError
+from kafka_pubsub.client.admin import inbox_topics
+from kafka_pubsub.core.multicast.layout import DEAD
+from kafka_pubsub.core.multicast.values import Alive
+from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument
+from kafka_pubsub.memory import FaultPlan, MemoryBackend
+from kafka_pubsub.model import NewRecord
+from kafka_pubsub.schema.multicast import decode_inbox, encode_alive
+from kafka_pubsub.services import sequencer_bodies, sequencer_role
+from kafka_pubsub.services.role import Beginning
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.multicasts import named, stage
+from tests.support import until
+from tests.unit.services.test_sequencer import NAMES, home
+
+PATIENCE = 20.0
+
+
+class Wrong(FaultPlan):
+    """Says of some topics what isn't true: that there are none, or that nothing can be written to them."""
+
+    def __init__(self) -> None:
+        self.missing: set[str] = set()
+        self.unwritable: dict[str, PubSubError] = {}
+        self.asked = 0
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation == "topic" and name in self.missing:
+            self.asked += 1
+            return NotFound(f"topic {name!r} not found")
+        return None
+
+    def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
+        return self.unwritable.get(topic)
+
+
+@pytest.fixture
+def faults() -> Wrong:
+    return Wrong()
+
+
+@pytest.fixture
+def topics(backend: MemoryBackend, ps: PubSub) -> PubSub:
+    for name in NAMES:
+        ps.create_topic(name, causal=True)
+    return ps
+
+
+@pytest.fixture
+def sequencer(backend: MemoryBackend, topics: PubSub, faults: Wrong) -> Iterator[Sequencer]:
+    """A sequencer whose brokers may be wrong; the publishers' are right."""
+    with (
+        PubSub.in_memory(MemoryBackend(cluster=backend.cluster, faults=faults), services=False) as other,
+        Sequencer(other) as running,
+    ):
+        yield running.wait_until_running(PATIENCE)
+
+
+def test_a_broker_that_does_not_find_an_inbox_tears_no_message(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, faults: Wrong
+) -> None:
+    faults.missing = {"c.inbox", "d.inbox"}
+    topics.create_topic("d", causal=True)
+    waiting = topics.publish_multi(["a", "d"], b"both")
+    until(lambda: faults.asked)
+    faults.missing.clear()
+    waiting.result(PATIENCE)
+    until(lambda: home(backend, "a") == home(backend, "d") == [b"both"])
+
+
+@pytest.mark.parametrize("topic", ["b", "b.inbox"])
+def test_a_topic_that_is_away_holds_up_its_own_messages_only(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, faults: Wrong, topic: str
+) -> None:
+    faults.unwritable[topic] = BrokerUnavailable(f"{topic} has no leader")
+    waiting = topics.publish_multi(["a", "b"], b"1")
+    until(lambda: topic in sequencer.health().error)
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
+        other.publish_multi(["c"], b"2").result(PATIENCE)
+    assert home(backend, "b") == []
+    faults.unwritable.clear()
+    waiting.result(PATIENCE)
+    until(lambda: home(backend, "a") == home(backend, "b") == [b"1"])
+    until(lambda: sequencer.health().ok)
+
+
+def test_a_release_that_its_only_destination_refuses_fails_the_future(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, faults: Wrong
+) -> None:
+    faults.unwritable["a"] = InvalidArgument("too large")
+    with pytest.raises(FailedPrecondition, match="'a' refused the message, so it is a dead letter"):
+        topics.publish_multi(["a"], b"x").result(PATIENCE)
+    until(lambda: home(backend, DEAD) == [b"x"])
+
+
+def test_an_inbox_that_was_made_again_is_named_and_others_go_on(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
+        other.publish_multi(["a", "c"], b"0").result(PATIENCE)
+        until(lambda: home(backend, "c") == [b"0"])
+        backend.admin.delete_topic("c.inbox")
+        backend.admin.create_topic("c.inbox", 1, None, {})
+        with pytest.raises(FailedPrecondition, match="delete the topic and make it again"):
+            topics.publish_multi(["b", "c"], b"refused")
+        until(lambda: "'c.inbox' was deleted and made again" in sequencer.health().error)
+        waiting = other.publish_multi(["a", "c"], b"1")
+        until(lambda: len(home(backend, "c.inbox")) > 0)
+        topics.publish_multi(["b"], b"2").result(PATIENCE)
+        assert "made again" in topics.multicast_status("c")[0].problem
+        # Its messages are refused by the sequencers once the catalog doesn't list the inbox.
+        for seconds in ("_EXPELLED", "_PATIENCE"):
+            monkeypatch.setattr(inbox_topics, seconds, 0.1)
+        with pytest.raises(FailedPrecondition, match="notify: the deletion of topic 'c' has no place"):
+            topics.delete_topic("c", notify=["a"])
+        topics.delete_topic("c")
+        with pytest.raises(FailedPrecondition, match="delivered to no topic, because c was deleted"):
+            waiting.result(PATIENCE)
+    topics.create_topic("c", causal=True)
+    topics.publish_multi(["a", "c"], b"3").result(PATIENCE)
+    until(lambda: home(backend, "c") == [b"3"])
+    assert home(backend, "a") == [b"0", b"3"]
+
+
+def test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer
+) -> None:
+    before = named(backend, "a", "c")
+    for _ in range(2):
+        topics.delete_topic("c")
+    topics.create_topic("c", causal=True)
+    stage(backend, "a", "c", message="late", participants=before)
+    topics.publish_multi(["a", "c"], b"new").result(PATIENCE)
+    until(lambda: home(backend, "a") == home(backend, "c") == [b"new"])
+    until(lambda: sequencer.metrics().get("refused") == 1 and sequencer.metrics().get("skipped") == 1)
+
+
+def test_a_partition_that_another_tool_adds_changes_nothing(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer
+) -> None:
+    topics.publish_multi(["a", "b"], b"0").result(PATIENCE)
+    backend.admin.add_partitions("a", 2)
+    key = next(each for each in map(str, range(100)) if partition_of(each.encode(), 2) == 1)
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
+        other.publish_multi(["a", "b"], b"1", ordering_key=key).result(PATIENCE)
+    until(lambda: home(backend, "a") == home(backend, "b") == [b"0", b"1"])
+    assert sequencer.health().ok
+
+
+def test_a_record_of_a_newer_version_is_waited_for(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, value = encode_alive(Alive("id"))
+    body = bytes([2]) + (value or b"")[1:-4]
+    newer = NewRecord("a.inbox", 0, None, None, [(name, body + crc32(body).to_bytes(4, "big"))])
+    backend.transactions("newer").transact([newer], {}, None)
+    until(lambda: "is of a newer version: run a sequencer of that version" in sequencer.health().error)
+    waiting = topics.publish_multi(["a", "b"], b"1")
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
+        other.publish_multi(["c"], b"2").result(PATIENCE)
+    assert "newer version" in topics.multicast_status("a")[0].problem
+    # The newer sequencer takes over.
+    monkeypatch.setattr(
+        sequencer_role,
+        "decode_inbox",
+        lambda headers: Alive("id") if headers == list(newer.headers) else decode_inbox(headers),
+    )
+    waiting.result(PATIENCE)
+    until(lambda: home(backend, "a") == home(backend, "b") == [b"1"])
+    assert home(backend, DEAD) == []
+
+
+def test_bodies_of_batches_that_wait_are_bounded_and_come_home(
+    backend: MemoryBackend, topics: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("_BUFFERS", "_LEAST"):
+        monkeypatch.setattr(sequencer_role, limit, 10_000)
+    monkeypatch.setattr(sequencer_bodies, "_BYTES", 10_000)
+    tasks: list[sequencer_role.SequencerTask] = []
+    real = sequencer_role.SequencerRole.begin
+
+    def begin(*arguments: object) -> sequencer_role.SequencerTask:
+        tasks.append(real(*arguments))  # type: ignore[arg-type]
+        return tasks[-1]
+
+    monkeypatch.setattr(sequencer_role.SequencerRole, "begin", begin)
+    stage(backend, "a", "b", message="first", to=("a",))
+    for number in range(50):
+        stage(backend, "a", message=f"m{number}" + "x" * 1000)
+    with Sequencer(topics):
+        until(lambda: any(each._read > 60 and not each._waiting for each in tasks))
+        assert max(each._bodies.size for each in tasks) < 20_000
+        stage(backend, "a", "b", message="first", to=("b",))
+        until(lambda: len(home(backend, "a")) == 51)
+    found = home(backend, "a")
+    assert found[1:] == [f"m{number}".encode() + b"x" * 1000 for number in range(50)]
+
+
+def test_the_log_of_an_inbox_that_has_lost_its_end_is_not_read(
+    backend: MemoryBackend, topics: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Sequencer(topics) as sequencer:
+        sequencer.wait_until_running(PATIENCE)
+        topics.publish_multi(["a", "b"], b"0").result(PATIENCE)
+    real = sequencer_role.SequencerRole.begin
+
+    def begin(
+        self: object, names: object, number: int, beginnings: Sequence[Beginning], writer: str
+    ) -> object:
+        (found,) = beginnings
+        short = found._replace(end=1) if names == ("a.inbox",) else found
+        return real(self, names, number, [short], writer)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sequencer_role.SequencerRole, "begin", begin)
+    with Sequencer(topics) as again:
+        until(lambda: "'a.inbox' has lost its end" in again.health().error)
+        topics.publish_multi(["c"], b"1").result(PATIENCE)
