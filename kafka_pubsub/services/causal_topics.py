@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kafka_pubsub.client.admin.inbox_topics import participants_of
 from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.core.multicast.layout import participant, place_of
+from kafka_pubsub.errors import NotFound
 from kafka_pubsub.ports import Backend
 
 __all__ = ["CausalTopic", "CausalTopics"]
@@ -24,6 +25,7 @@ class CausalTopic(NamedTuple):
     topic_id: str
     inbox_id: str
     partitions: int
+    deleted: bool
 
 
 class CausalTopics:
@@ -33,6 +35,7 @@ class CausalTopics:
         self._backend = backend
         self.looks = 0
         self.inboxes: dict[str, CausalTopic] = {}
+        self._names: set[str] = set()
         self.look()
 
     def look(self) -> None:
@@ -40,19 +43,29 @@ class CausalTopics:
         records = self._backend.catalog.topics()
         self.looks += 1
         self.inboxes = {
-            inbox_topic(name): CausalTopic(name, each.topic_id, each.inbox_id, each.options.partitions)
+            inbox_topic(name): CausalTopic(
+                name, each.topic_id, each.inbox_id, each.options.partitions, each.state == "deleting"
+            )
             for name, each in sorted(records.items())
             if each.options.causal and each.inbox_id
         }
+        self._names = participants_of(records.values())
 
     def lists(self, name: str) -> bool:
         """Returns whether the last look found the participant."""
-        place = place_of(name)
-        topic = self.inboxes.get(inbox_topic(place.topic))
-        return topic is not None and name == participant(place.topic, place.partition, topic.inbox_id)
+        return name in self._names
 
     def finds(self, name: str) -> bool:
         """Returns whether the participant is listed; looks again for one that isn't."""
         if not self.lists(name):
             self.look()
         return self.lists(name)
+
+    def has_home(self, topic: str) -> bool:
+        """Returns whether a topic may be written to: one that was deleted may be gone from Kafka."""
+        if not self.inboxes[inbox_topic(topic)].deleted:
+            return True
+        try:
+            return bool(self._backend.admin.topic(topic))
+        except NotFound:
+            return False

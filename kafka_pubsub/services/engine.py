@@ -330,7 +330,7 @@ class Engine:
             try:
                 work = task.work(max(1, int(min(_WORK, left) * part)), max(1, int(room * part)))
             except Exception as error:
-                self._park(share, error)
+                self._park(share, error, unstored=True)
                 continue
             if work is None:
                 continue
@@ -472,7 +472,8 @@ class Engine:
         }
         for place, position in self._reader.positions(list(unsure)).items() if unsure else ():
             task, topic = unsure[place]
-            task.reach(topic, position.offset)
+            if (again := task.reach(topic, position.offset)) is not None:
+                self._reader.seek(place, again)
 
     def _regulate(self) -> None:
         """Stops reading logs of which enough waits in memory, and goes on where there is room."""

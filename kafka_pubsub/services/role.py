@@ -57,8 +57,8 @@ class Task(Protocol):
     def receive(self, topic: int, records: Sequence[StoredRecord], now: int) -> int | None:
         """Takes what was read; answers from where to read again if not on from here."""
 
-    def reach(self, topic: int, position: int) -> None:
-        """Nothing below the position is left to be read."""
+    def reach(self, topic: int, position: int) -> int | None:
+        """Nothing below the position is left to be read; answers as `receive`."""
 
     def unsure(self) -> Iterable[int]:
         """Topics of which it waits to learn how far they were read."""

@@ -12,8 +12,8 @@ Rules
    reads that. A look at the catalog counts for what was taken before it.
 6. An inbox with another id than the catalog's, and one that ends below the position, isn't read. A record of a newer
    version isn't passed. Both are said in health; the partition waits, and the others go on.
-7. What can't be delivered goes to the topic `DEAD` as it is, with the reason in a header: a record of an inbox that we
-   didn't write or that is for an earlier inbox, and a message that is too large for its home topic.
+7. What can't be delivered goes to the topic `DEAD`, with the reason in a header: a record of an inbox that isn't ours
+   or is for an earlier one, a message that is too large for its home or whose topic was deleted before it came home.
 """
 
 from __future__ import annotations
@@ -132,7 +132,10 @@ class SequencerRole:
         """The task of a partition; refuses an inbox that isn't the catalog's, and to guess a missing position."""
         (inbox,), (beginning,) = topics, beginnings
         causal = self._served[inbox]
-        if inbox not in self._checked and self.backend.admin.topic(inbox).topic_id != causal.inbox_id:
+        name = participant(causal.name, number, causal.inbox_id)
+        if not self.causal.finds(name):
+            raise _not_listed(inbox)
+        if self.backend.admin.topic(inbox).topic_id != causal.inbox_id:
             raise _made_again(causal, f"inbox {inbox!r} was deleted and made again by another client")
         self._checked.add(inbox)
         committed = beginning.committed
@@ -151,7 +154,7 @@ class SequencerRole:
                 causal, f"partition {number} of {inbox!r} has lost its end, which sequencers have handled"
             )
         progress = progress._replace(inbox_id=causal.inbox_id, writer=writer)
-        return SequencerTask(self, participant(causal.name, number, causal.inbox_id), progress, beginning.end)
+        return SequencerTask(self, name, progress, beginning.end)
 
     def _has_delivered(self, topic: str, number: int) -> bool:
         """Whether a sequencer has written to the home partition: only sequencers may."""
@@ -168,6 +171,10 @@ def _made_again(topic: CausalTopic, why: str) -> FailedPrecondition:
         f"sequencer: {why}: read what topic {topic.name!r} holds, then {delete}, and {make}",
         calls=(delete, make),
     )
+
+
+def _not_listed(inbox: str) -> FailedPrecondition:
+    return FailedPrecondition(f"inbox {inbox!r} isn't in the catalog any more, or was made again")
 
 
 class _Read(NamedTuple):
@@ -207,8 +214,11 @@ class SequencerTask:
         self._read = progress.checkpoint.oldest
         self._waiting: deque[_Read] = deque()
         self._size = 0
+        # Where what is read before the task begins fills the room: from there it is read again. None: it doesn't.
+        self._left_out: int | None = None
         inbox = TopicPartition(inbox_topic(self._place.topic), self._place.partition)
-        self._bodies = Bodies(role.backend, inbox, max(_LEAST, _BUFFERS // len(role.sets)))
+        self._room = max(_LEAST, _BUFFERS // len(role.sets))
+        self._bodies = Bodies(role.backend, inbox, self._room)
         # Whether what is taken was taken by a predecessor as well, which has written what followed.
         self._again = True
         # Whether our transactional id is committed: before the first record that a successor may have to wait for.
@@ -238,18 +248,25 @@ class SequencerTask:
                 continue
             self._read = offset + 1
             read = _read(offset, record)
+            if self._sequencer is None and not self._has_room(read):
+                continue
             self._waiting.append(read)
             self._size += len(record)
-            said = read.said
-            if self._sequencer is None and isinstance(said, Proposal) and said.timestamp.topic == self._name:
-                self._own.setdefault(said.cause, []).append(said)
-        self._begin_if_known()
-        return None
+        return self._begin_if_known()
 
-    def reach(self, topic: int, position: int) -> None:
+    def _has_room(self, read: _Read) -> bool:
+        """Takes our proposals from what is read before the task begins; returns whether the rest may wait here."""
+        said = read.said
+        if isinstance(said, Proposal) and said.timestamp.topic == self._name:
+            self._own.setdefault(said.cause, []).append(said)
+        if self._left_out is None and self._size >= self._room:
+            self._left_out = read.offset
+        return self._left_out is None
+
+    def reach(self, topic: int, position: int) -> int | None:
         """Nothing below the position is left to be read."""
         self._read = max(self._read, position)
-        self._begin_if_known()
+        return self._begin_if_known()
 
     def unsure(self) -> Iterable[int]:
         """The inbox, until the predecessor's proposals are read."""
@@ -259,11 +276,16 @@ class SequencerTask:
         """The inbox, if more than `room` bytes wait to be taken."""
         return (0,) if self._sequencer is not None and self._size > room else ()
 
-    def _begin_if_known(self) -> None:
-        if self._sequencer is None and self._read >= self._end:
-            own = {cause: some for cause, some in self._own.items() if cause < self._start.position}
-            self._sequencer = Sequencer(self._name, self._start, own)
-            self._own = {}
+    def _begin_if_known(self) -> int | None:
+        """Begins once all of the predecessor's proposals are read; returns from where to read again, if anywhere."""
+        if self._sequencer is not None or self._read < self._end:
+            return None
+        own = {cause: some for cause, some in self._own.items() if cause < self._start.position}
+        self._sequencer = Sequencer(self._name, self._start, own)
+        self._own = {}
+        if self._left_out is not None:
+            self._read = self._left_out
+        return self._left_out
 
     # -- deciding ----------------------------------------------------------------------------------------------
 
@@ -333,15 +355,14 @@ class SequencerTask:
             self._bodies.drop(said.stage.message)
 
     def _check_listed(self) -> None:
-        """Raises if the inbox was made again by now, for which what it holds may be meant."""
+        """Raises if the inbox is gone, or was made again: then nothing may be written in its name any more."""
         if not self._role.causal.finds(self._name):
-            raise FailedPrecondition(
-                f"inbox {inbox_topic(self._place.topic)!r} was made again: it is begun anew"
-            )
+            raise _not_listed(inbox_topic(self._place.topic))
 
     def _write(self, output: Output, records: list[NewRecord]) -> None:
         if isinstance(output, Propose):
             header = encode_proposal(output.proposal)
+            self._check_listed()
             finds = self._role.causal.finds
             records += [self._to(name, header) for name in output.topics if finds(name)]
             self._counts["proposals"] += 1
@@ -374,22 +395,26 @@ class SequencerTask:
         if messages is None:
             self._counts["undeliverable"] += 1
             self._bury(records, _as_stored(record), "its messages can't be read: the record is damaged")
-            return [0]
+            return list(range(min(count_of_batch(record.value()), _TAKE)))
+        has_home = self._role.causal.has_home(topic)
+        if staged.stage.deletes and not has_home:
+            return []
         self._sent.append(_Sent(batch, range(len(records), len(records) + len(messages))))
         home = [NewRecord(topic, number, key, data, headers, at) for at, key, data, headers in messages]
-        refused = self._role.refused
-        buried = [at for at in range(len(home)) if refused and (self._name, batch, at) in refused]
-        if buried:
-            self._counts["undeliverable"] += len(buried)
-        self._counts["delivered"] += len(home) - len(buried)
-        if not buried:
+        if has_home and not self._role.refused:
+            self._counts["delivered"] += len(home)
             records += home
-            return buried
+            return []
+        buried = []
         for at, each in enumerate(home):
-            if at in buried:
-                self._bury(records, each, refused[self._name, batch, at])
-            else:
+            reason = self._role.refused.get((self._name, batch, at)) if has_home else "its topic was deleted"
+            if reason is None:
                 records.append(each)
+            else:
+                buried.append(at)
+                self._bury(records, each, reason)
+        self._counts["undeliverable"] += len(buried)
+        self._counts["delivered"] += len(home) - len(buried)
         return buried
 
     def _bury(self, records: list[NewRecord], record: NewRecord, reason: str) -> None:
@@ -460,9 +485,8 @@ def _named(record: StoredRecord) -> str:
 
 
 def _why_not_ours(read: _Read) -> str:
-    if read.said is None:
-        return f"{_named(read.record)} isn't ours"
-    return f"{_named(read.record)} is for an inbox that was here before"
+    why = "isn't ours" if read.said is None else "is for an inbox that was here before"
+    return f"{_named(read.record)} {why}"
 
 
 def _as_stored(record: StoredRecord) -> NewRecord:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kafka_pubsub.client.admin.companion_topics import companion_settings, keep_in_sync
 from kafka_pubsub.client.admin.names import inbox_topic
@@ -27,6 +27,7 @@ from kafka_pubsub.core.multicast.layout import (
     RECEIPT_PARTITIONS,
     RECEIPT_SETTINGS,
     RECEIPTS,
+    participant,
 )
 from kafka_pubsub.core.multicast.progress import parse_progress
 from kafka_pubsub.core.multicast.values import Alive
@@ -42,12 +43,22 @@ from kafka_pubsub.model import Ending, NewRecord, TopicInfo, TopicPartition
 from kafka_pubsub.ports import Admin, Backend
 from kafka_pubsub.schema.multicast import encode_alive
 
-__all__ = ["check_left_inbox", "delete_inbox", "make_inbox", "say_alive", "why_unordered"]
+__all__ = ["check_left_inbox", "delete_inbox", "make_inbox", "participants_of", "say_alive", "why_unordered"]
 
 #: Seconds after which a sequencer that stands still isn't a member of its group any more, so that it commits nothing.
 _EXPELLED = 10.0
 #: Seconds for an inbox to appear on a broker, or for the first position, and between two looks.
 _PATIENCE, _LOOK = 5.0, 0.1
+
+
+def participants_of(topics: Iterable[TopicRecord]) -> set[str]:
+    """Returns the participants that the catalog lists."""
+    return {
+        participant(each.name, number, each.inbox_id)
+        for each in topics
+        if each.inbox_id
+        for number in range(each.options.partitions)
+    }
 
 
 def make_inbox(admin: Admin, home: TopicInfo, known: str) -> str:
@@ -164,8 +175,9 @@ def delete_inbox(backend: Backend, record: TopicRecord, sleep: Callable[[float],
     writers, named = set(), 0
     for each in admin.group_offsets(GROUP, inbox).values():
         with contextlib.suppress(PubSubError):
-            writers.add(parse_progress(each.offset or 0, each.metadata).writer)
-            named += each.offset is not None
+            writer = parse_progress(each.offset or 0, each.metadata).writer
+            writers.add(writer)
+            named += bool(writer)
     with contextlib.suppress(NotFound):
         admin.delete_topic(inbox)
     transactions = backend.transactions(f"_kafka_pubsub.multicast.publisher-{uuid.uuid4().hex}")

@@ -152,9 +152,10 @@ class Outbox:
 
     def _hold(self, batch: Batch) -> None:
         batch.holds = True
+        # Nothing has the participants of a deletion, and nothing those of different batches.
+        held = () if batch.way.deletes else batch.way.participants
+        self._held = held if not self._holding or held == self._held else ()
         self._holding += 1
-        # Nothing has the participants of a deletion.
-        self._held = () if batch.way.deletes else batch.way.participants
 
     def doubt(self, batch: Batch) -> None:
         """It can't be known whether a batch is staged: it holds up others, whatever it is."""

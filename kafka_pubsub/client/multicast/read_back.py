@@ -2,7 +2,7 @@
 
 Rules
 1. A stage is staged if an inbox holds it, and isn't if an inbox was read past its place. An inbox that was made again,
-   or begins above the place, can't say; one that doesn't answer is asked again.
+   begins above the place, or is gone by the catalog can't say; one that doesn't answer is asked again.
 2. A batch was released, or refused, somewhere if a destination's committed position is beyond it, or if the catalog
    lists none of its destinations.
 """
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kafka_pubsub.client.admin.inbox_topics import participants_of
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.multicast.outbox import Batch
 from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.core.multicast.layout import GROUP, Place, participant, place_of
 from kafka_pubsub.core.multicast.progress import parse_progress
-from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.errors import NotFound, PubSubError
 from kafka_pubsub.model import Committed, Ending, NewRecord, TopicPartition
 from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.multicast import decode_stage
@@ -29,12 +30,7 @@ _BYTES, _SECONDS = 64 * 1024 * 1024, 10.0
 
 def listed_participants(backend: Backend) -> set[str]:
     """Returns the participants that the catalog lists."""
-    return {
-        participant(each.name, number, each.inbox_id)
-        for each in backend.catalog.topics().values()
-        if each.inbox_id
-        for number in range(each.options.partitions)
-    }
+    return participants_of(backend.catalog.topics().values())
 
 
 def find_released(backend: Backend, batches: Iterable[Batch]) -> list[Batch]:
@@ -103,6 +99,8 @@ class StageLooks:
                 return Ending.UNKNOWN
             return Ending.ABORTED if found.missing else None
         except PubSubError as error:
+            if isinstance(error, NotFound) and name not in listed_participants(self._backend):
+                return Ending.UNKNOWN
             text = "inbox %s doesn't say yet whether messages are staged: %s; trying again"
             self._troubles.tell(error, text, stage.topic, error)
             return None

@@ -12,6 +12,7 @@ from kafka_pubsub import DeadlineExceeded, PubSub
 from kafka_pubsub.client.multicast import publisher as publishing
 from kafka_pubsub.client.multicast.multicast import Multicast
 from kafka_pubsub.client.multicast.publisher import MulticastPublisher, sequencer_watch
+from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Ending, TopicPartition
@@ -71,6 +72,22 @@ def test_a_stage_that_was_trimmed_before_it_was_read_back_is_not_staged_again(
     topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
     topics.publish_multi(["c", "b"], b"2").result(PATIENCE)
     until(lambda: home(backend, "b") == [b"0", b"1", b"2"])
+    assert home(backend, "a") == [b"0", b"1"]
+
+
+def test_a_stage_whose_inboxes_are_trimmed_or_gone_holds_up_no_other(
+    backend: MemoryBackend, topics: PubSub, publisher: MulticastPublisher
+) -> None:
+    def delete() -> None:
+        until(lambda: home(backend, "a")[-1:] == home(backend, "b")[-1:] == [b"1"])
+        done = backend.admin.group_offsets(GROUP, "a.inbox")[0].offset
+        backend.admin.trim("a.inbox", {0: done or 0})
+        for _ in range(2):
+            topics._cluster.topics.delete("b")
+
+    lose_one_answer(publisher, delete)
+    topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
+    topics.publish_multi(["c"], b"2").result(PATIENCE)
     assert home(backend, "a") == [b"0", b"1"]
 
 

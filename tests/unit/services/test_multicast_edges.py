@@ -165,6 +165,9 @@ def test_a_record_of_a_newer_version_is_waited_for(
     newer = NewRecord("a.inbox", 0, None, None, [(name, body + crc32(body).to_bytes(4, "big"))])
     backend.transactions("newer").transact([newer], {}, None)
     until(lambda: "is of a newer version: run a sequencer of that version" in sequencer.health().error)
+    said: list[str] = []
+    until(lambda: said.append(sequencer.health().error) or len(said) == 50)
+    assert all("newer version" in each for each in said), "it isn't said all the time"
     waiting = topics.publish_multi(["a", "b"], b"1")
     with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
         other.publish_multi(["c"], b"2").result(PATIENCE)

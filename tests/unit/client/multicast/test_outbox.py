@@ -233,3 +233,19 @@ def test_what_is_published_later_comes_later_and_waits_until_the_former_is_sent(
     for name, found in inboxes.items():
         wanted = [number for number, (which, _) in enumerate(plan) if name in which.participants]
         assert found == wanted
+
+
+def test_batches_in_doubt_that_go_different_ways_let_none_of_them_go_on() -> None:
+    outbox = Outbox("p")
+    for topics, data in (("c", b"1"), ("ab", b"2")):
+        add(outbox, way(*topics), data)
+    first, second = outbox.take(MANY, 0)
+    outbox.doubt(first)
+    outbox.doubt(second)
+    for topics in ("c", "ab"):
+        add(outbox, way(*topics))
+    assert outbox.take(MANY, 0) == []
+    outbox.sent(second, 0)
+    assert outbox.take(MANY, 0) == []
+    outbox.sent(first, 0)
+    assert len(outbox.take(MANY, 0)) == 2
