@@ -18,7 +18,7 @@ from kafka_pubsub.core.multicast.values import Output, Propose
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.model import Ending, NewRecord, TopicPartition
 from kafka_pubsub.services.sequencer import Sequencer
-from kafka_pubsub.services.sequencer_role import SequencerTask
+from kafka_pubsub.services.sequencer_task import SequencerTask
 from tests.support import until
 
 #: Seconds for one answer on a busy machine.

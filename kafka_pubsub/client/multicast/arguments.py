@@ -65,10 +65,10 @@ def check_inbox(admin: Admin, target: Target) -> None:
     """Raises if the topic's inbox isn't the one that the catalog names."""
     inbox = inbox_topic(target.name)
     try:
-        found = admin.topic(inbox)
-    except NotFound:
-        return  # it is away: a message waits for it, and its future says so
-    if found.topic_id != target.inbox_id:
+        made_again = admin.topic(inbox).topic_id != target.inbox_id
+    except NotFound as away:
+        raise NotFound(f"no broker finds inbox {inbox!r}: publish again; {_LOST}") from away
+    if made_again:
         raise FailedPrecondition(f"inbox {inbox!r} isn't the one of topic {target.name!r}: {_LOST}")
 
 

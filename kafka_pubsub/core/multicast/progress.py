@@ -1,7 +1,8 @@
 """How far a sequencer is, as the text beside the committed offset of its inbox says it.
 
 Theory. The committed offset is that of the oldest message that isn't released. The text holds the rest of the
-checkpoint, the transactional id of its writer, and the inbox for which it counts.
+checkpoint, the transactional id of its writer, the inbox for which it counts, and the leader epoch that shows whether
+the inbox has lost records.
 
 Rules
 1. A text begins with the version and ends with a checksum over itself and the offset. What can't be read is refused: to
@@ -23,16 +24,21 @@ _VERSION = "2"
 
 
 class SequencerProgress(NamedTuple):
-    """A checkpoint. `inbox_id`: of the inbox that it is of. `writer`: whose it is, or empty."""
+    """A checkpoint. `inbox_id`: of the inbox that it is of. `writer`: whose it is, or empty.
+
+    `epoch`: the leader epoch of the last record before its position, if that is known.
+    """
 
     checkpoint: Checkpoint
     inbox_id: str = ""
     writer: str = ""
+    epoch: int | None = None
 
     def text(self) -> str:
         """Returns what is committed beside the offset `checkpoint.oldest`."""
         clock, oldest, position, alive = self.checkpoint
-        body = ";".join((_VERSION, str(clock), str(position), alive, self.inbox_id, self.writer))
+        epoch = "" if self.epoch is None else str(self.epoch)
+        body = ";".join((_VERSION, str(clock), str(position), alive, self.inbox_id, epoch, self.writer))
         return f"{body};{_checksum(oldest, body)}"
 
 
@@ -42,10 +48,11 @@ def parse_progress(offset: int, text: str) -> SequencerProgress:
         return SequencerProgress(Checkpoint(0, offset, offset))
     body, _, checksum = text.rpartition(";")
     try:
-        version, clock, position, alive, inbox_id, writer = body.split(";")
+        version, clock, position, alive, inbox_id, epoch, writer = body.split(";")
         if version != _VERSION or checksum != _checksum(offset, body):
             raise ValueError
-        return SequencerProgress(Checkpoint(int(clock), offset, int(position), alive), inbox_id, writer)
+        checkpoint = Checkpoint(int(clock), offset, int(position), alive)
+        return SequencerProgress(checkpoint, inbox_id, writer, int(epoch) if epoch else None)
     except ValueError:
         raise FailedPrecondition(
             f"sequencer: the text {text!r:.80} beside the committed offset {offset} can't be read: it is damaged, or "

@@ -10,11 +10,12 @@ from kafka_pubsub.core.multicast.layout import DEAD
 from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.schema.batch import BatchMessage
-from kafka_pubsub.services import sequencer_role
+from kafka_pubsub.services import sequencer_task
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Beginning
 from kafka_pubsub.services.sequencer import Sequencer
-from kafka_pubsub.services.sequencer_role import SequencerRole, SequencerTask
+from kafka_pubsub.services.sequencer_role import SequencerRole
+from kafka_pubsub.services.sequencer_task import SequencerTask
 from tests.multicasts import stage
 from tests.support import until
 from tests.unit.services.test_sequencer import NAMES, home
@@ -33,7 +34,7 @@ def test_what_is_read_before_a_task_begins_is_bounded_and_comes_home(
     backend: MemoryBackend, topics: PubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("_BUFFERS", "_LEAST"):
-        monkeypatch.setattr(sequencer_role, limit, 10_000)
+        monkeypatch.setattr(sequencer_task, limit, 10_000)
     sizes: list[int] = []
     real = SequencerTask._begin_if_known
 
