@@ -67,8 +67,9 @@ def test_what_waits_for_it_is_refused_when_the_topic_is_deleted(
             pytest.raises(NotFound, match="delete the topic and make it again"),
         ):
             third.publish_multi([gone], b"never").result(PATIENCE)
-        with pytest.raises(FailedPrecondition, match="notify"):
-            other.delete_topic(gone, notify=[left[0]])
+        if proposed:  # else the message's time would run out meanwhile
+            with pytest.raises(FailedPrecondition, match="notify"):
+                other.delete_topic(gone, notify=[left[0]])
         other.delete_topic(gone)
         if not proposed:
             with pytest.raises(FailedPrecondition, match=f"because {gone} was deleted"):
