@@ -57,16 +57,14 @@ _READ, _WORK, _BYTES = 2000, 4000, 16 * 1024 * 1024
 _WAIT, _SOON = 0.1, 0.001
 #: Bytes of records that wait in all tasks, and in one log at least and at most. A log that is full is fetched anew.
 _BUFFERS, _LEAST, _ROOM = 64 * 1024 * 1024, 64 * 1024, 2 * 1024 * 1024
-#: Seconds that the last commit of what is given up may take: without it the next owner only fences our id.
-_FAREWELL = 10.0
-#: Seconds between two rounds of `append`: tasks append together, and each round costs the broker a fetch of all logs.
-_APPEND = 0.005
-#: Seconds between two looks how far logs were read that tasks wait for.
-_LOOK = 0.02
+#: Seconds that the last commit of what is given up may take (without it the next owner only fences our id), and within
+#: which a transaction is so quick that the next may be larger.
+_FAREWELL, _QUICK = 10.0, 1.0
+#: Seconds between two rounds of `append` (tasks append together: each round costs the broker a fetch of all logs), and
+#: between two looks how far logs were read that tasks wait for.
+_APPEND, _LOOK = 0.005, 0.02
 #: What is wrong with a record itself. A topic that is away or takes no records from us is waited for.
 _OF_THE_RECORD = InvalidArgument | FailedPrecondition
-#: Seconds within which a transaction is so quick that the next may be larger.
-_QUICK = 1.0
 
 
 class Engine:
