@@ -31,6 +31,7 @@ def without_an_order(plan: Plan) -> Plan:
     return replace(plan, rules=plan.rules._replace(ordered=False), inline=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", LANED_MUTATIONS, ids=lambda each: each.__name__)
 def test_each_rule_of_lanes_is_needed(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
