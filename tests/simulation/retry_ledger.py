@@ -119,7 +119,9 @@ class Beside:
         return (
             ()
             if found is None
-            else united(found.runs, () if told is None else told.retry.runs, retry.offset or 0)
+            else united(
+                found.runs, told.retry.runs if told is not None and found.more else (), retry.offset or 0
+            )
         )
 
     def main_runs(self, main: Committed, hidden: Collection[int]) -> Sequence[Run]:
@@ -129,7 +131,9 @@ class Beside:
         return (
             ()
             if found is None
-            else united(found.runs, () if told is None else told.main.runs, main.offset or 0)
+            else united(
+                found.runs, told.main.runs if told is not None and found.more else (), main.offset or 0
+            )
         )
 
     @staticmethod
