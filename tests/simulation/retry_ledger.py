@@ -116,25 +116,17 @@ class Beside:
         """What that commit calls finished above its position, by itself and by the checkpoint it names."""
         found = self.map(retry)
         told = self.checkpoint(found, hidden)
-        return (
-            ()
-            if found is None
-            else united(
-                found.runs, told.retry.runs if told is not None and found.more else (), retry.offset or 0
-            )
-        )
+        if found is None:
+            return ()
+        return united(found.runs, told.retry.runs if told and found.more else (), retry.offset or 0)
 
     def main_runs(self, main: Committed, hidden: Collection[int]) -> Sequence[Run]:
         """The same of the commit of main."""
         found = self.map(main)
         told = self.checkpoint(found, hidden)
-        return (
-            ()
-            if found is None
-            else united(
-                found.runs, told.main.runs if told is not None and found.more else (), main.offset or 0
-            )
-        )
+        if found is None:
+            return ()
+        return united(found.runs, told.main.runs if told and found.more else (), main.offset or 0)
 
     @staticmethod
     def map(stored: Committed) -> AckMap | None:

@@ -103,9 +103,10 @@ class Traffic:
             thread.join()
 
     def settle(self) -> None:
-        """Waits for all that was sent."""
+        """Waits for all that was sent; on a busy machine a message may be without its place for so long."""
         for future in self.by_body.values():
-            future.result(PATIENCE)
+            error = future.exception(PATIENCE)
+            assert error is None or "unknown whether it is delivered" in str(error)
 
     def usual(self, until: float) -> float:
         """Returns the median time of a receipt until then."""
