@@ -51,8 +51,12 @@ class Books:
 
     def commit(self, main: int, retry: int, *runs: Run, named: Named | None = None) -> None:
         """The group stores these positions, and of the retry partition what is finished above."""
-        said = ack_map.encode(AckMap(0, runs, checkpoint=named), retry) if runs or named else ""
-        home = ack_map.encode(AckMap(0, (), checkpoint=named), main) if named else ""
+        said = (
+            ack_map.encode(AckMap(0, runs, checkpoint=named, more=named is not None), retry)
+            if runs or named
+            else ""
+        )
+        home = ack_map.encode(AckMap(0, (), checkpoint=named, more=True), main) if named else ""
         positions = {
             TopicPartition(TOPIC, 0): Committed(main, home),
             TopicPartition(RETRY, 0): Committed(retry, said),
