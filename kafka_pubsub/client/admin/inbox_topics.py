@@ -28,6 +28,7 @@ from kafka_pubsub.core.multicast.layout import (
     RECEIPT_SETTINGS,
     RECEIPTS,
     participant,
+    publisher_id,
 )
 from kafka_pubsub.core.multicast.progress import parse_progress
 from kafka_pubsub.core.multicast.values import Alive
@@ -88,11 +89,8 @@ def say_alive(backend: Backend, topic_id: str, inbox: str, partitions: int) -> N
     """Writes into each partition of an inbox that the topic of this id was made."""
     header = encode_alive(Alive(topic_id))
     records = [NewRecord(inbox, number, None, None, [header]) for number in range(partitions)]
-    transactions = backend.transactions(f"_kafka_pubsub.multicast.publisher-{uuid.uuid4().hex}")
-    try:
+    with contextlib.closing(backend.transactions(publisher_id(uuid.uuid4().hex))) as transactions:
         outcome = transactions.transact(records, {}, None)
-    finally:
-        transactions.close()
     if outcome.ending is not Ending.STORED:
         raise outcome.reason or BrokerUnavailable(f"inbox {inbox!r} doesn't answer: try again")
 
@@ -180,11 +178,8 @@ def delete_inbox(backend: Backend, record: TopicRecord, sleep: Callable[[float],
             named += bool(writer)
     with contextlib.suppress(NotFound):
         admin.delete_topic(inbox)
-    transactions = backend.transactions(f"_kafka_pubsub.multicast.publisher-{uuid.uuid4().hex}")
-    try:
+    with contextlib.closing(backend.transactions(publisher_id(uuid.uuid4().hex))) as transactions:
         for writer in writers - {""}:
             transactions.fence(writer)
-    finally:
-        transactions.close()
     if named < record.options.partitions and admin.group_members(GROUP):
         sleep(_EXPELLED)  # it isn't known which of them has served it

@@ -37,7 +37,7 @@ from kafka_pubsub.client.multicast.read_back import StageLooks, find_released, l
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.client.service_watch import ServiceWatch
 from kafka_pubsub.client.trouble_log import TroubleLog
-from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, message_id, place_of
+from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, message_id, place_of, publisher_id
 from kafka_pubsub.core.multicast.values import MessageTimestamp
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, PubSubError
 from kafka_pubsub.model import Ending, NewRecord, Outcome, TopicPartition
@@ -215,7 +215,7 @@ class MulticastPublisher:
         self._receipts = zlib.crc32(self._id.encode()) % partitions
         place = TopicPartition(RECEIPTS, self._receipts)
         self._tail = self._backend.tail(place, self._backend.admin.high_watermarks([place])[place])
-        self._transactions = self._backend.transactions(f"_kafka_pubsub.multicast.publisher-{self._id}")
+        self._transactions = self._backend.transactions(publisher_id(self._id))
         if self._backend.clock is not None:
             self._backend.clock.enter(self)
         for work in (self._stage_all, self._read_receipts):

@@ -28,6 +28,7 @@ __all__ = [
     "message_id",
     "participant",
     "place_of",
+    "publisher_id",
     "where",
 ]
 
@@ -62,6 +63,11 @@ class Place(NamedTuple):
     topic: str
     partition: int
     inbox: str
+
+
+def publisher_id(name: str) -> str:
+    """Returns the transactional id of a client that writes to inboxes; `name` tells it from others."""
+    return f"{GROUP}.publisher-{name}"
 
 
 def participant(topic: str, partition: int, inbox_id: str) -> str:

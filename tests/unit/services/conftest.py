@@ -19,3 +19,11 @@ def backend() -> MemoryBackend:
 def ps(backend: MemoryBackend) -> Iterator[PubSub]:
     with PubSub.in_memory(backend, services=False) as pubsub:
         yield pubsub
+
+
+@pytest.fixture
+def topics(ps: PubSub) -> PubSub:
+    """The client of a cluster with three causal topics."""
+    for name in "abc":
+        ps.create_topic(name, causal=True)
+    return ps

@@ -19,16 +19,9 @@ from kafka_pubsub.model import Ending, TopicPartition
 from kafka_pubsub.schema.multicast import Receipt
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.support import until
-from tests.unit.services.test_sequencer import NAMES, home
+from tests.unit.services.test_sequencer import home
 
 PATIENCE = 20.0
-
-
-@pytest.fixture
-def topics(ps: PubSub) -> PubSub:
-    for name in NAMES:
-        ps.create_topic(name, causal=True)
-    return ps
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from kafka_pubsub.services.sequencer import Sequencer
 from kafka_pubsub.services.sequencer_task import SequencerTask
 from tests.multicasts import named, stage
 from tests.support import until
-from tests.unit.services.test_sequencer import NAMES, home
+from tests.unit.services.test_sequencer import home
 
 PATIENCE = 20.0
 
@@ -47,13 +47,6 @@ class Wrong(FaultPlan):
 @pytest.fixture
 def faults() -> Wrong:
     return Wrong()
-
-
-@pytest.fixture
-def topics(backend: MemoryBackend, ps: PubSub) -> PubSub:
-    for name in NAMES:
-        ps.create_topic(name, causal=True)
-    return ps
 
 
 @pytest.fixture

@@ -24,13 +24,6 @@ from tests.support import until
 PATIENCE = 20.0
 
 
-@pytest.fixture
-def topics(ps: PubSub) -> PubSub:
-    for name in "abc":
-        ps.create_topic(name, causal=True)
-    return ps
-
-
 def handle(backend: MemoryBackend, topic: str) -> None:
     """Handles the topic's inbox as its sequencer does, in one go; proposals only."""
     place = TopicPartition(inbox_topic(topic), 0)

@@ -18,16 +18,9 @@ from kafka_pubsub.services.sequencer_role import SequencerRole
 from kafka_pubsub.services.sequencer_task import SequencerTask
 from tests.multicasts import stage
 from tests.support import until
-from tests.unit.services.test_sequencer import NAMES, home
+from tests.unit.services.test_sequencer import home
 
 PATIENCE = 20.0
-
-
-@pytest.fixture
-def topics(ps: PubSub) -> PubSub:
-    for name in NAMES:
-        ps.create_topic(name, causal=True)
-    return ps
 
 
 def test_what_is_read_before_a_task_begins_is_bounded_and_comes_home(

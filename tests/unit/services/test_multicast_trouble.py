@@ -28,13 +28,6 @@ PATIENCE = 20.0
 SOON = RetryPolicy(min_backoff=0.01, max_backoff=0.02)
 
 
-@pytest.fixture
-def topics(ps: PubSub) -> PubSub:
-    for name in NAMES:
-        ps.create_topic(name, causal=True)
-    return ps
-
-
 def test_without_a_sequencer_futures_say_so_and_what_is_staged_is_delivered_later(
     backend: MemoryBackend, topics: PubSub
 ) -> None:

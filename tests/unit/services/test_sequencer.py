@@ -22,13 +22,6 @@ NAMES = ("a", "b", "c")
 
 
 @pytest.fixture
-def topics(ps: PubSub) -> PubSub:
-    for name in NAMES:
-        ps.create_topic(name, causal=True)
-    return ps
-
-
-@pytest.fixture
 def running(topics: PubSub) -> Iterator[Sequencer]:
     with Sequencer(topics) as sequencer:
         yield sequencer.wait_until_running(PATIENCE)
