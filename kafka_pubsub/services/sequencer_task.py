@@ -5,11 +5,11 @@ Rules
    messages at home, receipts. A record that can't be written holds up its transaction; it is never left out, unless its
    participant is gone by the catalog (`causal_topics.py`). An inbox that is gone itself writes nothing.
 2. A task begins when it has read the inbox up to the end that it had at the takeover: then it has all proposals of its
-   predecessor for what it reads again. What finds no room meanwhile is read again.
-3. What is ordered is a batch of messages. They come home together, one behind the other (`sequencer_batches.py`).
+   predecessor for records that it reads again. Records that find no room meanwhile are read again.
+3. The unit of the order is a batch of messages. They come home together, one behind the other (`sequencer_batches.py`).
 4. One destination writes the receipt: the first by name, of those that are left.
 5. A sequencer that waits for a participant which the catalog doesn't list says so in its own inbox, and acts when it
-   reads that. A look at the catalog counts for what was taken before it.
+   reads that. A look at the catalog counts for records that were taken before it.
 6. A record of a newer version isn't passed: the partition waits.
 7. What can't be delivered goes to the topic `DEAD`, with the reason in a header: a record of an inbox that isn't ours
    or is for an earlier one, a message that is too large for its home or whose topic was deleted before it came home.

@@ -3,12 +3,12 @@
 Rules
 1. An inbox has the partitions and replicas of its topic, and takes every message that the topic takes. The catalog
    names its id: another inbox of that name isn't the topic's.
-2. Behind the record `Alive` of an inbox lies what is for the topic that it names. It is written before the topic is
+2. Records behind the record `Alive` of an inbox are for the topic that it names. It is written before the topic is
    ready.
 3. When a causal topic is deleted its inbox stays, and the sequencer answers there that the topic is deleted. It goes
    when the topic is deleted a second time. A topic that is made again goes on with it.
-4. An inbox goes before its record: what could still propose for it is fenced in between. Once the record is gone the
-   participants of the inbox are gone for all sequencers.
+4. An inbox goes before its record: writers that could still propose for it are fenced in between. Once the record is
+   gone the participants of the inbox are gone for all sequencers.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _has_lost_position(admin: Admin, record: TopicRecord) -> bool:
         ends = admin.high_watermarks(
             [TopicPartition(record.name, number) for number in range(record.options.partitions)]
         )
-    except NotFound:  # only what messages have passed has no home any more
+    except NotFound:  # only an inbox that messages have passed has no home any more
         ends = None
     # After the ends: a sequencer that comes now stores a position first.
     committed = admin.group_offsets(GROUP, inbox)
@@ -168,7 +168,7 @@ def _has_lost_position(admin: Admin, record: TopicRecord) -> bool:
 
 
 def delete_inbox(backend: Backend, record: TopicRecord, sleep: Callable[[float], None]) -> None:
-    """Deletes the inbox of a topic, and ends what could still propose for it."""
+    """Deletes the inbox of a topic, and fences the writers that could still propose for it."""
     admin, inbox = backend.admin, inbox_topic(record.name)
     writers, named = set(), 0
     for each in admin.group_offsets(GROUP, inbox).values():

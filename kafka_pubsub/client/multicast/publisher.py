@@ -421,7 +421,7 @@ class MulticastPublisher:
                 look_at = time.monotonic() + _LOOK
 
     def _end_holds(self) -> None:
-        """Lets go what messages hold up that were released, though their receipts haven't come."""
+        """Lets messages go that wait for released ones, though their receipts haven't come."""
         with self._changed:
             batches = self._outbox.held_up()
         if not batches:

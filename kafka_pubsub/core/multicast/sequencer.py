@@ -11,12 +11,12 @@ Rules
 3. When a message's timestamp is known, the clock is brought up to it. So a message that is staged after another one was
    released anywhere gets a higher timestamp: all proposals of the other lie before its stage.
 4. A message is released when no unreleased one can get a lower timestamp.
-5. A deletion is a stage. What lies behind it in the topic's inbox is refused, and the topic's proposal says so. The
+5. A deletion is a stage. A message behind it in the topic's inbox is refused, and the topic's proposal says so. The
    topic proposes for its own deletion once the messages that were staged before have their timestamps, except for other
    deletions: so these messages come before it, and two deletions never wait for each other.
 6. A deletion names the id of the topic that it deletes, and deletes no later one. `Alive` names that which is there.
-7. `Gone` refuses what lacks the proposal of a participant. Proposals are in all inboxes or in none, so all decide
-   alike. Such a message gets no timestamp.
+7. `Gone` refuses messages that lack the proposal of a participant. Proposals are in all inboxes or in none, so all
+   decide alike. Such a message gets no timestamp.
 8. A successor takes the proposals of this topic from the log, at the records that caused them. To compute them again
    would give others, because timestamps that came later have moved the clock.
 """
@@ -222,7 +222,7 @@ class Sequencer:
                 self._propose(deletion, outputs)
 
     def _drop(self, participant: str, outputs: list[Output]) -> None:
-        """Refuses what lacks the proposal of a participant that is gone."""
+        """Refuses messages that lack the proposal of a participant that is gone."""
         for message, pending in list(self._pending.items()):
             if (
                 pending.final is not None
