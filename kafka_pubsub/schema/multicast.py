@@ -53,16 +53,19 @@ class StageRecord(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """A batch has its place in the order.
+    """A batch has its place in the order, and came home at a destination.
 
     `refused`: the destinations that were deleted before or are gone; then none got it, and in the last case there is no
-    timestamp. `buried`: the numbers of the messages that its only destination refused.
+    timestamp. `destination`: the one that wrote this. `buried`: the numbers of the messages that its topic refused, for
+    this `reason`.
     """
 
     message: str
     timestamp: Timestamp | None
     refused: tuple[str, ...] = ()
+    destination: str = ""
     buried: tuple[int, ...] = ()
+    reason: str = ""
 
 
 def encode_stage(record: StageRecord) -> Header:
@@ -128,9 +131,8 @@ def encode_proposal(proposal: Proposal) -> Header:
 
 def encode_receipt(receipt: Receipt) -> Header:
     """Returns the header of a receipt."""
-    message, timestamp, refused, buried = receipt
-    clock, topic = timestamp or Timestamp(0, "")
-    fields = {"message": message, "clock": clock, "topic": topic, "refused": refused, "buried": buried}
+    clock, topic = receipt.timestamp or Timestamp(0, "")
+    fields = {**receipt._asdict(), "clock": clock, "topic": topic}
     return _RECEIPT_HEADER, seal("receipt", fields, _VERSION)
 
 
@@ -141,5 +143,6 @@ def decode_receipt(headers: Sequence[Header]) -> Receipt | None:
     said = open_sealed("receipt", _VERSION, headers[0][1])
     if said is None:
         return None
-    timestamp = Timestamp(said["clock"], said["topic"]) if said["topic"] else None
-    return Receipt(said["message"], timestamp, tuple(said["refused"]), tuple(said["buried"]))
+    clock, topic = said.pop("clock"), said.pop("topic")
+    said |= {"refused": tuple(said["refused"]), "buried": tuple(said["buried"])}
+    return Receipt(timestamp=Timestamp(clock, topic) if topic else None, **said)

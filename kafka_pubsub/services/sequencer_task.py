@@ -7,7 +7,8 @@ Rules
 2. A task begins when it has read the inbox up to the end that it had at the takeover: then it has all proposals of its
    predecessor for records that it reads again. Records that find no room meanwhile are read again.
 3. The unit of the order is a batch of messages. They come home together, one behind the other (`sequencer_batches.py`).
-4. One destination writes the receipt: the first by name, of those that are left.
+4. Each destination writes a receipt when a batch comes home there, which says what it refused of it. If all refuse a
+   batch, because one of them is deleted or gone, the first by name writes it, of those that are left.
 5. A sequencer that waits for a participant which the catalog doesn't list says so in its own inbox, and acts when it
    reads that. A look at the catalog counts for records that were taken before it.
 6. A record of a newer version isn't passed: the partition waits.
@@ -53,6 +54,8 @@ _log = logging.getLogger("kafka_pubsub.service")
 
 #: Records of an inbox that are taken at once.
 _TAKE = 2000
+#: Why the messages of a batch aren't delivered that can't be read.
+_DAMAGED = "its messages can't be read: the record is damaged"
 #: Bytes of batches that wait in all inboxes, and in one at least.
 _BUFFERS, _LEAST = 64 * 1024 * 1024, 1024 * 1024
 
@@ -268,17 +271,15 @@ class SequencerTask:
             self._counts["proposals"] += 1
             return
         staged = self._bodies.staged(output.message)
-        refused: tuple[str, ...] = ()
-        buried: list[int] = []
         if isinstance(output, Release):
             buried = self._deliver(output, staged, records)
+            why = next(iter(buried.values()), "")
+            receipt = Receipt(output.message, output.timestamp, (), self._name, tuple(buried), why)
         else:
-            refused = output.deleted
             self._counts["refused"] += count_of_batch(self._bodies.record(output.message).value())
-        left = [each for each in staged.stage.destinations if output.timestamp or each not in refused]
-        if self._name == min(left, default=""):
-            alone = len(staged.stage.destinations) == 1
-            receipt = Receipt(output.message, output.timestamp, refused, tuple(buried) if alone else ())
+            receipt = Receipt(output.message, output.timestamp, output.deleted, self._name)
+        left = [each for each in staged.stage.destinations if output.timestamp or each not in receipt.refused]
+        if isinstance(output, Release) or self._name == min(left, default=""):
             records.append(NewRecord(RECEIPTS, staged.receipts, None, None, [encode_receipt(receipt)]))
         self._bodies.drop(output.message)
 
@@ -286,26 +287,26 @@ class SequencerTask:
         place = place_of(name)
         return NewRecord(inbox_topic(place.topic), place.partition, None, None, [header])
 
-    def _deliver(self, output: Release, staged: StageRecord, records: list[NewRecord]) -> list[int]:
-        """Writes a batch's messages; returns the numbers of those that the home topic refuses."""
+    def _deliver(self, output: Release, staged: StageRecord, records: list[NewRecord]) -> dict[int, str]:
+        """Writes a batch's messages; returns the numbers of those that the home topic refuses, and why."""
         batch, record = output.message, self._bodies.record(output.message)
         self._written += len(record)
         topic, number, _ = self._place
         messages = self._common.batches.at_home(output, staged.stage, record.value())
         if messages is None:
             self._counts["undeliverable"] += 1
-            self._bury(records, _as_stored(record), "its messages can't be read: the record is damaged")
-            return list(range(min(count_of_batch(record.value()), _TAKE)))
+            self._bury(records, _as_stored(record), _DAMAGED)
+            return dict.fromkeys(range(min(count_of_batch(record.value()), _TAKE)), _DAMAGED)
         has_home = self._common.causal.has_home(topic)
         if staged.stage.deletes and not has_home:
-            return []
+            return {}
         self._sent.append(_Sent(batch, range(len(records), len(records) + len(messages))))
         home = [NewRecord(topic, number, key, data, headers, at) for at, key, data, headers in messages]
         if has_home and not self._common.refused:
             self._counts["delivered"] += len(home)
             records += home
-            return []
-        buried = []
+            return {}
+        buried: dict[int, str] = {}
         for at, each in enumerate(home):
             reason = (
                 self._common.refused.get((self._name, batch, at)) if has_home else "its topic was deleted"
@@ -313,7 +314,7 @@ class SequencerTask:
             if reason is None:
                 records.append(each)
             else:
-                buried.append(at)
+                buried[at] = reason
                 self._bury(records, each, reason)
         self._counts["undeliverable"] += len(buried)
         self._counts["delivered"] += len(home) - len(buried)

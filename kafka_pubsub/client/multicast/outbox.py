@@ -11,22 +11,26 @@ Rules
    its receipt comes, even if its future has failed, or until a destination's position is known to be beyond it.
 3. A deletion counts as sent with its receipt, and nothing is staged beside it.
 4. A batch of which it can't be known whether it is staged isn't staged again, and holds up the others as well.
+5. A message has its outcome with the first receipt of a destination that took it, or that of the last if all refuse it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import count
+from types import MappingProxyType
+from typing import NamedTuple
 
 from kafka_pubsub.client.multicast.future import SentFuture
 from kafka_pubsub.client.multicast.routes import Way
 from kafka_pubsub.core.multicast.layout import place_of
 from kafka_pubsub.core.multicast.values import Stage
 from kafka_pubsub.schema.batch import BatchMessage, batch_size
+from kafka_pubsub.schema.multicast import Receipt
 
-__all__ = ["Batch", "Outbox", "Outgoing", "Standing"]
+__all__ = ["Answer", "Batch", "Outbox", "Outgoing", "Standing"]
 
 #: Bytes of a batch unless one message is larger: the inbox of every topic takes more. And of what is staged at once.
 _BATCH_BYTES, _AT_ONCE_BYTES = 256 * 1024, 4 * 1024 * 1024
@@ -70,10 +74,22 @@ class Batch:
     """Messages that are staged together, under one name, and have one fate.
 
     `stored`: whether they are staged. `offsets`: where, by the participant. `holds`: whether they hold up others.
-    `trouble`: why they weren't staged the last time, while they wait to be staged again; else empty.
+    `trouble`: why they weren't staged the last time, while they wait to be staged again; else empty. `refusals`: why
+    destinations refused what is left of the messages, by their names.
     """
 
-    __slots__ = ("_size", "holds", "messages", "offsets", "stage", "stored", "trouble", "way")
+    __slots__ = (
+        "_numbers",
+        "_size",
+        "holds",
+        "messages",
+        "offsets",
+        "refusals",
+        "stage",
+        "stored",
+        "trouble",
+        "way",
+    )
 
     def __init__(self, name: str, way: Way, estimate: int) -> None:
         self.way = way
@@ -83,6 +99,9 @@ class Batch:
         self.offsets: Mapping[str, int] = {}
         self.holds = way.lasting
         self.trouble = ""
+        self.refusals: dict[str, str] = {}
+        # Those of what is left of the messages, once some are refused.
+        self._numbers: Sequence[int] = ()
         self._size = 0
 
     def add(self, message: Outgoing, size: int) -> bool:
@@ -95,6 +114,41 @@ class Batch:
         self.messages.append(message)
         message.state, message.batch = _STAGED, self
         return True
+
+    def take_receipt(self, receipt: Receipt) -> list[tuple[int, Outgoing]]:
+        """Takes a destination's receipt; returns the messages that it took as the first one, with their numbers."""
+        numbers = self._numbers or range(len(self.messages))
+        taken = list(zip(numbers, self.messages, strict=True))
+        if receipt.refused or receipt.buried:
+            buried = set(numbers if receipt.refused else receipt.buried)
+            left = [each for each in taken if each[0] in buried]
+            taken = [each for each in taken if each[0] not in buried]
+            self._numbers, self.messages = [number for number, _ in left], [message for _, message in left]
+            names = self.stage.destinations if receipt.refused else [receipt.destination]
+            self.refusals |= dict.fromkeys(names, receipt.reason)
+        else:
+            self.messages = []
+        for _, message in taken:
+            message.state = _OVER
+        return taken
+
+    @property
+    def decided(self) -> bool:
+        """Whether each message was taken by a destination, or refused by all."""
+        return not self.messages or len(self.refusals) == len(self.stage.destinations)
+
+
+class Answer(NamedTuple):
+    """What a receipt says of messages.
+
+    `taken`: those that its destination took as the first one, with their numbers in the batch. `refused`: those that
+    all destinations have refused by now, for `reasons`, by the destination.
+    """
+
+    receipt: Receipt
+    taken: Sequence[tuple[int, Outgoing]]
+    refused: Sequence[Outgoing] = ()
+    reasons: Mapping[str, str] = MappingProxyType({})
 
 
 class Outbox:
@@ -177,13 +231,25 @@ class Outbox:
             self._staged.pop(batch.stage.message, None)
 
     def settle(self, batch: str) -> Batch | None:
-        """Takes a batch's receipt, or gives it up if it isn't staged after all; None: it isn't ours."""
+        """Ends a batch whose messages all have their outcomes, and returns it; None: it isn't ours."""
         found = self._staged.pop(batch, None)
         if found is not None:
             self._holding -= found.holds
             for message in found.messages:
                 message.state = _OVER
         return found
+
+    def take_receipt(self, receipt: Receipt, now: float) -> Answer | None:
+        """Takes a destination's receipt; returns which messages have their outcomes by it. None: it isn't ours."""
+        batch = self._staged.get(receipt.message)
+        if batch is None:
+            return None
+        taken = batch.take_receipt(receipt)
+        if not batch.decided:
+            self.sent(batch, now)
+            return Answer(receipt, taken)
+        self.settle(receipt.message)
+        return Answer(receipt, taken, batch.messages, batch.refusals)
 
     def give_up(self, batch: Batch, now: float) -> list[Outgoing]:
         """Takes the messages whose time has run out from a batch that isn't staged, and returns them."""

@@ -2,7 +2,7 @@
 
 Theory. One thread stages what may be staged, in batches, some of them in one Kafka transaction, so that a message is
 staged at all its topics or at none. A batch is what waits when the thread is free. Another thread reads the receipts
-that the sequencers write for this publisher: one for each batch.
+that the sequencers write for this publisher: one of each topic that a batch comes home to.
 
 Rules
 1. Wrong arguments are raised by the call; everything later comes through the future.
@@ -32,7 +32,7 @@ from itertools import count
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.clocks import wall_time
 from kafka_pubsub.client.multicast.future import Sent, SentFuture, Waits, resolve
-from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
+from kafka_pubsub.client.multicast.outbox import Answer, Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.client.multicast.read_back import StageLooks, find_released, listed_participants
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.client.service_watch import ServiceWatch
@@ -438,40 +438,43 @@ class MulticastPublisher:
 
     def _settle(self, receipts: Sequence[Receipt]) -> bool:
         """Resolves the futures of batches of ours; returns whether there were any."""
-        done: list[tuple[Batch, Receipt]] = []
+        answers: list[Answer] = []
         with self._changed:
             for receipt in receipts:
                 if receipt.timestamp is not None:
                     self._clock = max(self._clock, receipt.timestamp.clock)
-                batch = self._outbox.settle(receipt.message)
-                if batch is not None:
-                    done.append((batch, receipt))
-            if done:
+                answer = self._outbox.take_receipt(receipt, self._time())
+                if answer is not None:
+                    answers.append(answer)
+            if answers:
                 self._changed.notify_all()
-        for batch, receipt in done:
-            _resolve(batch, receipt, self._futures)
-        return bool(done)
+        for answer in answers:
+            _resolve(answer, self._futures)
+        return bool(answers)
 
 
-def _resolve(batch: Batch, receipt: Receipt, lock: threading.Lock) -> None:
-    """Gives the futures of a batch what its receipt says."""
-    if receipt.refused or receipt.timestamp is None:
-        names = ", ".join(dict.fromkeys(place_of(each)[0] for each in receipt.refused))
-        for message in batch.messages:
-            _fail(message, FailedPrecondition(f"delivered to no topic, because {names} was deleted before"))
-        return
-    name, (clock, topic) = receipt.message, receipt.timestamp
-    results = [
-        Sent(message_id(name, number), MessageTimestamp(clock, topic, number))
-        for number in range(len(batch.messages))
-    ]
-    for number in receipt.buried:
-        topic = batch.messages[number].topics[0]
-        _fail(
-            batch.messages[number],
-            FailedPrecondition(f"{topic!r} refused the message, so it is a dead letter in {DEAD}"),
-        )
-    resolve([each.future for each in batch.messages], results, lock)
+def _resolve(answer: Answer, lock: threading.Lock) -> None:
+    """Gives the futures of messages their outcomes."""
+    receipt, taken, refused, _ = answer
+    if taken and receipt.timestamp is not None:
+        name, (clock, topic) = receipt.message, receipt.timestamp
+        results = [
+            Sent(message_id(name, number), MessageTimestamp(clock, topic, number)) for number, _ in taken
+        ]
+        resolve([each.future for _, each in taken], results, lock)
+    for message in refused:
+        _fail(message, _explain(answer))
+
+
+def _explain(answer: Answer) -> FailedPrecondition:
+    """Returns the error of messages that all their destinations refused."""
+    if answer.receipt.refused:
+        names = ", ".join(dict.fromkeys(place_of(each).topic for each in answer.receipt.refused))
+        return FailedPrecondition(f"delivered to no topic, because {names} was deleted before")
+    reasons = {place_of(name).topic: why for name, why in sorted(answer.reasons.items())}
+    names = ", ".join(map(repr, reasons))
+    told = "; ".join(f"{topic!r}: {why}" for topic, why in reasons.items())
+    return FailedPrecondition(f"{names} refused the message, so it is a dead letter in {DEAD}: {told}")
 
 
 def _fail(message: Outgoing, error: PubSubError) -> None:

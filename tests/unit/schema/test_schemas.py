@@ -32,7 +32,7 @@ CHECKSUMS = {
     "delayed/v1.avsc": "9876041f2f5f42cf1363ca60678123796d2fb1691d8d0900658acfbaec44b941",
     "gone/v1.avsc": "c4ede4dd0d1f0244d674486b98e1792eba98f13a1004482da1e312f0f45a385b",
     "proposal/v1.avsc": "fc34f2f1348b0dda478a673dc0adf433261af7d2dc9e0f6e76ad99f956a2dcf3",
-    "receipt/v1.avsc": "51c4420b007d97e33c0d42d84a00f00f79237f122bc3384b80b20d3469a98ce9",
+    "receipt/v1.avsc": "5da5ae2a644818b009450edc9cd750fb46ef4ed11f0fa0f6b6d1f1cd4cece713",
     "stage/v1.avsc": "23d0e41fda00ad718ff40e9fee461bd74b3b84b909dabf0a6da3cbac76b39a24",
 }
 

@@ -96,6 +96,29 @@ def test_a_release_that_its_only_destination_refuses_fails_the_future(
     until(lambda: home(backend, DEAD) == [b"x"])
 
 
+def test_a_release_that_every_destination_refuses_fails_the_future_with_the_reasons(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, faults: Wrong
+) -> None:
+    faults.unwritable |= {"a": InvalidArgument("too large"), "b": InvalidArgument("no such schema")}
+    with pytest.raises(FailedPrecondition) as refused:
+        topics.publish_multi(["a", "b"], b"x").result(PATIENCE)
+    assert "'a', 'b' refused the message, so it is a dead letter in" in refused.value.message
+    assert "'a': too large; 'b': no such schema" in refused.value.message
+    until(lambda: home(backend, DEAD) == [b"x", b"x"])
+    faults.unwritable.clear()
+    topics.publish_multi(["a", "c"], b"y").result(PATIENCE)
+
+
+@pytest.mark.parametrize("refusing", ["a", "b"])
+def test_a_release_that_one_destination_takes_succeeds(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, faults: Wrong, refusing: str
+) -> None:
+    faults.unwritable[refusing] = InvalidArgument("too large")
+    topics.publish_multi(["a", "b"], b"x").result(PATIENCE)
+    until(lambda: home(backend, DEAD) == [b"x"])
+    assert home(backend, "ab".replace(refusing, "")) == [b"x"]
+
+
 def test_an_inbox_that_was_made_again_is_named_and_others_go_on(
     backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from kafka_pubsub.client.multicast.future import SentFuture
 from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
+from kafka_pubsub.core.multicast.values import Timestamp
 from kafka_pubsub.schema.batch import BatchMessage
+from kafka_pubsub.schema.multicast import Receipt
 
 NEVER, MANY = 1e9, 1000
 LOCK = threading.Lock()
@@ -183,6 +185,56 @@ def test_what_is_late_is_taken_from_a_batch_that_isnt_staged() -> None:
     assert outbox.settle("p-1") is None
     add(outbox, way("c"), b"3")
     assert bodies(outbox.take(MANY, 0)) == [b"3"], "nothing holds it up"
+
+
+def receipt(*buried: int, destination: str = "a/0@i") -> Receipt:
+    return Receipt("p-1", Timestamp(7, "b/0@i"), (), destination, buried, "too large" if buried else "")
+
+
+def three_in_a_batch(*topics: str) -> tuple[Outbox, list[Outgoing]]:
+    outbox = Outbox("p")
+    messages = [add(outbox, way(*topics), b"%d" % number, deadline=5) for number in range(3)]
+    outbox.take(MANY, 0)
+    add(outbox, way("c"), b"next")
+    return outbox, messages
+
+
+def test_a_message_has_its_outcome_with_the_first_receipt_of_a_destination_that_took_it() -> None:
+    outbox, (one, two, three) = three_in_a_batch("a", "b")
+    first, second = receipt(0, 2), receipt(2, destination="b/0@i")
+    assert outbox.take_receipt(first, 0) == (first, [(1, two)], (), {})
+    assert bodies(outbox.take(MANY, 0)) == [b"next"], "it was released, so it holds up nothing"
+    assert [each for each, _ in outbox.waiting("a")] == [one, three]
+    reasons = {"a/0@i": "too large", "b/0@i": "too large"}
+    assert outbox.take_receipt(second, 0) == (second, [(0, one)], [three], reasons)
+    assert outbox.take_receipt(receipt(), 0) is None
+    assert outbox.waiting("a") == []
+
+
+def test_a_batch_that_a_destination_took_is_over_with_its_receipt() -> None:
+    outbox, messages = three_in_a_batch("a", "b")
+    first = receipt(destination="b/0@i")
+    assert outbox.take_receipt(first, 0) == (first, list(enumerate(messages)), [], {})
+    assert outbox.take_receipt(receipt(0), 0) is None
+
+
+def test_a_batch_that_all_refuse_together_has_one_receipt() -> None:
+    outbox, messages = three_in_a_batch("a", "b")
+    answer = outbox.take_receipt(receipt()._replace(refused=("b/0@i",)), 0)
+    assert answer is not None
+    assert (answer.taken, answer.refused) == ([], messages)
+    assert len(outbox) == 1, "the next one"
+
+
+def test_what_one_destination_refused_is_forgotten_when_its_time_has_run_out() -> None:
+    outbox, (one, _, _) = three_in_a_batch("a", "b")
+    (batch,) = (each.batch for each, _ in outbox.waiting("b")[:1])
+    assert batch is not None
+    batch.stored, batch.offsets = True, {"a/0@i": 0, "b/0@i": 0}
+    assert outbox.take_receipt(receipt(0), 0) is not None
+    assert outbox.expired(5)[:1] == [(one, Standing.STAGED)]
+    assert outbox.waiting("a") == []
+    assert outbox.take_receipt(receipt(destination="b/0@i"), 5) is None
 
 
 WAYS = [
