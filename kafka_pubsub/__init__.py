@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
     from kafka_pubsub.client.delays.waiting import WaitingMessage
     from kafka_pubsub.client.looks.message import PeekedMessage
+    from kafka_pubsub.client.multicast.dead_letters import MulticastDeadLetter
     from kafka_pubsub.client.multicast.future import Sent
     from kafka_pubsub.client.multicast.status import CausalBlock, CausalStatus
     from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
@@ -83,6 +84,7 @@ __all__ = [
     "KeyState",
     "LostTail",
     "Message",
+    "MulticastDeadLetter",
     "NotFound",
     "OrderingKeyPaused",
     "PeekedMessage",
@@ -129,6 +131,7 @@ _HOMES = {
     "KeyState": "client.dead_letters.key_states",
     "LostTail": "client.assignment.lost_tails",
     "Message": "model",
+    "MulticastDeadLetter": "client.multicast.dead_letters",
     "PeekedMessage": "client.looks.message",
     "PubSub": "app",
     "PublishFlow": "config",

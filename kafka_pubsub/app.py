@@ -20,13 +20,12 @@ from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, optio
 from kafka_pubsub.client.admin.repartition import RepartitionProgress
 from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.cluster import Cluster
-from kafka_pubsub.client.dead_letters.model import DeadLetterResult
-from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.multicast.status import CausalStatus
 from kafka_pubsub.client.publish.topic import Topic, names_of
+from kafka_pubsub.client.service_calls import ServiceCalls
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import (
     DeadLetterPolicy,
@@ -48,7 +47,7 @@ Seconds = float | timedelta
 ConfigValue = str | int | float | bool
 
 
-class PubSub:
+class PubSub(ServiceCalls):
     """A client for the topics and subscriptions of one Kafka cluster.
 
     Example:
@@ -309,34 +308,6 @@ class PubSub:
     def cancel_delayed(self, message_id: str, *, timeout: float = 10.0) -> bool:
         """Cancels a delayed message of any topic; see `Topic.cancel`."""
         return self._cluster.delayed.cancel(None, message_id, timeout)
-
-    def delay_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None
-    ) -> Iterator[DelayDeadLetter]:
-        """Yields the delayed messages that no router could deliver, and that weren't replayed or purged.
-
-        `ids` picks some, as in `letter.id`, and `topic` those that were to go there; None (the default): all.
-        """
-        return self._cluster.delay_dead_letters.find(ids, topic)
-
-    def replay_delay_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
-    ) -> DeadLetterResult:
-        """Brings delayed messages that no router could deliver to their topics, which must exist again.
-
-        `ids` and `topic` pick some, as in `delay_dead_letters`. Each comes home once: repeat a call that was
-        interrupted. What still can't go stays, and is counted in `skipped`. With `dry_run` nothing is changed.
-        """
-        return self._cluster.delay_dead_letters.replay(ids, topic, dry_run=dry_run)
-
-    def purge_delay_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
-    ) -> DeadLetterResult:
-        """Gives delayed messages up that no router could deliver: they aren't listed any more.
-
-        `ids` and `topic` pick some, as in `delay_dead_letters`. With `dry_run` nothing is changed.
-        """
-        return self._cluster.delay_dead_letters.purge(ids, topic, dry_run=dry_run)
 
     def delete_topic(self, name: str, *, notify: Iterable[str | Topic] = ()) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.

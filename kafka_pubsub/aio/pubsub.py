@@ -20,6 +20,7 @@ from kafka_pubsub.client.assignment.lost_tails import LostTail
 from kafka_pubsub.client.dead_letters.model import DeadLetterResult
 from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
 from kafka_pubsub.client.delays.waiting import WaitingMessage
+from kafka_pubsub.client.multicast.dead_letters import MulticastDeadLetter
 from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.client.multicast.status import CausalStatus
 from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
@@ -226,6 +227,31 @@ class PubSub:
         """Gives dead letters up; see `kafka_pubsub.PubSub.purge_delay_dead_letters`."""
         return await asyncio.to_thread(
             self._sync.purge_delay_dead_letters, ids=ids, topic=topic, dry_run=dry_run
+        )
+
+    async def multicast_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None
+    ) -> AsyncIterator[MulticastDeadLetter]:
+        """Yields what causal topics refused; see `kafka_pubsub.PubSub.multicast_dead_letters`."""
+        found = self._sync.multicast_dead_letters(ids=ids, topic=topic)
+        while some := await asyncio.to_thread(lambda: list(islice(found, AT_ONCE))):
+            for dead_letter in some:
+                yield dead_letter
+
+    async def replay_multicast_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
+    ) -> DeadLetterResult:
+        """Stages dead letters again; see `kafka_pubsub.PubSub.replay_multicast_dead_letters`."""
+        return await asyncio.to_thread(
+            self._sync.replay_multicast_dead_letters, ids=ids, topic=topic, dry_run=dry_run
+        )
+
+    async def purge_multicast_dead_letters(
+        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
+    ) -> DeadLetterResult:
+        """Gives dead letters up; see `kafka_pubsub.PubSub.purge_multicast_dead_letters`."""
+        return await asyncio.to_thread(
+            self._sync.purge_multicast_dead_letters, ids=ids, topic=topic, dry_run=dry_run
         )
 
     async def delay_routers(self) -> int:

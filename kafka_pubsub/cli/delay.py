@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kafka_pubsub.cli import known_names
-from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, counted, shown_bytes
 from kafka_pubsub.cli.routers import count_routers
+from kafka_pubsub.cli.service_deadletters import Picked, Service, at, deal_with, picking
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ _BOUNDS = (
     (365 * 86400, "1 year"),
 )
 _WIDTH = 40
-_DEAD_COLUMNS = ("message_id", "topic", "key", "due", "died", "bytes", "reason", "problem", "place")
 
 
 @click.group(
@@ -145,23 +144,7 @@ def cancel(session: Session, id: str, timeout: float) -> None:
         ("give one up", "kafka-pubsub delay deadletters --id _kafka_pubsub.delay.in:0:17 --purge --yes"),
     ],
 )
-@click.option(
-    "--id",
-    "ids",
-    multiple=True,
-    metavar="ID",
-    help="Only this message, or the one at this place among the dead letters. Can be repeated.",
-)
-@click.option(
-    "--topic",
-    metavar="TOPIC",
-    shell_complete=known_names.topics,
-    help="Only messages that were to go to this topic.",
-)
-@click.option("--replay", is_flag=True, help="Bring them to their topics.")
-@click.option("--purge", is_flag=True, help="Give them up for good.")
-@click.option("--dry-run", is_flag=True, help="With --replay or --purge, only say what would be done.")
-@shared.YES
+@picking
 @click.pass_obj
 def dead_letters(
     session: Session,
@@ -177,32 +160,7 @@ def dead_letters(
     A message becomes a dead letter if its topic is gone or refuses it, or if it isn't kafka_pubsub's. A replay can be
     stopped and called again: nothing goes home twice.
     """
-    if replay and purge:
-        raise click.UsageError("--replay and --purge exclude each other")
-    if not (replay or purge):
-        with session.pubsub() as pubsub:
-            found = [_dead_row(each) for each in pubsub.delay_dead_letters(ids=ids or None, topic=topic)]
-        session.output.table(found, _DEAD_COLUMNS, "No dead letters.")
-        return
-    asks = purge and not dry_run and shared.asks(session, "purging dead letters of the delays", yes=yes)
-    with session.pubsub() as pubsub:
-        if asks:
-            count = pubsub.purge_delay_dead_letters(ids=ids or None, topic=topic, dry_run=True).count
-            shared.confirm(f"Purge {count:,} dead letters for good?")
-        work = pubsub.replay_delay_dead_letters if replay else pubsub.purge_delay_dead_letters
-        result = work(ids=ids or None, topic=topic, dry_run=dry_run)
-    done, would = ("replayed", "replay") if replay else ("purged", "purge")
-    session.output.result(
-        {
-            done: result.count,
-            "keys": result.keys,
-            "skipped": [{"reason": reason, "count": count} for reason, count in result.skipped.items()],
-            "dry_run": dry_run,
-        },
-        f"Would {would}: {result.count:,}" if dry_run else f"{done.capitalize()}: {result.count:,}",
-    )
-    for reason, count in result.skipped.items():
-        session.output.note(f"{count:,} left where they are: {reason}")
+    deal_with(session, _DEAD, Picked(ids, topic, replay, purge, dry_run, yes))
 
 
 def _dead_row(letter: DelayDeadLetter) -> dict[str, JsonValue]:
@@ -211,12 +169,23 @@ def _dead_row(letter: DelayDeadLetter) -> dict[str, JsonValue]:
         "place": letter.id,
         "topic": letter.topic,
         "key": letter.ordering_key,
-        "due": _time(letter.due),
-        "died": _time(letter.died),
+        "due": at(letter.due),
+        "died": at(letter.died),
         "bytes": len(letter.data),
         "reason": letter.reason,
         "problem": letter.problem,
     }
+
+
+#: What `delay deadletters` deals with.
+_DEAD: Service[DelayDeadLetter] = Service(
+    "the delays",
+    lambda pubsub: pubsub.delay_dead_letters,
+    lambda pubsub: pubsub.replay_delay_dead_letters,
+    lambda pubsub: pubsub.purge_delay_dead_letters,
+    _dead_row,
+    ("message_id", "topic", "key", "due", "died", "bytes", "reason", "problem", "place"),
+)
 
 
 def _find(pubsub: PubSub, id: str) -> WaitingMessage:
@@ -241,7 +210,7 @@ def _row(message: WaitingMessage) -> dict[str, JsonValue]:
         "message_id": message.message_id,
         "topic": message.topic,
         "key": message.ordering_key,
-        "due": _time(message.due),
+        "due": at(message.due),
         "tier": _place(message.tier),
         "bytes": message.size,
     }
@@ -257,8 +226,8 @@ def _by_topic(found: Sequence[WaitingMessage]) -> list[dict[str, JsonValue]]:
                 "topic": topic,
                 "waiting": len(some),
                 "bytes": sum(each.size for each in some),
-                "first_due": _time(min(known, default=None)),
-                "last_due": _time(max(known, default=None)),
+                "first_due": at(min(known, default=None)),
+                "last_due": at(max(known, default=None)),
             }
         )
     return rows
@@ -308,7 +277,3 @@ def _span(seconds: float) -> str:
         if abs(seconds) >= size:
             return f"{seconds / size:.1f} {name}"
     return f"{seconds:.3g} s"
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="milliseconds")

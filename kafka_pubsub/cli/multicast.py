@@ -1,4 +1,4 @@
-"""`multicast`: what waits in causal topics, and for what."""
+"""`multicast`: what waits in causal topics, and for what; what they refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, counted
 from kafka_pubsub.cli.routers import count_sequencers
+from kafka_pubsub.cli.service_deadletters import Picked, Service, at, deal_with, picking
 
 if TYPE_CHECKING:
+    from kafka_pubsub.client.multicast.dead_letters import MulticastDeadLetter
     from kafka_pubsub.client.multicast.status import CausalStatus
 
 __all__ = ["multicast", "pending_line", "status_row"]
@@ -23,9 +25,15 @@ __all__ = ["multicast", "pending_line", "status_row"]
 _COLUMNS = ("topic", "partition", "clock", "pending", "oldest", "age", "held_by", "problem")
 
 
-@click.group(cls=Group, examples=[("what waits, and for what", "kafka-pubsub multicast status")])
+@click.group(
+    cls=Group,
+    examples=[
+        ("what waits, and for what", "kafka-pubsub multicast status"),
+        ("what couldn't be delivered", "kafka-pubsub multicast deadletters"),
+    ],
+)
 def multicast() -> None:
-    """Look at what waits in causal topics."""
+    """Look at what waits in causal topics, or was refused by them."""
 
 
 @multicast.command(
@@ -67,6 +75,60 @@ def status(session: Session, topics: tuple[str, ...]) -> None:
     uncommitted = sum(each.uncommitted for each in found)
     if uncommitted:
         session.output.note(f"{uncommitted:,} records belong to open transactions, or lie behind one.")
+
+
+@multicast.command(
+    "deadletters",
+    cls=Command,
+    examples=[
+        ("what couldn't be delivered, and why", "kafka-pubsub multicast deadletters"),
+        ("home, once their topic takes them", "kafka-pubsub multicast deadletters --topic orders --replay"),
+        ("give one up", "kafka-pubsub multicast deadletters --id 9f1c22ab34d05e67-18.0 --purge --yes"),
+    ],
+)
+@picking
+@click.pass_obj
+def dead_letters(
+    session: Session,
+    ids: tuple[str, ...],
+    topic: str | None,
+    replay: bool,
+    purge: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """List what the sequencers couldn't deliver, bring it home, or give it up.
+
+    A message becomes a dead letter if its topic refuses it or was deleted before it came home, a record of an inbox if
+    it isn't kafka_pubsub's. A replay stages the message again, for that topic alone, and a sequencer delivers it there.
+    It can be stopped and called again: nothing goes home twice.
+    """
+    deal_with(session, _DEAD, Picked(ids, topic, replay, purge, dry_run, yes))
+
+
+def _dead_row(letter: MulticastDeadLetter) -> dict[str, JsonValue]:
+    return {
+        "message_id": letter.message_id,
+        "place": letter.id,
+        "topic": letter.topic,
+        "key": letter.ordering_key,
+        "published": at(letter.published),
+        "died": at(letter.died),
+        "bytes": len(letter.data),
+        "reason": letter.reason,
+        "problem": letter.problem,
+    }
+
+
+#: What `multicast deadletters` deals with.
+_DEAD: Service[MulticastDeadLetter] = Service(
+    "causal topics",
+    lambda pubsub: pubsub.multicast_dead_letters,
+    lambda pubsub: pubsub.replay_multicast_dead_letters,
+    lambda pubsub: pubsub.purge_multicast_dead_letters,
+    _dead_row,
+    ("message_id", "topic", "key", "published", "died", "bytes", "reason", "problem", "place"),
+)
 
 
 def status_row(found: CausalStatus, now: datetime) -> dict[str, JsonValue]:

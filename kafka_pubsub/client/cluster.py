@@ -33,6 +33,7 @@ from kafka_pubsub.client.delays.topology import DelayTopics
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_publisher import new_publisher
 from kafka_pubsub.client.joining import StreamThread
+from kafka_pubsub.client.multicast.dead_letters import MulticastDeadLetters
 from kafka_pubsub.client.multicast.multicast import Multicast
 from kafka_pubsub.client.multicast.publisher import sequencer_watch
 from kafka_pubsub.client.publish.causal import CausalTopic
@@ -130,6 +131,12 @@ class Cluster:
         """Returns the operations on the delay routers' dead letters."""
         connection = self._connected()
         return DelayDeadLetters(connection.backend, connection.dead_letters.dead_letters)
+
+    @property
+    def multicast_dead_letters(self) -> MulticastDeadLetters:
+        """Returns the operations on the sequencers' dead letters."""
+        connection = self._connected()
+        return MulticastDeadLetters(connection.backend, connection.dead_letters.dead_letters)
 
     @property
     def delay_topics(self) -> DelayTopics:

@@ -17,8 +17,10 @@ from kafka_pubsub.model import Header
 from kafka_pubsub.schema.sealed import newer_version, open_sealed, seal
 
 __all__ = [
+    "CLOCK_HEADER",
     "DEAD_REASON_HEADER",
     "DEAD_TOPIC_HEADER",
+    "HANDLES_HEADER",
     "STAGE_HEADER",
     "Receipt",
     "StageRecord",
@@ -38,6 +40,9 @@ _PROPOSAL_HEADER = "ps-proposal"
 _RECEIPT_HEADER = "ps-receipt"
 _GONE_HEADER = "ps-gone"
 _ALIVE_HEADER = "ps-alive"
+#: What a message has at home: its place in the order, and those of its handles whose topics are there.
+CLOCK_HEADER = "ps-clock"
+HANDLES_HEADER = "ps-handles"
 #: What a dead letter says beside what it had: the topic to which it should have come, and why it didn't.
 DEAD_TOPIC_HEADER = "ps-multicast-topic"
 DEAD_REASON_HEADER = "ps-multicast-dead"

@@ -4,7 +4,8 @@ Rules
 1. At home a message has its publisher's key, value and headers. `ps-published` is its publisher's time; the record has
    that of its release, from which retention counts. `ps-id` names it. `ps-clock` is its place in the order: the clock
    and topic of the batch's timestamp and, behind a `#`, its number in the batch.
-2. What was made for one topic counts for another only if its inbox holds the same bytes.
+2. A message whose first header is its id was a dead letter that is replayed: it keeps that id, and what else it had.
+3. What was made for one topic counts for another only if its inbox holds the same bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Sequence
 
 from kafka_pubsub.core.multicast.layout import message_id, place_of
 from kafka_pubsub.core.multicast.values import Release, Stage
-from kafka_pubsub.model import PUBLISHED_HEADER, Header
+from kafka_pubsub.model import ID_HEADER, PUBLISHED_HEADER, Header
 from kafka_pubsub.schema.batch import BatchMessage, decode_batch
+from kafka_pubsub.schema.multicast import CLOCK_HEADER, HANDLES_HEADER
 
 __all__ = ["Batches"]
 
@@ -47,22 +49,28 @@ def _finish(release: Release, stage: Stage, messages: Sequence[BatchMessage]) ->
     batch, (clock, topic), invalid = release
     place = f"{clock}@{topic}#"
     common: list[Header] = []
-    if handles := [place_of(each)[0] for each in stage.handles if each not in invalid]:
-        common.append(("ps-handles", ",".join(handles).encode()))
+    handles = [place_of(each)[0] for each in stage.handles if each not in invalid]
+    if handles:
+        common.append((HANDLES_HEADER, ",".join(handles).encode()))
     if stage.deletes:
         common.append(("ps-event", b"topic_deleted"))
-    return [
-        BatchMessage(
-            0,
-            key,
-            data,
-            [
-                ("ps-id", message_id(batch, number).encode()),
-                ("ps-clock", f"{place}{number}".encode()),
-                (PUBLISHED_HEADER, str(time).encode()),
-                *common,
-                *headers,
-            ],
-        )
-        for number, (time, key, data, headers) in enumerate(messages)
-    ]
+    made = []
+    for number, (time, key, data, headers) in enumerate(messages):
+        name: Header = (ID_HEADER, message_id(batch, number).encode())
+        rest = [*common, *headers]
+        if headers and headers[0][0] == ID_HEADER:
+            name, rest = headers[0], _replayed(headers[1:], handles)
+        ours = [name, (CLOCK_HEADER, f"{place}{number}".encode()), (PUBLISHED_HEADER, str(time).encode())]
+        made.append(BatchMessage(0, key, data, ours + rest))
+    return made
+
+
+def _replayed(headers: Sequence[Header], handles: Sequence[str]) -> list[Header]:
+    """Returns the headers of a message that was a dead letter, with those of its handles that are among these."""
+    found: list[Header] = []
+    for name, value in headers:
+        if name != HANDLES_HEADER:
+            found.append((name, value))
+        elif left := [each for each in (value or b"").decode().split(",") if each in handles]:
+            found.append((name, ",".join(left).encode()))
+    return found

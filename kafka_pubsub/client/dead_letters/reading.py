@@ -24,6 +24,8 @@ __all__ = [
     "Found",
     "ReadSome",
     "Replayable",
+    "attributes_of",
+    "header_of",
     "read_all",
     "read_places",
     "read_some",
@@ -176,6 +178,20 @@ def read_places(
         for number, offsets in by_partition.items()
         for record in read_all(fetch, TopicPartition(topic, number), sorted(offsets))
     }
+
+
+def attributes_of(record: StoredRecord) -> dict[str, str]:
+    """Returns the publisher's own headers as text."""
+    return {
+        name: (value or b"").decode("utf-8", "surrogateescape")
+        for name, value in record.headers() or ()
+        if not name.startswith("ps-")
+    }
+
+
+def header_of(record: StoredRecord, wanted: str) -> bytes | None:
+    """Returns the value of a header; None: there is none."""
+    return next((value for name, value in record.headers() or () if name == wanted), None)
 
 
 class Replayable:

@@ -286,15 +286,15 @@ class DeadLetters:
         marks: ProcessedMarks,
         name: str,
         topic_id: str,
-        records: Sequence[tuple[Place, NewRecord]],
+        records: Sequence[tuple[Place, Sequence[NewRecord]]],
         refused: Callable[[str], object],
     ) -> int:
-        """Stores each record with the mark of its dead letter, and returns how many; `refused` gets why one isn't."""
+        """Stores what brings dead letters back, with their marks; returns how many; `refused` gets why one isn't."""
 
         def build() -> Sequence[NewRecord]:
             left = [each for each in records if not marks.has(topic_id, *each[0])]
             done = marks.with_more(name, topic_id, [place for place, _ in left])
-            return [*(record for _, record in left), *done] if left else []
+            return [*(record for _, some in left for record in some), *done] if left else []
 
         try:
             if records:
@@ -360,7 +360,7 @@ class _Replay:
         bodies = read_places(self._fetch, self._info.name, places)
         if gone := len(places) - len(bodies):
             self._skipped["it was deleted from the dead-letter topic meanwhile"] += gone
-        records = [(place, self._back(bodies[place])) for place in places if place in bodies]
+        records = [(place, [self._back(bodies[place])]) for place in places if place in bodies]
         name, topic_id = self._record.name, self._info.topic_id
         self.count += self._dead_letters.bring_back(
             self._session, self._marks, name, topic_id, records, self._skip

@@ -1,33 +1,25 @@
-"""The delay routers' dead letters: listed, brought home, purged, with the means of a subscription's dead letters.
+"""The delay routers' dead letters, and how they come home.
 
-Rules
-1. A replay writes the message to the topic that has its home's name now, as a router would, with the mark that its dead
-   letter is finished, in one transaction under an exclusive session. So each comes home once, and a call that was
-   interrupted can be repeated.
-2. What can't go home stays where it is, and the result says why: a topic that is gone, a message that isn't due.
-3. A purge deletes finished dead letters from the front of the topic; a replay deletes nothing.
+A replay writes the message to the topic that has its home's name now, as a router would. What can't go home stays where
+it is, and the result says why: a topic that is gone, a message that isn't due.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
-from kafka_pubsub.client.dead_letters.model import DeadLetterResult, Selection, moment
-from kafka_pubsub.client.dead_letters.processed_marks import ProcessedMarks
-from kafka_pubsub.client.dead_letters.reading import DeadLetterScan, Found, read_places
-from kafka_pubsub.client.dead_letters.replay import BATCH, MARKED, DeadLetters
+from kafka_pubsub.client.dead_letters.model import moment
+from kafka_pubsub.client.dead_letters.of_services import ServiceDeadLetters, id_of, place_in_topic
+from kafka_pubsub.client.dead_letters.reading import Found, attributes_of, header_of
+from kafka_pubsub.client.dead_letters.replay import DeadLetters
 from kafka_pubsub.client.delays.homes import Homes
-from kafka_pubsub.client.delays.waiting import attributes_of, header_of
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, UNIT
 from kafka_pubsub.core.retry.dead_letter_record import DeadLetterRecord
 from kafka_pubsub.errors import NotFound
-from kafka_pubsub.model import NewRecord, StoredRecord, TopicInfo, decode_ordering_key
-from kafka_pubsub.ports import Backend, RecordFetch
+from kafka_pubsub.model import NewRecord, StoredRecord, decode_ordering_key
+from kafka_pubsub.ports import Backend
 from kafka_pubsub.schema.delays import (
     DEAD_REASON_HEADER,
     DELAY_HEADER,
@@ -63,113 +55,41 @@ class DelayDeadLetter(NamedTuple):
     problem: str | None = None
 
 
-class DelayDeadLetters:
+class DelayDeadLetters(ServiceDeadLetters[DelayDeadLetter]):
     """The dead letters of one cluster's delay routers."""
 
     def __init__(self, backend: Backend, dead_letters: DeadLetters) -> None:
-        self._backend = backend
-        self._dead_letters = dead_letters
-
-    def find(self, ids: Iterable[str] | None, topic: str | None) -> Iterator[DelayDeadLetter]:
-        """Yields those that are neither replayed nor purged, by partition and offset."""
-        picks, homes, info = _picker(ids, topic), Homes(self._backend), self._topic()
-        if info is None:
-            return
-        with closing(self._backend.record_fetch()) as fetch:
-            for found in self._scan(info, fetch, self._dead_letters.marks(fetch)):
-                if picks(found):
-                    yield _letter(found, _problem(found, homes))
-
-    def replay(self, ids: Iterable[str] | None, topic: str | None, *, dry_run: bool) -> DeadLetterResult:
-        """Brings the picked ones home; with `dry_run` it only counts them."""
-        picks, homes, info = _picker(ids, topic), Homes(self._backend), self._topic()
-        skipped: Counter[str] = Counter()
-        if info is None:
-            return DeadLetterResult(0, 0)
-
-        def wanted(found: Found) -> bool:
-            problem = _problem(found, homes) if picks(found) else ""
-            if problem:
-                skipped[problem] += 1
-            return problem is None
-
-        with closing(self._backend.record_fetch()) as fetch:
-            if dry_run:
-                plan, _ = self._dead_letters.plan(
-                    self._scan(info, fetch, self._dead_letters.marks(fetch)), wanted
-                )
-                return DeadLetterResult(len(plan), plan.keys, dict(skipped))
-            marks, count = ProcessedMarks(fetch), 0
-            with self._dead_letters.session(GROUP, marks) as session:
-                plan, _ = self._dead_letters.plan(self._scan(info, fetch, marks), wanted)
-                for batch in plan.batches(BATCH):
-                    found = read_places(fetch, DEAD, batch)
-                    records = [(place, _at_home(found[place], homes)) for place in batch if place in found]
-                    count += self._dead_letters.bring_back(
-                        session,
-                        marks,
-                        GROUP,
-                        info.topic_id,
-                        records,
-                        lambda reason: skipped.update([f"its topic refuses it: {reason}"]),
-                    )
-        return DeadLetterResult(count, plan.keys, dict(skipped))
-
-    def purge(self, ids: Iterable[str] | None, topic: str | None, *, dry_run: bool) -> DeadLetterResult:
-        """Gives the picked ones up; with `dry_run` it only counts them."""
-        picks, info = _picker(ids, topic), self._topic()
-        if info is None:
-            return DeadLetterResult(0, 0)
-        with closing(self._backend.record_fetch()) as fetch:
-            if dry_run:
-                plan, _ = self._dead_letters.plan(
-                    self._scan(info, fetch, self._dead_letters.marks(fetch)), picks
-                )
-                return DeadLetterResult(len(plan), plan.keys)
-            marks = ProcessedMarks(fetch)
-            with self._dead_letters.session(GROUP, marks) as session:
-                plan, bounds = self._dead_letters.plan(self._scan(info, fetch, marks), picks)
-                for batch in plan.batches(MARKED):
-                    self._dead_letters.store(
-                        session, partial(marks.with_more, GROUP, info.topic_id, batch), marks
-                    )
-        self._backend.admin.trim(DEAD, {number: at for number, at in bounds.items() if at > 0})
-        return DeadLetterResult(len(plan), plan.keys)
-
-    def _topic(self) -> TopicInfo | None:
-        try:
-            return self._backend.admin.topic(DEAD)
-        except NotFound:
-            return None  # nothing was ever delayed
-
-    def _scan(self, info: TopicInfo, fetch: RecordFetch, marks: ProcessedMarks) -> DeadLetterScan:
-        return DeadLetterScan(fetch, self._backend.admin, info, _read, marks)
+        super().__init__(backend, dead_letters, lambda: _Letters(Homes(backend)))
 
 
-def _picker(ids: Iterable[str] | None, topic: str | None) -> Callable[[Found], bool]:
-    wanted = Selection.of(ids=ids).ids
-    return lambda found: (
-        (not wanted or not wanted.isdisjoint((_place(found.record), _message_id(found.record))))
-        and topic in (None, found.dead_letter.topic)
-    )
+class _Letters:
+    """What a command knows of the topics to which delayed messages go."""
 
+    group, topic = GROUP, DEAD
 
-def _place(record: StoredRecord) -> str:
-    return f"{record.partition()}:{record.offset()}"
+    def __init__(self, homes: Homes) -> None:
+        self._homes = homes
 
+    def read(self, record: StoredRecord) -> DeadLetterRecord | None:
+        reason = header_of(record, DEAD_REASON_HEADER)
+        if reason is None:
+            return None
+        home, _ = _aim(record)
+        return DeadLetterRecord(
+            GROUP, home or "", reason.decode("utf-8", "replace"), time=max(record.timestamp()[1], 0)
+        )
 
-def _message_id(record: StoredRecord) -> str:
-    return (header_of(record, ID_HEADER) or b"").decode("utf-8", "replace")
+    def problem(self, found: Found) -> str | None:
+        return _problem(found, self._homes)
 
+    def letter(self, found: Found, problem: str | None) -> DelayDeadLetter:
+        return _letter(found, problem)
 
-def _read(record: StoredRecord) -> DeadLetterRecord | None:
-    reason = header_of(record, DEAD_REASON_HEADER)
-    if reason is None:
-        return None
-    home, _ = _aim(record)
-    return DeadLetterRecord(
-        GROUP, home or "", reason.decode("utf-8", "replace"), time=max(record.timestamp()[1], 0)
-    )
+    def prepare(self, found: Found) -> None:
+        pass
+
+    def at_home(self, record: StoredRecord) -> Sequence[NewRecord]:
+        return [_at_home(record, self._homes)]
 
 
 def _aim(record: StoredRecord) -> tuple[str | None, int | None]:
@@ -205,8 +125,8 @@ def _letter(found: Found, problem: str | None) -> DelayDeadLetter:
     home, due = _aim(record)
     key = record.key() if home is None else _own_key(record)
     return DelayDeadLetter(
-        _place(record),
-        _message_id(record),
+        place_in_topic(record),
+        id_of(record),
         home,
         decode_ordering_key(key),
         None if due is None else moment(due),

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from kafka_pubsub.client.dead_letters.reading import AT_ONCE, read_all
+from kafka_pubsub.client.dead_letters.reading import AT_ONCE, attributes_of, header_of, read_all
 from kafka_pubsub.client.delays.stamps import stamp_of
 from kafka_pubsub.core.delays.ingest import due_of
 from kafka_pubsub.core.delays.layout import GROUP, INGEST, UNIT, DelayLayout
@@ -38,7 +38,7 @@ from kafka_pubsub.schema.delays import (
     parts_of,
 )
 
-__all__ = ["WaitingMessage", "attributes_of", "header_of", "waiting_messages"]
+__all__ = ["WaitingMessage", "waiting_messages"]
 
 
 class WaitingMessage(NamedTuple):
@@ -194,15 +194,6 @@ class _Scan:
             yield from chunk
 
 
-def attributes_of(record: StoredRecord) -> dict[str, str]:
-    """Returns the publisher's own headers as text."""
-    return {
-        name: (value or b"").decode("utf-8", "surrogateescape")
-        for name, value in record.headers() or ()
-        if not name.startswith("ps-")
-    }
-
-
 def _milliseconds(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
@@ -210,8 +201,3 @@ def _milliseconds(moment: datetime) -> int:
 def _cancel(record: StoredRecord) -> DelayCancel | None:
     value = header_of(record, CANCEL_HEADER)
     return None if value is None else decode_cancel(value)
-
-
-def header_of(record: StoredRecord, wanted: str) -> bytes | None:
-    """Returns the value of a header; None: there is none."""
-    return next((value for name, value in record.headers() or () if name == wanted), None)

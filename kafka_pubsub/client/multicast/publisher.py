@@ -29,12 +29,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from itertools import count
 
-from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.client.clocks import wall_time
 from kafka_pubsub.client.multicast.future import Sent, SentFuture, Waits, resolve
 from kafka_pubsub.client.multicast.outbox import Answer, Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.client.multicast.read_back import StageLooks, find_released, listed_participants
-from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
+from kafka_pubsub.client.multicast.routes import Route, Target, Way, records_of_stage, way_of_deletion
 from kafka_pubsub.client.service_watch import ServiceWatch
 from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.core.multicast.layout import DEAD, GROUP, RECEIPTS, message_id, place_of, publisher_id
@@ -43,7 +42,7 @@ from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, InvalidArg
 from kafka_pubsub.model import Ending, NewRecord, Outcome, TopicPartition
 from kafka_pubsub.ports import Backend, LogTail, Transactions
 from kafka_pubsub.schema.batch import BatchMessage, encode_batch
-from kafka_pubsub.schema.multicast import Receipt, StageRecord, decode_receipt, encode_stage
+from kafka_pubsub.schema.multicast import Receipt, StageRecord, decode_receipt
 
 __all__ = ["CLOSING", "TIMEOUT", "MulticastPublisher", "sequencer_watch"]
 
@@ -297,14 +296,8 @@ class MulticastPublisher:
                     self._outbox.doubt(batch)
 
     def _records(self, batch: Batch) -> list[NewRecord]:
-        header = [encode_stage(StageRecord(batch.stage, self._receipts))]
         value = encode_batch([each.message for each in batch.messages])
-        destinations = set(batch.stage.destinations)
-        return [
-            NewRecord(inbox_topic(topic), number, None, value if name in destinations else None, header)
-            for name in batch.way.participants
-            for topic, number, _ in (place_of(name),)
-        ]
+        return records_of_stage(StageRecord(batch.stage, self._receipts), value)
 
     def _without_refused(
         self, batches: Sequence[Batch], records: Sequence[NewRecord], outcome: Outcome

@@ -1,13 +1,16 @@
-"""Where a message goes: the topics of a call, and the partitions of them that take part."""
+"""Where a message goes: the topics of a call, the partitions of them that take part, and what lies in their inboxes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.core.multicast.layout import participant, where
+from kafka_pubsub.client.admin.names import inbox_topic
+from kafka_pubsub.core.multicast.layout import participant, place_of, where
+from kafka_pubsub.model import NewRecord
+from kafka_pubsub.schema.multicast import StageRecord, encode_stage
 
-__all__ = ["Route", "Target", "Way", "way_of_deletion"]
+__all__ = ["Route", "Target", "Way", "records_of_stage", "way_of_deletion"]
 
 
 class Target(NamedTuple):
@@ -80,3 +83,13 @@ def _way(destinations: Sequence[str], handles: Sequence[str], deletes: str) -> W
     participants = tuple(sorted({*destinations, *handles}))
     lasting = len(participants) > 1 or bool(deletes)
     return Way(tuple(sorted(destinations)), tuple(handles), deletes, participants, lasting)
+
+
+def records_of_stage(staged: StageRecord, value: bytes) -> list[NewRecord]:
+    """Returns a batch's stage in the inboxes of all its participants; destinations get the messages as well."""
+    header, destinations = [encode_stage(staged)], set(staged.stage.destinations)
+    return [
+        NewRecord(inbox_topic(topic), number, None, value if name in destinations else None, header)
+        for name in staged.stage.participants
+        for topic, number, _ in (place_of(name),)
+    ]

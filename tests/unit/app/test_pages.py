@@ -60,7 +60,7 @@ def test_the_blocks_of_the_page_on_lanes_run() -> None:
 
 def test_the_blocks_of_the_page_on_multicast_run() -> None:
     with PubSub.in_memory() as ps, Sequencer(ps):
-        assert run_blocks("docs/multicast.md", ps) == 2
+        assert run_blocks("docs/multicast.md", ps) == 3
         assert {each.name for each in ps.list_topics()} == {"billing", "audit"}
 
 

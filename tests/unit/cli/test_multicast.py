@@ -85,3 +85,26 @@ def test_a_causal_topic_is_described_with_what_waits(run: CommandLine) -> None:
     assert described["multicast"][0]["block"]["held_by"] == ["a"]
     run.pubsub.create_topic("plain")
     assert "multicast" not in run("topic", "describe", "plain").stdout
+
+
+def test_dead_letters_are_listed_replayed_and_purged(run: CommandLine) -> None:
+    assert "No dead letters." in run("multicast", "deadletters").stderr
+    for name in "ab":
+        run.pubsub.create_topic(name, causal=True)
+    backend = run.pubsub._cluster.backend
+    futures = [run.pubsub.publish_multi(["a", "b"], bytes(size), ordering_key="k") for size in (5000, 6000)]
+    backend.admin.update_topic("b", {"max.message.bytes": "1000"})
+    with Sequencer(run.pubsub):
+        ids = [future.result(20).message_id for future in futures]
+        until(lambda: len(list(run.pubsub.multicast_dead_letters())) == 2)
+        listed = json.loads(run("multicast", "deadletters", "--topic", "b", "--json").stdout)
+        assert [(each["message_id"], each["key"], each["bytes"]) for each in listed] == [
+            (ids[0], "k", 5000),
+            (ids[1], "k", 6000),
+        ]
+        assert all("exceeds the limit" in each["problem"] for each in listed)
+        backend.admin.update_topic("b", {"max.message.bytes": "10000"})
+        assert "Would replay: 2" in run("multicast", "deadletters", "--replay", "--dry-run").stdout
+        assert "Replayed: 1" in run("multicast", "deadletters", "--id", ids[0], "--replay").stdout
+        assert "Purged: 1" in run("multicast", "deadletters", "--purge", "--yes").stdout
+    assert "No dead letters." in run("multicast", "deadletters").stderr
