@@ -5,7 +5,8 @@ that is killed, a fork, a signal, a count of threads) has a broker or a process 
 a busy machine. Only the tests of a file with a fixture of its own scope stay together, or each worker would make one.
 
 Fast and slow: `pytest` runs what is fast, `pytest -m slow` the rest. SLOW names the rooms and files whose tests break
-brokers, start several, need Spark or search for long; a single test elsewhere is marked where it stands.
+brokers, start several, need Spark or search for long; a single test elsewhere is marked where it stands. In CI similar
+slow tests take turns, a third of them each day (tests/turns.py).
 
 Order (tests/scheduling.py): one worker takes the quickest tests, so that results show at once; the others take the
 slowest, by tests/durations.json, so that no worker is left alone with one at the end.
@@ -29,6 +30,7 @@ from xdist.remote import Producer
 from kafka_pubsub.local.pytest_plugin import RunningKafka, running_kafka
 from tests.scheduling import RECORD, Durations, Scheduling, in_order, recorded
 from tests.seeds import DAY
+from tests.turns import CHOSEN, of_this_day
 
 # No deadlines: they would measure the machine's other tenants.
 settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -72,7 +74,8 @@ SLOW = (
 
 
 def pytest_report_header() -> str:
-    return f"seeds of the day: KAFKA_PUBSUB_DAY={DAY}"
+    turns = "; of similar slow tests those of the day run" if CHOSEN else ""
+    return f"seeds of the day: KAFKA_PUBSUB_DAY={DAY}{turns}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
@@ -80,8 +83,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+    if CHOSEN:
+        _leave_out_other_days(config, items)
     if hasattr(config, "workerinput"):
         items[:] = in_order(items, recorded())
+
+
+def _leave_out_other_days(config: pytest.Config, items: list[pytest.Item]) -> None:
+    slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
+    left_out = set(slow) - of_this_day(slow)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
 
 
 @pytest.hookimpl(optionalhook=True)

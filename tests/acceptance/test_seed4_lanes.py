@@ -19,7 +19,7 @@ import pytest
 from kafka_pubsub import FlowControl, Message, Subscription, Topic
 from tests.acceptance.support import PATIENCE, Room, all_stored, until
 
-PREFETCHES = (1, 1000)
+PREFETCHES = [pytest.param(1, marks=pytest.mark.slow), 1000]
 #: Messages of a case: the fetch window of a partition is 2000.
 MANY = 5000
 

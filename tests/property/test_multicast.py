@@ -95,6 +95,7 @@ def run_many(count: int, play: Callable[..., None] = run) -> None:
         play(seed, topics=3 + seed % 2, crashes=0.1 * (seed % 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_a_broken_rule_is_noticed(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
