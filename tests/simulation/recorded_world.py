@@ -199,11 +199,11 @@ class RecordedSteppedRetryIO(RecordedRetryIO, SteppedRelocating):
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells what it does."""
     engine, worker_pool, finish = process.engine, process.worker_pool, process.finish
-    evidence = engine.inbox.observer = Recorder(file, TOPIC)
+    evidence = engine.inbox.observer = Recorder(file, lambda: engine.rebalances.layout)
     process.coordinator.__class__ = RecordedSimulatedCoordinator
     process.retry_side.__class__ = RecordedSteppedRetryIO
     vars(process.coordinator)["evidence"] = vars(process.retry_side)["evidence"] = evidence
-    reader = RecordedReader(process.reader, TOPIC, evidence)
+    reader = RecordedReader(process.reader, lambda: engine.rebalances.layout, evidence)
     engine._reader = engine.rebalances._reader = reader
     reader.subscribe(engine.rebalances.topics(), engine)
     begins, leave, call = process.begins, worker_pool._leave, worker_pool.callback

@@ -2,5 +2,5 @@
 
 Begin with `protocol.py`, then `recorder.py`.
 May import, beside top modules: `client.assignment`, `client.publish`, `client.retry`, `client.subscribe`,
-`client.workers`, `core`, `core.commit`, `core.delivery`, `core.retry`.
+`client.workers`, `core`, `core.commit`, `core.delivery`, `core.lanes`, `core.retry`.
 """

@@ -21,6 +21,8 @@ from kafka_pubsub.client.publish.home_publisher import HomePublisher, LaneTarget
 from kafka_pubsub.client.publish.many import Messages, PublishFutures
 from kafka_pubsub.client.publish.topic_settings import PublishTarget
 from kafka_pubsub.client.publish.writer_pool import WriterPool
+from kafka_pubsub.core.lanes.names import lane_of
+from kafka_pubsub.core.lanes.numbers import lane_index, number_of
 
 __all__ = ["new_publisher"]
 
@@ -142,11 +144,10 @@ class RecordedPublisher(HomePublisher):
             self._history.failed(number, f"{type(error).__name__}: {error}")
         else:
             topic, partition, offset = future.result().rsplit(":", 2)
-            if topic != self.name:
-                # A history names messages by their place in the topic itself.
-                self._history.failed(number, f"stored in lane {topic}")
-            elif offset.isdecimal():
-                self._history.stored(number, int(partition), int(offset))
+            if offset.isdecimal():
+                found = None if topic == self.name else lane_of(topic)
+                index = 0 if found is None else lane_index(found[1])
+                self._history.stored(number, number_of(index, int(partition)), int(offset))
             else:
                 self._history.failed(number, "stored, the broker didn't say where")
         with self._changed:

@@ -7,9 +7,10 @@ commit was answered.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kafka_pubsub.client.assignment.delegating_reader import DelegatingListener, DelegatingReader
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.history.recorder import Recorder
 from kafka_pubsub.core.effects import Commit, CommitBoth
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
@@ -22,13 +23,13 @@ __all__ = ["RecordedReader"]
 class RecordedReader(DelegatingReader):
     """A `LogReader` that wraps another one and records its commits."""
 
-    def __init__(self, reader: LogReader, topic: str, evidence: Recorder) -> None:
+    def __init__(self, reader: LogReader, layout: Callable[[], Layout], evidence: Recorder) -> None:
         super().__init__(reader)
-        self._topic = topic
+        self._layout = layout
         self._evidence = evidence
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        super().subscribe(topics, _RecordedListener(listener, self._evidence))
+        super().subscribe(topics, _RecordedListener(listener, self._layout, self._evidence))
 
     def commit(self, positions: Mapping[TopicPartition, Committed], answered: Answered) -> None:
         recorded = self._evidence.committing(self._commits(positions))
@@ -46,9 +47,10 @@ class RecordedReader(DelegatingReader):
     def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
         """Groups the positions by partition: one commit for the home partition and its retry partition."""
         halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
+        layout = self._layout()
         for place, stored in positions.items():
             commit = Commit(stored.offset or 0, stored.metadata, stored.epoch)
-            halves[place.partition][place.topic == self._topic] = commit
+            halves[layout.number(place)][not layout.is_retry(place.topic)] = commit
         return {
             number: CommitBoth(*both[True][:2], both[False], both[True].epoch)
             for number, both in halves.items()
@@ -60,21 +62,24 @@ class RecordedReader(DelegatingReader):
         answers: Mapping[TopicPartition, PubSubError | None],
     ) -> None:
         accepted: dict[int, bool | None] = dict.fromkeys(recorded, True)
+        layout = self._layout()
         for place, error in answers.items():
+            number = layout.number(place)
             if isinstance(error, BrokerUnavailable | DeadlineExceeded):
-                accepted[place.partition] = None
-            elif error is not None and accepted[place.partition]:
-                accepted[place.partition] = False
+                accepted[number] = None
+            elif error is not None and accepted[number]:
+                accepted[number] = False
         self._evidence.answered(recorded, accepted)
 
 
 class _RecordedListener(DelegatingListener):
     """A listener that records revoked partitions when their final commit was answered."""
 
-    def __init__(self, listener: RebalanceListener, evidence: Recorder) -> None:
+    def __init__(self, listener: RebalanceListener, layout: Callable[[], Layout], evidence: Recorder) -> None:
         super().__init__(listener)
+        self._layout = layout
         self._evidence = evidence
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         super().revoked(partitions)
-        self._evidence.revoked({place.partition for place in partitions}, lost=False)
+        self._evidence.revoked({self._layout().number(place) for place in partitions}, lost=False)

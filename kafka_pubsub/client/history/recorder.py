@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, cast
 
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.history.protocol import History, Move, Standing
 from kafka_pubsub.client.retry.checkpoint_reader import map_of
@@ -122,9 +123,9 @@ class Recorder(LeaseObserver):
 
     message = RecordedMessage
 
-    def __init__(self, history: History, topic: str) -> None:
+    def __init__(self, history: History, layout: Callable[[], Layout]) -> None:
         self._history = history
-        self._topic = topic
+        self._layout = layout
         #: The lock of rule 1.
         self.step = threading.RLock()
         self._requests = count(1)
@@ -347,9 +348,9 @@ class Recorder(LeaseObserver):
 
     def _is_readable(self, each: MovedRecord) -> bool:
         """Tells whether a record is a message; an unreadable record of the retry topic has no origin."""
-        return (
-            isinstance(each.record, RetryRecord) or cast("StoredRecord", each.record).topic() == self._topic
-        )
+        if isinstance(each.record, RetryRecord):
+            return True
+        return not self._layout().is_retry(cast("StoredRecord", each.record).topic())
 
     def _is_moved(self, each: MovedRecord) -> bool:
         return not each.dead and self._is_readable(each)

@@ -192,8 +192,8 @@ class Subscriber:
         reader: LogReader = joining
         evidence = None
         if self._histories is not None:
-            evidence = Recorder(self._histories.of_stream(record), record.topic)
-            reader = RecordedReader(reader, record.topic, evidence)
+            evidence = Recorder(self._histories.of_stream(record), lambda: engine.rebalances.layout)
+            reader = RecordedReader(reader, lambda: engine.rebalances.layout, evidence)
         # A number for each stream: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 

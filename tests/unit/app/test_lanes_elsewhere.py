@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pubsub import FailedPrecondition, InvalidArgument, PubSub, aio
+from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, PubSub, RetryPolicy, aio
 from kafka_pubsub.memory.backend import MemoryBackend
 from kafka_pubsub.memory.cluster import MemoryCluster
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.services.delays import DelayRouter
+from tests.checker.verdict import judge
 from tests.support import until
 
 PATIENCE = 30.0
@@ -124,15 +125,31 @@ def test_a_forked_child_is_refused(ps: PubSub) -> None:
             jobs.publish(b"x", priority=priority)
 
 
-def test_a_history_does_not_take_a_lane_for_the_topic(cluster: MemoryCluster, tmp_path: Path) -> None:
+def test_the_checker_judges_each_lane_by_the_histories(cluster: MemoryCluster, tmp_path: Path) -> None:
+    """A partition of a lane has a number of its own there, so no lane's offset is taken for another's."""
+    acked = set[bytes]()
+
+    def handle(message: Message) -> None:
+        if message.delivery_attempt == 1 and message.data.endswith(b"3"):
+            message.nack()
+        else:
+            acked.add(message.data)
+            message.ack()
+
     with PubSub.in_memory(MemoryBackend(cluster=cluster), history=tmp_path) as ps:
-        ps.create_topic("jobs", partitions=1, priorities=3)
-        ps.topic("jobs").publish(b"x", priority=2).result(PATIENCE)
-        ps.topic("jobs").publish(b"x").result(PATIENCE)
-        ps.topic("jobs").publish_many([{"data": b"x", "priority": 0}]).result(PATIENCE)
-    text = "".join(path.read_text() for path in tmp_path.iterdir())
-    assert "stored in lane jobs.lane.p2" in text
-    assert "stored in lane jobs.lane.p0" in text
+        jobs = ps.create_topic("jobs", partitions=2, priorities=3)
+        retry = RetryPolicy(min_backoff=0, max_backoff=0.01)
+        sub = ps.create_subscription("billing", jobs, message_ordering=True, retry=retry)
+        jobs.publish(b"first", priority=2).result(PATIENCE)
+        with sub.pull(handle):
+            for number in range(60):
+                key, priority = f"k{number % 7}", number % 3
+                jobs.publish(b"%d" % number, ordering_key=key, priority=priority)
+            jobs.publish_many([{"data": b"last", "priority": 0}]).result(PATIENCE)
+            until(lambda: len(acked) == 62)
+    verdict = judge(tmp_path)
+    assert verdict.ok, verdict.text
+    assert verdict.counts["messages"] == 62
 
 
 def test_an_adopted_topic_may_get_lanes_and_kafka_keeps_them(ps: PubSub, backend: MemoryBackend) -> None:

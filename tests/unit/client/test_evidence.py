@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.start_position import StartPosition
 from kafka_pubsub.client.history.recorder import Recorder
 from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
 from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner
 from kafka_pubsub.client.workers.pull_queue import PullQueue
 from kafka_pubsub.client.workers.thread_workers import BatchWorkers
+from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.core.commit import ack_map
 from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.core.commit.checkpoint import Named, split
@@ -32,6 +34,9 @@ from tests.support import FakeBody
 from tests.unit.client.holding import PATIENCE, Reported
 
 Events = list[tuple[Any, ...]]
+RECORD = SubscriptionRecord(
+    name="s", topic="t", topic_id="id", partitions=1, options=SubscriptionOptions(), positions={}
+)
 
 
 class Stream:
@@ -41,7 +46,7 @@ class Stream:
         self._path = path
         self.file = HistoryFile(path, role="subscriber", topic="t", subscription="s", segment=1 << 16)
         self.reports = Reported()
-        self.evidence = self.reports.observer = Recorder(self.file, "t")
+        self.evidence = self.reports.observer = Recorder(self.file, lambda: Layout(RECORD, retry="t.retry"))
 
     def lease(self, length: int = 1, attempt: int = 1) -> Lease:
         records = [FakeBody(offset=10 + at, key=b"k") for at in range(length)]
