@@ -32,8 +32,8 @@ deep:
     .venv/bin/python -m tests.simulation --seeds 10000
     .venv/bin/python -m tests.simulation --retry --seeds 10000
     .venv/bin/python -m tests.property.multicast_search --minutes 15
-    MULTICASTS=50000 .venv/bin/pytest -m slow tests/integration/processes/test_multicast_cluster.py
     .venv/bin/python -m tests.faults mixed --seed $(date +%Y%m%d) --seconds 1200 --rate 100 --keys 2000 --consumers 3 --partitions 6 --calm 30 --settle 1200
+    .venv/bin/python -m tests.faults together --seed $(date +%Y%m%d) --seconds 1200 --rate 60 --keys 2000 --calm 20 --settle 1200
 
 # Go through the first hour of a newcomer: in a fresh clone: install, demo, broker, and the commands of the pages.
 first-hour:

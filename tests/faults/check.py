@@ -9,6 +9,7 @@ What `judge` finds
 - lost: stored, and neither acked nor in the dead-letter topic
 - buried: a dead letter that was no poison, that isn't the message it says it was, or that came twice
 - digested: poison that was acked, or that isn't among the dead letters
+- overtaken: a message of a key began before the one that was published before it, in whichever lane, was finished
 - stalled: a partition stood still although messages could have been delivered
 """
 
@@ -49,6 +50,8 @@ class Verdict:
 class _Sent(NamedTuple):
     key: str | None
     sha: str
+    #: Its place among all messages of all publishers; no two publishers share a key.
+    number: tuple[int, int] = (0, 0)
 
 
 class _Life:
@@ -120,15 +123,15 @@ class _Judge:
         #: Sent without an answer: perhaps stored.
         self._unsure: set[str] = set()
         self._counts: Counter[str] = Counter()
-        for events in told:
-            self._walk(events)
+        for number, events in enumerate(told):
+            self._walk(number, events)
 
-    def _walk(self, events: Iterable[Event]) -> None:
+    def _walk(self, publisher: int, events: Iterable[Event]) -> None:
         sent: dict[int, _Sent] = {}
         for event in events:
             kind = event["event"]
             if kind == "send":
-                sent[event["n"]] = _Sent(event["key"], event["sha"])
+                sent[event["n"]] = _Sent(event["key"], event["sha"], (publisher, event["n"]))
             elif kind in {"stored", "deliver", "handler_end", "ack", "nack"}:
                 life = self._lives[place_of(event["partition"], event["offset"])]
                 if kind == "stored":
@@ -159,6 +162,7 @@ class _Judge:
         _add(verdict, "buried", self._wrongly_dead_lettered())
         _add(verdict, "digested", self._digested(stored, acked, buried))
         self._link(stored, buried)
+        _add(verdict, "overtaken", self._overtaken(stored))
         stalls = list(self._stalls(stored))
         verdict.stall = max((seconds for _, seconds, _ in stalls), default=0.0)
         too_long = (each for each in stalls if each[1] > longest_stall)
@@ -207,12 +211,19 @@ class _Judge:
     def _link(self, stored: Mapping[int, _Life], buried: set[int]) -> None:
         """Tells each message which one of its key came before it."""
         last: dict[str, int] = {}
-        for place, life in stored.items():
+        sent_of = {place: life.sent for place, life in stored.items() if life.sent is not None}
+        for place, sent in sorted(sent_of.items(), key=lambda each: each[1].number):
+            life = stored[place]
             if life.finished == FOREVER and place in buried:
                 life.finished = life.ended
-            if life.sent is not None and life.sent.key is not None:
-                life.earlier = last.get(life.sent.key)
-                last[life.sent.key] = place
+            if sent.key is not None:
+                life.earlier = last.get(sent.key)
+                last[sent.key] = place
+
+    def _overtaken(self, stored: Mapping[int, _Life]) -> Iterator[str]:
+        for place, life in stored.items():
+            if life.earlier is not None and life.begun < stored[life.earlier].finished < FOREVER:
+                yield f"{self._named(place)} began before {self._named(life.earlier)} was finished"
 
     def _stalls(self, stored: Mapping[int, _Life]) -> Iterator[tuple[int, float, int]]:
         """Of each partition the longest time without a first delivery while one was possible, and its end."""

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from kafka_pubsub.observe.history import fingerprint
 
-__all__ = ["DeadLetter", "DeadLetterReader"]
+__all__ = ["DeadLetter", "DeadLetterReader", "fingerprint_of", "texts_of"]
 
 PREFIX = "ps-dead-"
 #: Seconds of silence after which all that is there has been read: a fetch that finds nothing returns in half a second.
@@ -54,10 +54,19 @@ class DeadLetterReader:
 
 
 def _read(message: Message) -> DeadLetter:
-    headers = cast("list[tuple[str, bytes]]", message.headers() or [])
-    texts = {name: value.decode("utf-8", "replace") for name, value in headers}
+    texts = texts_of(message)
     said = {name.removeprefix(PREFIX): text for name, text in texts.items() if name.startswith(PREFIX)}
-    attributes = {name: text for name, text in texts.items() if not name.startswith("ps-")}
     origin = int(said.get("partition", -1)), int(said.get("offset", -1))
-    sha = fingerprint(message.key(), message.value() or b"", attributes)
-    return DeadLetter(origin, int(said.get("attempts", 0)), said.get("reason", ""), sha)
+    return DeadLetter(origin, int(said.get("attempts", 0)), said.get("reason", ""), fingerprint_of(message))
+
+
+def fingerprint_of(message: Message) -> str:
+    """The fingerprint of what its publisher gave."""
+    attributes = {name: text for name, text in texts_of(message).items() if not name.startswith("ps-")}
+    return fingerprint(message.key(), message.value() or b"", attributes)
+
+
+def texts_of(message: Message) -> dict[str, str]:
+    """The headers."""
+    headers = cast("list[tuple[str, bytes]]", message.headers() or [])
+    return {name: value.decode("utf-8", "replace") for name, value in headers}

@@ -22,6 +22,7 @@ from tests.faults.arena import Arena
 from tests.faults.children import Children
 from tests.faults.plan import Poison
 from tests.faults.proxy import Direction, Proxy
+from tests.faults.services import Services
 from tests.local_cluster import LocalCluster
 
 __all__ = ["FAULTS", "Fault", "Stage"]
@@ -53,6 +54,8 @@ class Stage:
     #: The topics that a burst may make unwritable.
     retry: str = ""
     dead: str = ""
+    #: The routers, sequencers and senders of a round that has them.
+    services: Services | None = None
     #: Bursts done, by name.
     done: list[str] = field(default_factory=list)
 
@@ -99,6 +102,8 @@ class Fault:
     slow_percent: float = 0.0
     #: Seconds that the partitions of a topic may stand still although messages wait, on a machine with other tenants.
     longest_stall: float = 30.0
+    #: The topic has lanes, some messages are delayed, and processes multicast beside them.
+    together: bool = False
 
     def run(self, stage: Stage, seed: int, calm: float = 2.0) -> None:
         """Bursts until the round's time is over; raises what went wrong in them."""
@@ -193,6 +198,17 @@ def kill_broker(stage: Stage, rng: random.Random) -> None:
         stage.cluster.wait_in_sync()
 
 
+def stop_broker(stage: Stage, rng: random.Random) -> None:
+    node = rng.choice(stage.cluster.nodes)
+    with stage.trouble("stop-broker"):
+        stage.cluster.stop(node)
+        try:
+            stage.wait(rng.uniform(0.5, 4))
+        finally:
+            stage.cluster.start(node)
+        stage.cluster.wait_in_sync()
+
+
 def slow_broker(stage: Stage, rng: random.Random) -> None:
     proxy = _some_proxy(stage, rng)
     with (
@@ -267,6 +283,45 @@ def _setting(stage: Stage, topic: str, name: str, value: int) -> Iterator[None]:
         backend.close()
 
 
+def kill_router(stage: Stage, rng: random.Random) -> None:
+    _kill_service(stage, rng, "router")
+
+
+def stop_router(stage: Stage, rng: random.Random) -> None:
+    _stop_service(stage, rng, "router")
+
+
+def kill_sequencer(stage: Stage, rng: random.Random) -> None:
+    _kill_service(stage, rng, "sequencer")
+
+
+def stop_sequencer(stage: Stage, rng: random.Random) -> None:
+    _stop_service(stage, rng, "sequencer")
+
+
+def kill_sender(stage: Stage, rng: random.Random) -> None:
+    _kill_service(stage, rng, "sender")
+
+
+def _kill_service(stage: Stage, rng: random.Random, kind: str) -> None:
+    assert stage.services is not None
+    name = rng.choice(stage.services.names(kind))
+    stage.services.kill(name)
+    stage.wait(rng.uniform(0, 3))
+    stage.services.start(name)
+    stage.wait(rng.uniform(1, 5))
+
+
+def _stop_service(stage: Stage, rng: random.Random, kind: str) -> None:
+    assert stage.services is not None
+    name = rng.choice(stage.services.names(kind))
+    stage.services.freeze(name)
+    try:
+        stage.wait(SESSION + rng.uniform(1, 3))
+    finally:
+        stage.services.thaw(name)
+
+
 #: Bursts of the rounds in which anything may happen, those of consumers and those of brokers.
 OF_CONSUMERS: tuple[Burst, ...] = (kill_consumer, kill_in_transaction, stop_consumer, rejoin)
 OF_BROKERS: tuple[Burst, ...] = (
@@ -279,6 +334,7 @@ OF_BROKERS: tuple[Burst, ...] = (
     dead_letters_refuse,
     dead_letters_lack_replicas,
 )
+OF_SERVICES: tuple[Burst, ...] = (kill_router, stop_router, kill_sequencer, stop_sequencer, kill_sender)
 
 FAULTS: Mapping[str, Fault] = {
     "kill-consumer": Fault("kill -9 of consumers, started again", ((kill_consumer,),)),
@@ -317,5 +373,12 @@ FAULTS: Mapping[str, Fault] = {
         poison=("raises", "hangs", "kills"),
         slow_percent=1,
         longest_stall=60.0,
+    ),
+    "together": Fault(
+        "delays, lanes and multicasts at once: kill -9 and stops of routers, sequencers, consumers and brokers",
+        (OF_CONSUMERS, OF_SERVICES, (kill_broker, stop_broker)),
+        cluster=True,
+        longest_stall=60.0,
+        together=True,
     ),
 }

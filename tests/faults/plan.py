@@ -78,6 +78,10 @@ class PublisherPlan(_ProcessPlan):
     #: Kinds of poison, in turn; none: no message is poison.
     poison: tuple[Poison, ...] = ()
     poison_every: int = 50_000
+    #: Priorities of the topic; messages take one at random, delayed ones one for each key.
+    priorities: int = 1
+    #: Per cent of messages that are delayed; these have keys of their own.
+    delayed_percent: float = 0.0
 
     def poison_of(self, number: int) -> Poison | None:
         """What the attribute `poison` of that message says; None: it has none."""

@@ -14,10 +14,12 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from datetime import UTC, datetime
 
 from kafka_pubsub import PubSub, Topic
 from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.observe.history import fingerprint
+from tests.faults.delayed import ENDING, Diary
 from tests.faults.plan import PublisherPlan
 
 __all__ = ["intact", "payload"]
@@ -29,6 +31,11 @@ FLUSH = 120.0
 #: Bytes of a body before its checksum.
 SMALLEST, LARGEST = 20, 400
 DIGEST = 8
+#: Keys of delayed messages, and their delays in seconds.
+DELAYED_KEYS = 20
+SHORTEST, LONGEST = 0.1, 15.0
+#: The share of messages that name no priority.
+DEFAULT_PRIORITY = 0.6
 
 
 def payload(random_bytes: Callable[[int], bytes], size: int) -> bytes:
@@ -51,6 +58,7 @@ class Publisher:
         self._keys = [f"{plan.name}-{rank}" for rank in range(plan.keys)]
         weights = [1 / (rank + 1) ** ZIPF for rank in range(plan.keys)]
         self._weights = list(itertools.accumulate(weights))
+        self._diary = Diary(plan.path.with_suffix(ENDING))
         #: Keys of messages that failed; publishing to them has paused.
         self._paused: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.stop = StopFlag()
@@ -63,7 +71,10 @@ class Publisher:
                 break
             while not self._paused.empty():
                 self._topic.resume(self._paused.get())
-            self._publish(number)
+            if 100 * self._rng.random() < self._plan.delayed_percent:
+                self._publish_later()
+            else:
+                self._publish(number)
         self._topic.flush(FLUSH)
 
     def _publish(self, number: int) -> None:
@@ -74,8 +85,27 @@ class Publisher:
         if poison is not None:
             with self._plan.path.with_suffix(".poison").open("a") as file:
                 file.write(fingerprint(key.encode(), data, attributes) + "\n")
-        future = self._topic.publish(data, ordering_key=key, attributes=attributes)
+        future = self._topic.publish(data, ordering_key=key, attributes=attributes, priority=self._priority())
         future.add_done_callback(lambda done: self._resume_later(key, done))
+
+    def _publish_later(self) -> None:
+        number = self._rng.randrange(DELAYED_KEYS)
+        key, data = f"{self._plan.name}-later-{number}", payload(self._rng.randbytes, SMALLEST)
+        sha = fingerprint(key.encode(), data, {})
+        self._diary.sending(sha)
+        due = round(time.time() + self._rng.uniform(SHORTEST, LONGEST), 3)
+        at = datetime.fromtimestamp(due, UTC)
+        future = self._topic.publish(
+            data, ordering_key=key, deliver_at=at, priority=number % self._plan.priorities
+        )
+        future.add_done_callback(lambda done: self._diary.answered(sha, key, due, done))
+        future.add_done_callback(lambda done: self._resume_later(key, done))
+
+    def _priority(self) -> int | None:
+        """Most messages have the default priority: each change of a key's lane takes a round trip."""
+        if self._plan.priorities == 1 or self._rng.random() < DEFAULT_PRIORITY:
+            return None
+        return self._rng.randrange(self._plan.priorities)
 
     def _resume_later(self, key: str, done: Future[str]) -> None:
         if done.exception() is not None:

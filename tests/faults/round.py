@@ -23,6 +23,7 @@ from tests.faults.dead_letter_reader import SILENCE, DeadLetterReader
 from tests.faults.faults import FAULTS, Stage
 from tests.faults.plan import ConsumerPlan, PublisherPlan, RoundPlan
 from tests.faults.progress import Progress, place_of
+from tests.faults.together import Together
 from tests.faults.watcher import Sight
 
 __all__ = ["Outcome", "run_round"]
@@ -43,6 +44,8 @@ DEAD_PARTITIONS = 2
 RETRY = RetryPolicy(min_backoff=0.05, max_backoff=1.0)
 #: Seconds that slow handlers take at most.
 SLOW = 1.5
+#: Priorities, and per cent of messages that are delayed, in a round of all together.
+PRIORITIES, DELAYED = 3, 25.0
 
 
 @dataclass
@@ -78,8 +81,11 @@ def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
     )
     proved = prove(played.told)
     outcome.problems += played.children.findings + verdict.problems + proved.problems
+    if played.together is not None:
+        outcome.problems += played.together.problems
     outcome.counts = {
         **verdict.counts,
+        **({} if played.together is None else played.together.counts),
         "deaths": played.children.deaths,
         "in_transaction": played.in_transaction,
     }
@@ -101,6 +107,7 @@ class _Round:
         self._deaths = folder / "deaths"
         self._deaths.mkdir()
         self._subscription = self._subscribe(ps)
+        self.together = self._others(ps) if self._fault.together else None
         self.morgue = DeadLetterReader(arena.bootstrap, self._dead, DEAD_PARTITIONS)
         self._progress = Progress(self.told)
         self._driver = HistoryFile(
@@ -121,12 +128,15 @@ class _Round:
             return
         until = time.monotonic() + self._plan.seconds
         retry = retry_topic(self._topic, self._subscription.name)
-        stage = Stage(self._arena, self.children, self._driver, until, retry, self._dead)
+        services = None if self.together is None else self.together.services
+        stage = Stage(self._arena, self.children, self._driver, until, retry, self._dead, services)
         try:
             self._fault.run(stage, self._plan.seed, self._plan.calm)
         finally:
             self.outcome.bursts = dict(Counter(stage.done))
         self.children.end_publishers()
+        if self.together is not None:
+            self.together.settle(self._plan.settle)
         self._settle()
         self.children.retire_all()
         self.morgue.look(SILENCE)
@@ -134,6 +144,8 @@ class _Round:
     def close(self) -> None:
         """Nothing goes on."""
         self.children.close()
+        if self.together is not None:
+            self.together.close()
         self.morgue.close()
         self._driver.close()
 
@@ -148,7 +160,12 @@ class _Round:
         return sum(1 for _ in self._deaths.glob("in-transaction-*"))
 
     def _subscribe(self, ps: PubSub) -> Subscription:
-        topic = ps.create_topic(self._topic, partitions=self._plan.partitions, message_ordering=True)
+        topic = ps.create_topic(
+            self._topic,
+            partitions=self._plan.partitions,
+            message_ordering=True,
+            priorities=self._priorities,
+        )
         ps.create_topic(self._dead, partitions=DEAD_PARTITIONS)
         return ps.create_subscription(
             f"{self._topic}-s",
@@ -159,6 +176,14 @@ class _Round:
             retry=RETRY,
             dead_letter=DeadLetterPolicy(topic=self._dead, max_attempts=ATTEMPTS),
         )
+
+    @property
+    def _priorities(self) -> int:
+        return PRIORITIES if self._fault.together else 1
+
+    def _others(self, ps: PubSub) -> Together:
+        plan, topic = self._plan, ps.topic(self._topic)
+        return Together(self._arena.bootstrap, self._folder, topic, plan.partitions, plan.seed)
 
     def _warmed_up(self) -> bool:
         """Whether a message has come through."""
@@ -231,4 +256,6 @@ class _Round:
             keys=plan.keys,
             poison=self._fault.poison[number:] + self._fault.poison[:number],
             poison_every=plan.poison_every,
+            priorities=self._priorities,
+            delayed_percent=DELAYED if self._fault.together else 0.0,
         )

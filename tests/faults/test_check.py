@@ -75,6 +75,17 @@ def test_what_nobody_acked_is_lost() -> None:
     assert found(told) == {"lost"}
 
 
+def test_a_message_that_overtakes_one_of_its_key_in_another_lane_is_found() -> None:
+    told = well()
+    for events in told.values():
+        for event in events:
+            if event.get("offset") == 7:
+                event["partition"] = 1 << 20
+    assert found(told) == set()
+    told["consumer-1"][3]["t"] = 20
+    assert found(told) == {"overtaken"}
+
+
 def test_a_message_whose_publishing_nobody_confirmed_may_be_delivered() -> None:
     told = well()
     del told["publisher-0"][-1]

@@ -3,6 +3,7 @@
 bootstrap, topics     where to publish
 name, clients         this process, and how many clients it publishes with
 ports, port           the sockets of all processes, and its own
+rate                  messages a second of each client
 seed                  of its choices
 history               a file; each line is what happened at a monotonic time that all processes share
 
@@ -25,7 +26,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from kafka_pubsub import PubSub
+from kafka_pubsub import PubSub, PubSubError
 from kafka_pubsub.cli.signals import StopFlag
 
 #: Messages of one client without a place in the order, and messages of a burst.
@@ -85,7 +86,7 @@ def publish(plan: dict[str, Any], number: int, talk: Talk, history: History, sto
 
     with PubSub(plan["bootstrap"]) as ps:
         count, left, topics = 0, 0, set[str]()
-        while not stop.is_set():
+        while not stop.wait(1 / plan["rate"]):
             if not room.acquire(timeout=0.1):
                 continue
             heard = talk.take()[-10:]
@@ -101,7 +102,11 @@ def publish(plan: dict[str, Any], number: int, talk: Talk, history: History, sto
             history.write(
                 publish=message, sender=sender, number=count, topics=some, after=[each for each, _ in heard]
             )
-            future = ps.publish_multi(some, message.encode())
+            try:
+                future = ps.publish_multi(some, message.encode())
+            except PubSubError:  # a topic couldn't be looked up, because brokers are away
+                room.release()
+                continue
             future.add_done_callback(lambda done, m=message, t=some: settled(m, t, done))  # type: ignore[misc]
 
 
