@@ -131,6 +131,7 @@ def test_after_a_sigkill_at_full_speed_nothing_durable_comes_again(
     assert sub.state().lag == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_members_that_come_and_go_never_see_what_is_durable(
     kafka: RunningKafka, room: Room, tmp_path: Path

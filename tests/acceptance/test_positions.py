@@ -134,7 +134,13 @@ def consumers(kafka: RunningKafka, room: Room, tmp_path: Path) -> Iterator[Consu
         process.communicate()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGKILL,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGINT)),
+    ],
+)
 def test_a_consumer_that_is_ended_in_the_middle_loses_nothing(
     room: Room, consumers: Consumers, how: signal.Signals
 ) -> None:

@@ -206,6 +206,7 @@ def first_fails(message: Message) -> None:
         message.ack()
 
 
+@pytest.mark.slow
 def test_a_retry_topic_that_is_deleted_ends_the_stream_with_what_to_do(
     room: Room, cluster: AdminClient, log: Deliveries
 ) -> None:
@@ -228,6 +229,7 @@ def test_a_retry_topic_that_is_deleted_ends_the_stream_with_what_to_do(
         until(lambda: b"2" in log.bodies, "the next message")
 
 
+@pytest.mark.slow
 def test_what_retention_took_from_a_retry_topic_is_reported_and_its_key_goes_on(
     room: Room, cluster: AdminClient, caplog: pytest.LogCaptureFixture
 ) -> None:

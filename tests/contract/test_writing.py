@@ -6,6 +6,8 @@ import random
 import threading
 from collections import defaultdict
 
+import pytest
+
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import StoredRecord
@@ -123,6 +125,7 @@ def test_keys_go_where_every_kafka_producer_puts_them(world: World) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_there_is_explained(world: World) -> None:
     error = _refusal(world, world.name("absent"), b"v")
     assert error.code == 5
