@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka_pubsub.client.assignment.start_position import StartPosition
+from kafka_pubsub.client.subscribe.coordinated import stop_callbacks
 from kafka_pubsub.client.subscribe.due_partitions import DuePartitions
 from kafka_pubsub.core.delivery.fetch_window import BufferGate, Change, Held
 from kafka_pubsub.core.delivery.leases import Lease, LeaseState
@@ -167,6 +168,12 @@ class OwnedPartitions:
         """Stops new commits before a revoke; the final commit then holds everything that is left."""
         self.leaving.update(numbers)
         self.attention.stir_all(self.leaving)
+
+    def begin_nothing(self, numbers: Iterable[int]) -> None:
+        """Begins no more records of these partitions' leases; running callbacks go on to the end of their record."""
+        for number in numbers:
+            if (partition := self.owned.get(number)) is not None:
+                stop_callbacks(partition.leases.active)
 
     def rest(self, numbers: Iterable[int]) -> None:
         """Keeps revoked partitions, which may return."""

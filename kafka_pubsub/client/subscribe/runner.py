@@ -490,6 +490,7 @@ class StreamRunner:
         return self.ask(lambda: self._revoke(numbers, self.clock()))
 
     def _revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
+        self.coordinator.partitions.begin_nothing(numbers)  # what is acked later would come again
         self.inbox.take_reports(now)  # earlier acks that still wait belong to the final commits
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,8 @@ from kafka_pubsub import FailedPrecondition, Message, PubSub, PubSubError
 from kafka_pubsub.client.assignment.log_ends import LogEnds
 from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.client.subscribe import runner
+from kafka_pubsub.client.subscribe.inbox import Inbox
+from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.core.effects import StoreMoves
@@ -131,6 +134,38 @@ def test_a_callback_that_does_not_end_is_named_and_its_message_comes_again(
     (message,) = room.sub.receive(1, timeout=PATIENCE)
     assert message.data == b"a"
     message.ack()
+
+
+def test_no_callback_begins_once_the_acks_of_the_final_commit_are_taken(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ack would be in no commit, and another member would get the message again."""
+    begun, first, go, revoking = list[bytes](), threading.Event(), threading.Event(), threading.Event()
+    take_reports = Inbox.take_reports
+
+    def handle(message: Message) -> None:
+        begun.append(message.data)
+        first.set()
+        go.wait(PATIENCE)
+        message.ack()
+
+    def take_and_go_on(self: Inbox, now: float) -> None:
+        take_reports(self, now)
+        if revoking.is_set() and not go.is_set():
+            go.set()
+            until(lambda: bool(self._releases))  # the worker has ended its lease
+
+    def revoke(engine: StreamRunner) -> None:
+        revoking.set()
+        engine._revoke([0, 1], engine.clock())
+
+    room.publish("a", "a", "a")
+    monkeypatch.setattr(Inbox, "take_reports", take_and_go_on)
+    with room.sub.pull(handle) as stream:
+        assert first.wait(PATIENCE)
+        engine = stream._engine
+        engine.ask(partial(revoke, engine))
+        assert begun == [b"a"]
 
 
 def test_a_callback_may_close_its_own_stream(room: Room) -> None:
