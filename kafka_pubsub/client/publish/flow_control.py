@@ -10,7 +10,9 @@ Rules
    afterwards. So at least one of them sees the other. `look_at` is never above the messages sent, unless no thread
    waits: so the last report of an epoch always looks, and no wake-up is lost.
 3. A message that is larger than the limit is admitted when no other message waits: else it would wait for ever.
-4. The counters may reach `free_until_*` without a check: reports only make room, so this limit stays safe.
+4. A report counts in an epoch only if its message was counted there, whenever Ctrl-C comes: else a flush would end
+   early, or never.
+5. The counters may reach `free_until_*` without a check: reports only make room, so this limit stays safe.
 """
 
 from __future__ import annotations
@@ -84,6 +86,12 @@ class Epoch:
         return self.done_messages >= self.sent_messages
 
 
+class _Counted(Protocol):
+    """A delivery report, which counts in its epoch."""
+
+    epoch: Epoch
+
+
 class Outstanding:
     """The messages of a topic that are published and not yet reported. All but `wake` needs the topic's lock."""
 
@@ -133,6 +141,18 @@ class Outstanding:
     def bytes(self) -> int:
         """The bytes of the messages that wait for their report."""
         return sum(epoch.sent_bytes - epoch.done_bytes for epoch in (*self._older, self.current))
+
+    def add(self, report: _Counted, size: int, append: Callable[[], None]) -> None:
+        """Counts a message that `append` queues. After Ctrl-C in it no flush waits for the message."""
+        report.epoch = epoch = self.current
+        try:
+            append()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C, before the writer took the message or after
+                report.epoch = Epoch(self)
+            raise
+        epoch.sent_messages += 1
+        epoch.sent_bytes += size
 
     def make_room(self, size: int) -> None:
         """Waits until a message of `size` bytes fits, or raises `ResourceExhausted`, as the topic's flow says."""

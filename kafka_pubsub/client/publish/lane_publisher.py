@@ -202,7 +202,7 @@ class LanePublisher(TopicPublisher):
                 future.epoch = epoch
                 try:
                     quick(self.name, data, key, where, future, None, NOW, headers)
-                except Exception as error:
+                except BaseException as error:
                     self._refused(future, data, key, headers, error, where)
                     return True
                 epoch.sent_messages = count = epoch.sent_messages + 1

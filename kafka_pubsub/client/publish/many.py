@@ -275,14 +275,17 @@ class PublishFutures(Sequence[Future[str]]):
                     report = _new(Report)  # as its `__init__` does
                     report.futures = self
                 report.epoch, report.index = epoch, reached
+                # Before the call: Ctrl-C comes when it has returned, and then its report will count, too.
+                reached += 1
+                left -= len(data)
                 if headers is None:
                     quick(name, data, key, ANY_PARTITION, report)
                 else:
                     quick(name, data, key, ANY_PARTITION, report, None, NOW, headers)
-                reached += 1
-                left -= len(data)
         except Exception:
             # The message wasn't taken: the error of `append` for the same message counts.
+            reached -= 1
+            left += len(data)
             return reached
         finally:
             epoch.sent_messages += reached - start

@@ -22,6 +22,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from kafka_pubsub.client.publish.checks import (
@@ -175,10 +176,9 @@ class TopicPublisher:
                 future._outcome = future._waiting = None
                 try:
                     quick(self.name, data, key, ANY_PARTITION, future, None, NOW, headers)
-                except Exception as error:
+                except BaseException as error:
                     self._refused(future, data, key, headers, error)
                     return future
-                # Counted afterwards: Ctrl-C in between must not leave a counted message that is never reported.
                 epoch.sent_messages = count = sent + 1
                 epoch.sent_bytes = sent_bytes
         if not count & TURN_MASK and self._last_reporter is not None:
@@ -226,18 +226,16 @@ class TopicPublisher:
         reporter = self._ready(len(data))
         if key is not None and self._no_keys is not None:
             raise fresh(self._no_keys)
-        report.epoch = epoch = self._outstanding.current
+        report.epoch = self._outstanding.current
         # Checked after everything that may release the lock.
         if key is not None and key in self._paused:
             report.fail(self._refuse_paused(key))
             return
         try:
-            reporter.append(self.name, data, key, headers, report, partition)
+            append = partial(reporter.append, self.name, data, key, headers, report, partition)
+            self._outstanding.add(report, len(data), append)
         except Exception as error:
             self._refused(report, data, key, headers, error, partition)
-            return
-        epoch.sent_messages += 1
-        epoch.sent_bytes += len(data)
 
     def _ready(self, size: int) -> ReportThread:
         """Returns a usable writer once there is room for the message; may release the lock meanwhile."""
@@ -262,27 +260,31 @@ class TopicPublisher:
         data: bytes,
         key: bytes | None,
         headers: list[Header] | None,
-        error: Exception,
+        error: BaseException,
         partition: int = ANY_PARTITION,
     ) -> None:
         """Tries again while the writer that refused the message is only busy; else fails the message.
 
         The error of a `quick` call is dropped: the error of `append` for the same message counts.
         """
+        if not isinstance(
+            error, Exception
+        ):  # Ctrl-C, which comes when the call has returned: its report will count
+            report.epoch.sent_messages += 1
+            report.epoch.sent_bytes += len(data)
+            raise error
         while not isinstance(error, PubSubError):
             self._outstanding.pause(_BUSY_S)
             reporter = self._ready(len(data))
             if key is not None and key in self._paused:
                 report.fail(self._refuse_paused(key))
                 return
-            report.epoch = epoch = self._outstanding.current
             try:
-                reporter.append(self.name, data, key, headers, report, partition)
+                append = partial(reporter.append, self.name, data, key, headers, report, partition)
+                self._outstanding.add(report, len(data), append)
             except (BufferError, PubSubError) as again:
                 error = again
             else:
-                epoch.sent_messages += 1
-                epoch.sent_bytes += len(data)
                 return
         report.fail(self.failed(key, error))
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import pytest
 
+from kafka_pubsub.client.publish.many import read_items
 from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
-from kafka_pubsub.client.publish.writer_pool import WriterPool
+from kafka_pubsub.client.publish.writer_pool import NO_CHANNEL, WriterPool
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
     BrokerUnavailable,
@@ -83,6 +86,10 @@ class Writer:
 
     def close(self) -> None:
         self.closed = True
+
+
+class OpenChannel(NamedTuple):
+    quick: Callable[..., None]
 
 
 class World:
@@ -425,3 +432,46 @@ def test_many_threads_keep_their_own_order(world: World) -> None:
             int(value or b"") for _, value, key, _ in world.writer.appended if key == b"key-%d" % number
         ]
         assert of_key == list(range(each))
+
+
+@pytest.mark.parametrize("way", ["append", "quick", "many"])
+def test_a_flush_after_ctrl_c_waits_for_each_message_that_was_published_before_it(
+    world: World, way: str
+) -> None:
+    """A report of a message that isn't counted ends the flush one message early."""
+    world.publisher.publish(b"1")
+    writer = world.writer
+
+    def quick(topic: str, data: bytes, key: bytes | None, partition: int, report: Report, *_: object) -> None:
+        writer.append(topic, data, key, None, report)
+        raise KeyboardInterrupt  # as after a call in C, which is the first moment for a signal
+
+    def append(*arguments: Any) -> None:
+        Writer.append(writer, *arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if way == "append":
+            world.publisher._last_reporter.append = append  # type: ignore[union-attr]
+        else:
+            world.publisher._channel = OpenChannel(quick)
+        some: dict[str, Callable[[], object]] = {
+            "append": lambda: world.publisher.publish(b"2"),
+            "quick": lambda: world.publisher.publish(b"2"),
+            "many": lambda: world.publisher.publish_many(read_items([b"2", b"not yet"])),
+        }
+        with pytest.raises(KeyboardInterrupt):
+            some[way]()
+    finally:
+        signal.signal(signal.SIGINT, old)
+    world.publisher._last_reporter.append = writer.append  # type: ignore[union-attr]
+    world.publisher._channel = NO_CHANNEL
+    third = world.publisher.publish(b"3")
+    assert [each[1] for each in writer.appended] == [b"1", b"2", b"3"]
+    writer.report(2)
+    with pytest.raises(DeadlineExceeded):
+        world.publisher.flush(0.05)
+    writer.report(1)
+    world.publisher.flush(PATIENCE)
+    assert third.done()
