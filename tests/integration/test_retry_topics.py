@@ -22,6 +22,7 @@ from kafka_pubsub.client.admin.companion_topics import companion_settings
 from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.model import Committed
+from tests.support import until
 
 SECONDS = 30
 MEGABYTE = 1024 * 1024
@@ -53,10 +54,13 @@ def name() -> str:
 
 def make(cluster: AdminClient, name: str, partitions: int, settings: dict[str, str]) -> None:
     cluster.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(SECONDS)
+    until(lambda: name in cluster.list_topics(timeout=SECONDS).topics)
 
 
 def remove(cluster: AdminClient, name: str) -> None:
+    """Deletes a topic. The controller answers before the broker has forgotten the topic and its settings."""
     cluster.delete_topics([name])[name].result(SECONDS)
+    until(lambda: name not in cluster.list_topics(timeout=SECONDS).topics)
 
 
 def configure(cluster: AdminClient, name: str, setting: str, value: str) -> None:
