@@ -27,7 +27,7 @@ from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.core.multicast.layout import DEAD, RECEIPTS, place_of
 from kafka_pubsub.core.multicast.progress import SequencerProgress
 from kafka_pubsub.core.multicast.sequencer import Sequencer
-from kafka_pubsub.core.multicast.values import Alive, Gone, Output, Proposal, Propose, Release
+from kafka_pubsub.core.multicast.values import Alive, Gone, Output, Proposal, Propose, Refuse, Release
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.ports import Backend
@@ -278,10 +278,15 @@ class SequencerTask:
         else:
             self._counts["refused"] += count_of_batch(self._bodies.record(output.message).value())
             receipt = Receipt(output.message, output.timestamp, output.deleted, self._name)
-        left = [each for each in staged.stage.destinations if output.timestamp or each not in receipt.refused]
-        if isinstance(output, Release) or self._name == min(left, default=""):
+        if isinstance(output, Release) or self._speaks_for_all(output, staged):
             records.append(NewRecord(RECEIPTS, staged.receipts, None, None, [encode_receipt(receipt)]))
         self._bodies.drop(output.message)
+
+    def _speaks_for_all(self, refused: Refuse, staged: StageRecord) -> bool:
+        left = [
+            each for each in staged.stage.destinations if refused.timestamp or each not in refused.deleted
+        ]
+        return self._name == min(left, default="")
 
     def _to(self, name: str, header: tuple[str, bytes | None]) -> NewRecord:
         place = place_of(name)

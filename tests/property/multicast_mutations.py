@@ -175,6 +175,44 @@ def out_of_order(patch: Patch) -> None:
     patch.setattr(World, "take", take)
 
 
+def position_apart(patch: Patch) -> None:
+    """A position is stored although what followed from the records below it isn't."""
+    real = World.take
+
+    def take(self: World, topic: Topic) -> None:
+        before = topic.checkpoint
+        real(self, topic)
+        if topic.checkpoint == before and topic.inbox[before.position :] and self.random.random() < 0.3:
+            topic.checkpoint = before._replace(position=before.position + 1, oldest=before.position + 1)
+            topic.restart()
+
+    patch.setattr(World, "take", take)
+
+
+def read_to_the_position(patch: Patch) -> None:
+    """A successor reads its inbox up to its position, and no further to the end, before it goes on."""
+    real = Topic.restart
+
+    def restart(self: Topic) -> None:
+        whole = self.inbox
+        self.inbox = whole[: self.checkpoint.position]
+        real(self)
+        self.inbox = whole
+
+    patch.setattr(Topic, "restart", restart)
+
+
+def handles_always_valid(patch: Patch) -> None:
+    """A message keeps handles to topics that were deleted before it."""
+    real = Sequencer._release
+
+    def release(self: Sequencer) -> Iterator[Output]:
+        for each in real(self):
+            yield each._replace(invalid=()) if isinstance(each, Release) else each
+
+    patch.setattr(Sequencer, "_release", release)
+
+
 def gone_on_the_spot(patch: Patch) -> None:
     """A sequencer acts at once when the catalog doesn't list a participant, without a record of it."""
 
@@ -269,9 +307,14 @@ MUTATIONS: list[Callable[[Patch], None]] = [
     deletion_forgotten,
     refused_here_only,
     out_of_order,
+    position_apart,
+    read_to_the_position,
+    handles_always_valid,
 ]
 
 #: Those that break a promise in some schedule of a small plan; the others need more messages, or chance.
 NOTICED_IN_PLANS = [
-    each for each in MUTATIONS if each not in (any_sender, deletion_at_once, one_by_one, out_of_order)
+    each
+    for each in MUTATIONS
+    if each not in (any_sender, deletion_at_once, one_by_one, out_of_order, position_apart)
 ]

@@ -75,7 +75,7 @@ def test_a_message_that_is_too_large_by_now_is_a_dead_letter_and_the_rest_of_its
     with Sequencer(ps):
         sent = [future.result(PATIENCE) for future in futures]
         last = ps.publish_multi([b], b"3").result(PATIENCE)
-        until(lambda: len(log(broker, b)) == 4, f"the messages in {b}")
+        until(lambda: len(log(broker, a)) == len(log(broker, b)) == 4, f"the messages in {a} and {b}")
     assert [each.value() for each in log(broker, a)] == [b"0", b"1", large, b"2"]
     assert [each.value() for each in log(broker, b)] == [b"0", b"1", b"2", b"3"]
     assert last.timestamp > sent[-1].timestamp

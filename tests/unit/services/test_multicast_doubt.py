@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from kafka_pubsub import DeadlineExceeded, PubSub
+from kafka_pubsub import DeadlineExceeded, NotFound, PubSub
 from kafka_pubsub.client.multicast import publisher as publishing
 from kafka_pubsub.client.multicast.multicast import Multicast
 from kafka_pubsub.client.multicast.publisher import MulticastPublisher, sequencer_watch
 from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.model import Ending, TopicPartition
+from kafka_pubsub.model import Ending, TopicInfo, TopicPartition
 from kafka_pubsub.schema.multicast import Receipt
 from kafka_pubsub.services.sequencer import Sequencer
+from tests.multicasts import stage
 from tests.support import until
 from tests.unit.services.test_sequencer import home
 
@@ -34,9 +36,19 @@ def publisher(topics: PubSub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Multi
 
 
 def lose_one_answer(publisher: MulticastPublisher, meanwhile: Callable[[], object]) -> None:
-    """The next transaction is stored, its caller doesn't learn it, and before it looks something else happens."""
+    """The next transaction is stored, its caller doesn't learn it, and before it looks something else happens.
+
+    Receipts are read once the caller knows enough, so that they don't end its doubts.
+    """
     transactions: Any = publisher._transactions
-    real = transactions.transact
+    real, note, settle, noted = transactions.transact, publisher._note, publisher._settle, threading.Event()
+
+    def tell(*arguments: Any) -> None:
+        note(*arguments)
+        noted.set()
+
+    publisher._note = tell  # type: ignore[method-assign, assignment]
+    publisher._settle = lambda some: (not some or noted.wait(PATIENCE)) and settle(some)  # type: ignore[method-assign, assignment]
 
     def transact(*arguments: Any, **options: Any) -> Any:
         transactions.transact = real
@@ -82,6 +94,52 @@ def test_a_stage_whose_inboxes_are_trimmed_or_gone_holds_up_no_other(
     topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
     topics.publish_multi(["c"], b"2").result(PATIENCE)
     assert home(backend, "a") == [b"0", b"1"]
+
+
+def test_an_inbox_that_is_not_found_for_a_moment_is_asked_again(
+    backend: MemoryBackend, topics: PubSub, publisher: MulticastPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin, asked = topics._cluster.backend.admin, list[str]()
+    real = admin.topic
+
+    def topic(name: str) -> TopicInfo:
+        if name.endswith(".inbox") and len(asked) < 4:
+            asked.append(name)
+            raise NotFound(f"topic {name!r} not found")
+        return real(name)
+
+    def deliver() -> None:
+        until(lambda: home(backend, "a")[-1:] == home(backend, "b")[-1:] == [b"1"])
+        monkeypatch.setattr(admin, "topic", topic)
+
+    lose_one_answer(publisher, deliver)
+    topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
+    until(lambda: len(asked) == 4)
+    topics.publish_multi(["b"], b"2").result(PATIENCE)
+    until(lambda: home(backend, "b")[-1:] == [b"2"])
+    assert (home(backend, "a"), home(backend, "b")) == ([b"0", b"1"], [b"0", b"1", b"2"])
+
+
+def test_a_stage_is_looked_for_in_the_inbox_to_which_it_was_written(
+    backend: MemoryBackend, topics: PubSub, publisher: MulticastPublisher
+) -> None:
+    ends: list[int] = []
+
+    def delete() -> None:
+        until(lambda: home(backend, "a")[-1:] == home(backend, "b")[-1:] == [b"1"])
+        done = backend.admin.group_offsets(GROUP, "a.inbox")[0].offset
+        backend.admin.trim("a.inbox", {0: done or 0})
+        for _ in range(2):
+            topics._cluster.topics.delete("b")
+        topics.create_topic("b", causal=True)
+        for number in range(10):  # so that something else lies where the stage was
+            stage(backend, "b", message=f"m{number}")
+        ends.append(backend.admin.log_range(TopicPartition("a.inbox", 0))[1])
+
+    lose_one_answer(publisher, delete)
+    topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
+    topics.publish_multi(["c"], b"2").result(PATIENCE)
+    assert backend.admin.log_range(TopicPartition("a.inbox", 0))[1] == ends[0], "it was staged again"
 
 
 def test_a_receipt_that_is_lost_holds_up_nothing_for_long(

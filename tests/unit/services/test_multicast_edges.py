@@ -14,7 +14,7 @@ from kafka_pubsub.core.multicast.values import Alive
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument
 from kafka_pubsub.memory import FaultPlan, MemoryBackend
-from kafka_pubsub.model import NewRecord
+from kafka_pubsub.model import NewRecord, TopicPartition
 from kafka_pubsub.schema.multicast import decode_inbox, encode_alive
 from kafka_pubsub.services import sequencer_bodies, sequencer_role, sequencer_task
 from kafka_pubsub.services.sequencer import Sequencer
@@ -144,8 +144,7 @@ def test_an_inbox_that_was_made_again_is_named_and_others_go_on(
             waiting.result(PATIENCE)
     topics.create_topic("c", causal=True)
     topics.publish_multi(["a", "c"], b"3").result(PATIENCE)
-    until(lambda: home(backend, "c") == [b"3"])
-    assert home(backend, "a") == [b"0", b"3"]
+    until(lambda: home(backend, "c") == [b"3"] and home(backend, "a") == [b"0", b"3"])
 
 
 def test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere(
@@ -159,6 +158,32 @@ def test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere(
     topics.publish_multi(["a", "c"], b"new").result(PATIENCE)
     until(lambda: home(backend, "a") == home(backend, "c") == [b"new"])
     until(lambda: sequencer.metrics().get("refused") == 1 and sequencer.metrics().get("skipped") == 1)
+
+
+@pytest.mark.parametrize("gone", ["a", "c"])
+def test_the_first_destination_that_is_left_tells_the_publisher_that_another_is_gone(
+    backend: MemoryBackend, topics: PubSub, sequencer: Sequencer, gone: str
+) -> None:
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as late:
+        late.publish_multi(["a", "c"], b"0").result(PATIENCE)
+        for _ in range(2):
+            topics.delete_topic(gone)
+        topics.create_topic(gone, causal=True)
+        with pytest.raises(FailedPrecondition, match=f"delivered to no topic, because {gone} was deleted"):
+            late.publish_multi(["a", "c"], b"1").result(PATIENCE)
+
+
+def test_an_inbox_is_not_trimmed_above_a_message_that_waits(backend: MemoryBackend, topics: PubSub) -> None:
+    with Sequencer(topics):
+        topics.publish_multi(["a", "b"], b"0").result(PATIENCE)
+        stage(backend, "a", "b", message="m", to=["a"])
+        before = len(home(backend, "b.inbox"))
+        until(lambda: len(home(backend, "b.inbox")) > before)  # the proposal of a
+        topics.publish_multi(["c"], b"0").result(PATIENCE)
+    assert backend.admin.log_range(TopicPartition("a.inbox", 0))[0] > 0, "a service trims when it ends"
+    stage(backend, "a", "b", message="m", to=["b"])
+    with Sequencer(topics):
+        until(lambda: home(backend, "a") == [b"0", b"m"], patience=PATIENCE)
 
 
 def test_a_partition_that_another_tool_adds_changes_nothing(

@@ -1,0 +1,115 @@
+"""Each rule of multicast outside of the core is needed: without it the scene that shows it fails."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.client.multicast import publisher as publishing
+from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.property.multicast_service_mutations import MUTATIONS, Mutation
+from tests.support import until
+from tests.unit.services import (
+    test_multicast_dead_letters,
+    test_multicast_doubt,
+    test_multicast_edges,
+    test_multicast_takeover,
+    test_multicast_trouble,
+    test_sequencer,
+)
+
+#: Seconds that a scene waits for what doesn't come.
+PATIENCE = 6.0
+#: The scenes' modules, which say how long they wait.
+SCENES = (
+    test_multicast_dead_letters,
+    test_multicast_doubt,
+    test_multicast_edges,
+    test_multicast_takeover,
+    test_multicast_trouble,
+    test_sequencer,
+)
+
+
+class _Cluster:
+    """What scenes ask for, by the name of the argument, made when it is first asked for."""
+
+    def __init__(self, ends: ExitStack, patch: pytest.MonkeyPatch) -> None:
+        self._ends, self.monkeypatch = ends, patch
+        self.backend = MemoryBackend()
+        self._made: dict[str, Any] = {}
+
+    def _open(self, *, faults: Any = None) -> PubSub:
+        backend = MemoryBackend(cluster=self.backend.cluster, faults=faults) if faults else self.backend
+        return self._ends.enter_context(PubSub.in_memory(backend, services=False))
+
+    def argument(self, name: str) -> Any:
+        if name in ("backend", "monkeypatch"):
+            return getattr(self, name)
+        if name not in self._made:
+            self._made[name] = getattr(self, f"_{name}")()
+        return self._made[name]
+
+    def _topics(self) -> PubSub:
+        ps = self._open()
+        for name in "abc":
+            ps.create_topic(name, causal=True)
+        return ps
+
+    def _ps(self) -> PubSub:
+        return self._open()
+
+    def _faults(self) -> test_multicast_edges.Wrong:
+        return test_multicast_edges.Wrong()
+
+    def _sequencer(self) -> Sequencer:
+        self.argument("topics")
+        running = self._ends.enter_context(Sequencer(self._open(faults=self.argument("faults"))))
+        return running.wait_until_running()
+
+    def _running(self) -> Sequencer:
+        return self._ends.enter_context(Sequencer(self.argument("topics"))).wait_until_running()
+
+    def _publisher(self) -> Any:
+        self.monkeypatch.setattr(publishing, "_LOOK", 0.2)
+        topics = self.argument("topics")
+        self._ends.enter_context(Sequencer(topics))
+        topics.publish_multi(["a", "b"], b"0").result(60)
+        return topics._cluster.multicast._publisher
+
+
+def play(mutation: Mutation, patch: pytest.MonkeyPatch) -> None:
+    """Plays the scene of a mutation."""
+    with ExitStack() as ends:
+        cluster = _Cluster(ends, patch)
+        scene = inspect.signature(mutation.scene)
+        wanted = [name for name, each in scene.parameters.items() if each.default is inspect.Parameter.empty]
+        mutation.scene(**{name: cluster.argument(name) for name in wanted})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.breaks.__name__)
+def test_a_broken_rule_is_noticed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in SCENES:
+        if hasattr(module, "PATIENCE"):
+            monkeypatch.setattr(module, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(until, "__defaults__", ("the condition", PATIENCE))
+    mutation.breaks(monkeypatch)
+    with pytest.raises(BaseException):  # noqa: B017
+        play(mutation, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.breaks.__name__)
+def test_the_scene_passes_as_written(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(mutation, monkeypatch)
+
+
+def test_each_mutation_says_what_it_breaks() -> None:
+    assert all(each.breaks.__doc__ for each in MUTATIONS)
+    assert len({each.breaks for each in MUTATIONS}) == len(MUTATIONS)
