@@ -3,7 +3,9 @@
 Rules
 1. What is known of a topic counts for `_KNOWN_S` seconds. A topic that is deleted meanwhile refuses by its inbox.
 2. A causal topic's deletion gets its place in the order before the topic is deleted from Kafka.
-3. A topic whose inbox is lost is deleted without a place; sequencers refuse what waits for it elsewhere, once the
+3. A topic that the catalog lists, and that no broker finds, is asked for again until the time of a future has run out:
+   brokers may be behind with their metadata, as after `create_topic`.
+4. A topic whose inbox is lost is deleted without a place; sequencers refuse what waits for it elsewhere, once the
    catalog doesn't list it.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from typing import TypeVar
 
 from kafka_pubsub.client.admin.inbox_topics import why_unordered
 from kafka_pubsub.client.clocks import wall_time
@@ -29,13 +32,17 @@ from kafka_pubsub.client.multicast.status import CausalStatus, look_at_causal_to
 from kafka_pubsub.client.service_watch import ServiceWatch
 from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.core.multicast.layout import GROUP
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.ports import Backend
 
 __all__ = ["Multicast"]
 
+T = TypeVar("T")
+
 _KNOWN_S = 30.0
+#: Seconds before brokers are asked again for a topic that they don't find.
+_PAUSE = 0.1
 #: Sets of topics that are remembered.
 _ROUTES = 10_000
 _NO_ROUTE = 0.0, Route(())
@@ -53,6 +60,7 @@ class Multicast:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._backend, self._find, self._sleep = backend, find, sleep
+        self._timeout = timeout
         self._publisher = MulticastPublisher(backend, watch, timeout)
         # Until when it counts, and the topic; the same of the topics and handles of a call.
         self._known: dict[str, tuple[float, Target]] = {}
@@ -68,7 +76,9 @@ class Multicast:
     ) -> SentFuture:
         """Publishes a message to several causal topics; see `PubSub.publish_multi`."""
         route, now = self._route(topics, handles), wall_time(self._backend.clock)
-        return self._publisher.publish(route, check_publish(route, data, ordering_key, attributes, now))
+        message = check_publish(route, data, ordering_key, attributes, now)
+        self._start()
+        return self._publisher.publish(route, message)
 
     def publish_to(
         self, topic: str, data: bytes, ordering_key: str | None, attributes: Mapping[str, str] | None
@@ -79,13 +89,14 @@ class Multicast:
     def delete(self, topic: str, notify: Iterable[str] = ()) -> bool:
         """Gives a topic's deletion its place in the order, and tells these topics.
 
-        Returns False if it has no place, because the topic's inbox is lost (rule 3).
+        Returns False if it has no place, because the topic's inbox is lost (rule 4).
         """
         record = self._backend.catalog.topics()[topic]
         targets = [self._target("notify", each) for each in check_names("notify", notify) if each != topic]
         unordered = why_unordered(self._backend.admin, record, self._sleep)
         if not unordered:
             mine = Target(topic, record.options.partitions, 0, record.inbox_id, record.topic_id)
+            self._start()
             self._publisher.delete(mine, targets)
         elif targets:
             raise FailedPrecondition(
@@ -153,7 +164,31 @@ class Multicast:
     def _target(self, field: str, name: str) -> Target:
         until, target = self._known.get(name, (0.0, None))
         if target is None or time.monotonic() > until:
-            target = target_of(field, *self._find(name))
-            check_inbox(self._backend.admin, target)
+            target = self._ask_until_found(lambda: self._look_up(field, name), lambda: self._lists(name))
             self._known[name] = time.monotonic() + _KNOWN_S, target
         return target
+
+    def _look_up(self, field: str, name: str) -> Target:
+        target = target_of(field, *self._find(name))
+        check_inbox(self._backend.admin, target)
+        return target
+
+    def _lists(self, name: str) -> bool:
+        """Whether the catalog has the topic."""
+        record = self._backend.catalog.topics().get(name)
+        return record is not None and record.state == "ready"
+
+    def _start(self) -> None:
+        if not self._publisher.started:
+            self._ask_until_found(self._publisher.start, lambda: True)
+
+    def _ask_until_found(self, ask: Callable[[], T], listed: Callable[[], bool]) -> T:
+        """Returns the answer; asks again while no broker finds what is listed (rule 3)."""
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                return ask()
+            except NotFound:
+                if time.monotonic() > until or not listed():
+                    raise
+            self._sleep(_PAUSE)

@@ -112,6 +112,16 @@ class MulticastPublisher:
         self._receipts = 0
         self._closed = False
 
+    def start(self) -> None:
+        """Makes the threads, unless they run; `NotFound` if no broker finds the topic of receipts."""
+        with self._changed:
+            self._start()
+
+    @property
+    def started(self) -> bool:
+        """Whether it has threads."""
+        return bool(self._threads)
+
     def publish(self, route: Route, message: BatchMessage) -> SentFuture:
         """Queues a message to the topics of the route, in the order of the calls."""
         with self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -9,7 +10,7 @@ import pytest
 
 from kafka_pubsub import FailedPrecondition, NotFound, PubSub, PubSubError
 from kafka_pubsub.client.admin import inbox_topics
-from kafka_pubsub.core.multicast.layout import DEAD
+from kafka_pubsub.core.multicast.layout import DEAD, RECEIPTS
 from kafka_pubsub.core.multicast.values import Alive
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument
@@ -69,6 +70,26 @@ def test_a_broker_that_does_not_find_an_inbox_tears_no_message(
     faults.missing.clear()
     waiting.result(PATIENCE)
     until(lambda: home(backend, "a") == home(backend, "d") == [b"both"])
+
+
+@pytest.mark.parametrize("missing", ["d", "d.inbox", RECEIPTS])
+def test_publishing_waits_for_brokers_that_are_behind_with_a_new_topic(topics: PubSub, missing: str) -> None:
+    behind = Wrong()
+    cluster = topics._cluster.backend.cluster  # type: ignore[attr-defined]
+    topics.create_topic("d", causal=True)
+    with PubSub.in_memory(MemoryBackend(cluster=cluster, faults=behind), services=False) as other:
+        behind.missing = {missing}
+        later = threading.Timer(0.5, behind.missing.clear)
+        later.start()
+        with Sequencer(topics):
+            other.publish_multi(["a", "d"], b"x").result(PATIENCE)
+        assert behind.asked > 1
+        other._cluster.multicast._timeout = 0.3
+        behind.missing = {"b.inbox"}
+        with pytest.raises(NotFound, match=r"no broker finds inbox 'b.inbox'"):
+            other.publish_multi(["b"], b"x")
+        with pytest.raises(NotFound, match="topic 'nowhere' not found"):
+            other.publish_multi(["nowhere"], b"x")
 
 
 @pytest.mark.parametrize("topic", ["b", "b.inbox"])
