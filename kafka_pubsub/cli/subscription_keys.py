@@ -49,8 +49,8 @@ def keys(session: Session, name: str, state: str | None, limit: int | None) -> N
     """Show which keys are held up, since when, and why.
 
     parked: its first message failed too often, and waits with those behind it until it is released. waiting: for its
-    redelivery, at `next due`. leased: with a callback, as of the last commit. A message without a key is
-    shown by itself.
+    redelivery, at `next due`, or for an earlier message of its key in another lane. leased: with a callback, as of the
+    last commit. A message without a key is shown by itself.
 
     It is read from Kafka, whether or not a process receives.
     """

@@ -79,7 +79,8 @@ class Backlog:
         self.retry_left: Sequence[Run] = ()
         #: The messages at home, and the offsets of the retry partition that weren't read.
         self.at_home = self.unread = 0
-        #: The messages at home that were in flight at the last commit.
+        #: The first unfinished messages at home, and those that were in flight at the last commit.
+        self.first: list[StoredRecord] = []
         self.started: list[StoredRecord] = []
         self._oldest: int | None = None
 
@@ -98,6 +99,10 @@ class Backlog:
         """Returns the offsets of the home partition that have to be read."""
         return sorted({*islice(offsets_of(self.left), LOOK), *noted(self.pair.home)})
 
+    def is_unfinished(self, offset: int) -> bool:
+        """Returns whether an offset of the home partition is unfinished there."""
+        return _covers(self.left, offset)
+
     def take(self, asked: Sequence[int], some: ReadSome) -> None:
         """Takes the records at these offsets of the home partition."""
         there = {record.offset() or 0: record for record in some.records}
@@ -105,8 +110,8 @@ class Backlog:
         self.at_home -= sum(_covers(self.left, offset) for offset in missing)
         started = noted(self.pair.home)
         self.started = [there[offset] for offset in started if offset in there]
-        times = [record.timestamp()[1] for offset, record in there.items() if _covers(self.left, offset)]
-        self._oldest = min(times, default=None)
+        self.first = [record for offset, record in sorted(there.items()) if self.is_unfinished(offset)]
+        self._oldest = min((record.timestamp()[1] for record in self.first), default=None)
 
     def take_waiting(self, some: ReadSome, asked: int) -> None:
         """Takes the first `asked` unfinished records of the retry partition, as far as they were read."""

@@ -41,7 +41,7 @@ from kafka_pubsub.core.partition import Partition
 from kafka_pubsub.core.records import Record
 from kafka_pubsub.model import StoredRecord, TopicPartition
 
-__all__ = ["LaneFollowers"]
+__all__ = ["LaneFollowers", "comes_after"]
 
 #: Seconds between two requests for ends, and between two looks at what they may prove.
 PATIENCE = 1.0
@@ -136,9 +136,7 @@ class LaneFollowers:
         wait = self._waits.get(key, {}).get(number)
         if wait is None:
             return None
-        named, rules = wait.after[wait.lane], self._layout().topic_of(wait.lane)
-        state = "isn't read yet" if wait.unread else "isn't finished"
-        return f"comes after offset {named.offset} of {rules}, which {state}"
+        return comes_after(self._layout(), wait.lane, wait.after[wait.lane], unread=wait.unread)
 
     # What happens
 
@@ -358,6 +356,12 @@ class LaneFollowers:
                 return
             found.append((number, wait))
         yield from found
+
+
+def comes_after(layout: Layout, lane: Lane, name: Name, *, unread: bool = False) -> str:
+    """Returns the reason for which a message waits that names another one."""
+    state = "isn't read yet" if unread else "isn't finished"
+    return f"comes after offset {name.offset} of {layout.topic_of(lane)}, which {state}"
 
 
 def _sent(record: Record) -> Sent | None:

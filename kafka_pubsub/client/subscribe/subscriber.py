@@ -22,6 +22,7 @@ from functools import partial
 
 from kafka_pubsub.client.assignment.layout import Layout
 from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
+from kafka_pubsub.client.dead_letters.key_states import KeyState
 from kafka_pubsub.client.history.protocol import Histories
 from kafka_pubsub.client.history.recorded_reader import RecordedReader
 from kafka_pubsub.client.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
@@ -39,6 +40,7 @@ from kafka_pubsub.client.subscribe.status import LIMIT, SubscriptionState, state
 from kafka_pubsub.client.subscribe.stream import Stream
 from kafka_pubsub.client.subscribe.trial_turns import turn_of
 from kafka_pubsub.client.subscribe.virtual_runner import VirtualRunner
+from kafka_pubsub.client.subscribe.waiting_followers import waiting_followers
 from kafka_pubsub.client.workers.ack_futures import check_answers
 from kafka_pubsub.client.workers.asyncio_workers import AsyncioWorkers
 from kafka_pubsub.client.workers.forgotten_acks import ForgottenAcks
@@ -399,6 +401,10 @@ class Subscriber:
         with self._lock:
             engines = list(self._engines.values())
         return state_of(self._backend, self._look_up(), engines, limit)
+
+    def waiting_followers(self, states: Sequence[KeyState]) -> list[KeyState]:
+        """Returns the keys that wait for other lanes; `states`: those that retry topics hold up."""
+        return waiting_followers(self._backend, self._look_up(), states)
 
     def peek(self, max_messages: int | None) -> Iterator[PeekedMessage]:
         """Yields unfinished messages, outside of the group."""

@@ -290,8 +290,12 @@ class Subscription:
         )
 
     def keys(self) -> list[KeyState]:
-        """Returns the keys that are parked, waiting or leased in any process, and the reasons, as Kafka stores them."""
-        return self._dead_letters().keys(self._name)
+        """Returns the keys that are parked, waiting or leased in any process, and the reasons, as Kafka stores them.
+
+        A key that waits for a message in another lane of its topic is `waiting`, and its reason names that message.
+        """
+        states = self._dead_letters().keys(self._name)
+        return [*states, *self._subscriber().waiting_followers(states)]
 
     def delete(self) -> None:
         """Deletes the subscription and its position; its streams end with `NotFound`."""

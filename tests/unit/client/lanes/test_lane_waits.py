@@ -117,6 +117,46 @@ def test_what_waits_for_another_lane_holds_up_no_other_key(ps: PubSub, topic: To
         until(lambda: sum(each.lag for each in sub.state().lanes) < 200)  # most of them move
 
 
+@pytest.mark.parametrize("delay", [None, 3600.0], ids=["held", "in-a-retry-topic"])
+def test_any_process_sees_what_waits_in_memory_for_another_lane(
+    ps: PubSub, topic: Topic, backend: MemoryBackend, delay: float | None
+) -> None:
+    sub = ps.create_subscription("billing", topic, message_ordering=True)
+    topic.publish(b"first", ordering_key="k", priority=0).result(PATIENCE)
+    messages: list[Message] = []
+
+    def hold(message: Message) -> None:
+        messages.append(message)
+        if delay is not None:
+            message.nack(delay=delay)
+
+    handler = Handler({b"first": hold})
+    with sub.pull(handler) as stream, PubSub.in_memory(backend) as other:
+        handler.until(1)
+        waits = topic.publish(b"waits", priority=9, ordering_key="k").result(PATIENCE)
+        topic.publish(b"waits too", priority=9, ordering_key="k").result(PATIENCE)
+        topic.publish(b"other", priority=9, ordering_key="other").result(PATIENCE)
+        handler.until(2)
+        until(lambda: stream.stats.received == 4)
+
+        def held_up() -> dict[str, list[str]]:
+            found: dict[str, list[str]] = {"jobs.lane.p0": [], "jobs.lane.p9": []}
+            for each in other.subscription("billing").keys():  # noqa: SIM118
+                assert each.ordering_key == "k"
+                found[each.topic].append(each.reason)
+            return found
+
+        reason = "with its callback" if delay is None else "nacked with a delay"
+        after = "comes after offset 0 of jobs.lane.p0, which isn't finished"
+        until(lambda: held_up() == {"jobs.lane.p0": [reason], "jobs.lane.p9": [after]})
+        (state,) = (each for each in sub.keys() if each.topic == "jobs.lane.p9")  # noqa: SIM118
+        assert (state.state, state.message_id, state.offset) == ("waiting", waits, 0)
+        if delay is None:
+            messages[0].ack()
+            handler.until(4)
+            until(lambda: not sub.keys())
+
+
 def test_a_later_transient_message_is_named_by_its_own_number(
     ps: PubSub, topic: Topic, backend: MemoryBackend
 ) -> None:
