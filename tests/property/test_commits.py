@@ -98,7 +98,9 @@ class CommitsMachine(RuleBasedStateMachine):
         if self.last_made is not None:
             assert self.cell(self.now) > self.cell(self.last_made), "two commits in one interval of the grid"
         self.last_made = self.now
-        self.said(self.commits.make(self.now), clean=False)
+        commit = self.commits.announce(self.now)
+        assert isinstance(commit, CommitBoth), "so little fits without a checkpoint"
+        self.said(commit, clean=False)
 
     @precondition(lambda self: self.commits.in_flight is not None)
     @rule(accepted=st.booleans())
@@ -157,7 +159,7 @@ def test_woken_when_due_the_next_commit_is_a_whole_interval_later() -> None:
     commits = commits_of(Offsets(0))
     now = 0.0
     for _ in range(2000):
-        commits.make(now)
+        commits.announce(now)
         commits.answered(accepted=False)
         due = commits.due_at()
         assert due is not None
@@ -171,7 +173,7 @@ def test_a_last_word_replaces_what_was_never_answered() -> None:
     offsets.receive([FakeBody(offset=0)])
     offsets.finish([FakeBody(offset=0)])
     commits.dirty = True
-    commits.make(0.0)
+    commits.announce(0.0)
     last = commits.last_word(clean=True)
     assert last is not None
     assert last.offset == 1

@@ -56,7 +56,7 @@ class Commits:
         self._writer, self._nonce = start.writer, start.retry.nonce
         self.checkpoints = Checkpoints(start, finished_runs)
         #: What the log holds: the last accepted commit, or what was there at the beginning.
-        self.stored = start.stored
+        self.stored = self._inherited = start.stored
         #: The commit that was sent and is unanswered.
         self.in_flight: CommitBoth | None = None
         self._named: Callable[[int], CommitBoth] | None = None
@@ -95,8 +95,12 @@ class Commits:
 
     # Sending
 
-    def make(self, now: float) -> CommitBoth:
-        """Makes the plain commit to send; it is unanswered from now on."""
+    def announce(self, now: float) -> CommitBoth | StoreMoves:
+        """Makes the commit that announces this owner: a plain one, if it is the first; it is unanswered from now on."""
+        if (
+            self.stored is not self._inherited
+        ):  # the partition came back, and more may have finished than fits
+            return self.transaction((), now)
         self._next_at(now)
         progress = self._progress(())
         return self._plain(progress, self._both(progress, clean=False), now)

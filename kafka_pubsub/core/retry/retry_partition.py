@@ -8,7 +8,8 @@ Rules
 1. Nothing begins before the retry partition was read up to its high watermark (a move may hide behind the last
    stable offset), nor before a commit was accepted that was made since the partition came, or came back: an older
    commit shows neither that the partition is still ours nor which callbacks may start.
-2. That first commit is plain: it notes our writer's number in the log, by which a successor can end what we left open.
+2. The first commit of an ownership is plain: it notes our writer's number in the log, by which a successor can end what
+   we left open. Once a partition came back, the log has it, and more may have finished than a plain commit takes.
 3. One commit is unanswered at a time: a move waits for a plain commit's answer, and the other way round.
    Records behind the last checkpoint aren't deleted: the next owner reads them, also where the broker has forgotten the
    group's offsets.
@@ -226,7 +227,7 @@ class RetryPartition:
             if self.announced and (batch or checkpoint or commits.due(now)):
                 yield commits.transaction(batch, now, closing=ended)
             elif commits.due(now):
-                yield commits.make(now)
+                yield commits.announce(now)
         if self.may_begin and (letters := self.dead_lettering.write(now)):
             yield WriteDeadLetters(records_of(letters))
         if offsets := retries.bodies.requests():

@@ -14,6 +14,7 @@ from kafka_pubsub.core.events import (
     MovesAnswered,
     RetryCaughtUp,
     RetryFetched,
+    Returned,
     Revoked,
     Tick,
     Written,
@@ -24,7 +25,7 @@ from kafka_pubsub.core.retry.backoff import Policy
 from kafka_pubsub.core.retry.outage import WINDOW
 from kafka_pubsub.core.settings import RetryStart, Rules, Start
 from kafka_pubsub.model import Ending
-from tests.unit.core.test_retry_scenes import Scene, Stored, parked
+from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, Stored, parked
 
 
 def transactions(effects: list[Effect]) -> list[StoreMoves]:
@@ -108,6 +109,38 @@ def test_what_does_not_fit_is_committed_with_a_checkpoint_whatever_happened_befo
         (effect,) = transactions(scene.tick(0.2))
         assert len(written(effect).main.runs) == 30
         scene.do(MovesAnswered(Ending.ABORTED))
+
+
+def test_a_partition_that_comes_back_is_announced_with_a_checkpoint_if_much_has_finished(
+    scene: Scene,
+) -> None:
+    """A process stood still while the transaction with the checkpoint was aborted."""
+    scattered(scene, 30)
+    scene.fetch((60, b"later"))
+    assert transactions(scene.tick(0.2))
+    scene.do(MovesAnswered(Ending.ABORTED))
+    scene.do(Returned())
+    (effect,) = transactions(scene.tick(0.2))
+    assert len(written(effect).main.runs) == 30
+    assert not scene.begun(), "nothing begins before the log has taken it"
+    scene.take(effect)
+    assert [lease.key for lease in scene.begun()] == [b"later"]
+
+
+def test_the_first_commit_of_an_ownership_is_plain_however_full_and_however_often_it_is_refused(
+    scene: Scene,
+) -> None:
+    """By the number of its writer the next owner finds what this one leaves open."""
+    scattered(scene, 15)
+    stored, runs = scene.partition.commits.stored, scene.partition.offsets.runs()
+    start = Start(0, 2, 7, stored, 0, RetryStart("t", TOPIC_ID, 0), runs)
+    partition = Partition(start, Rules(ordered=True, subscription="s"), lambda: 0.5)
+    partition.handle(RetryCaughtUp(0), 0.0)
+    for now in (1.0, 2.0, 3.0):
+        (commit,) = commits_of(list(partition.handle(Tick(), now)))
+        assert (said(commit)[0].writer, len(said(commit)[0].runs)) == (7, 15)
+        partition.handle(CommitAnswered(False), now)
+        partition.handle(Returned(), now)
 
 
 def test_what_has_changed_is_in_a_checkpoint_after_ten_minutes_and_nothing_is_written_twice() -> None:
