@@ -123,7 +123,7 @@ class Engine:
         """One step: settle, begin, store, write, read. Without `take` nothing new is begun."""
         if self._fatal is not None:
             raise self._fatal
-        if take and self._grows():
+        if take and self._ask(self._role.grow):
             self.start()
         if not self._sets:
             time.sleep(_WAIT)
@@ -143,11 +143,7 @@ class Engine:
     @property
     def outdated(self) -> bool:
         """Whether a new engine should take over: the role's topics have changed."""
-        try:
-            return self._role.outdated()
-        except PubSubError as error:
-            self._report_log(error)
-            return False
+        return self._ask(self._role.outdated)
 
     @property
     def busy(self) -> bool:
@@ -164,9 +160,9 @@ class Engine:
             self._trimming.close(trim=trim)
             self._writer.close()
 
-    def _grows(self) -> bool:
+    def _ask(self, role: Callable[[], bool]) -> bool:
         try:
-            return self._role.grow()
+            return role()
         except PubSubError as error:  # it is asked again
             self._report_log(error)
             return False
@@ -209,11 +205,13 @@ class Engine:
         self._forget(partitions)
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
-        """The log reported an error."""
-        if fatal:
-            self._metrics.error, self._fatal = str(error), self._fatal or error
-        else:
+        """The log reported an error: of the reader, or of a partition that can't be read from where it should be."""
+        if not fatal:
             self._report_log(error)
+        elif partition is not None:
+            self._park(self._shares([partition])[0], error)
+        else:
+            self._metrics.error, self._fatal = str(error), self._fatal or error
 
     def _say_farewell(self, shares: Sequence[Share]) -> None:
         membership, outcomes = self._reader.membership(), []

@@ -1,8 +1,8 @@
 """The sequencer of causal topics: `core/multicast` on the service's engine, a task for each partition of an inbox.
 
 Rules
-1. An inbox with another id than the catalog's isn't read, nor one that has lost records which sequencers have handled.
-   Both are said in health; the partition waits, and the others go on (`sequencer_task.py`).
+1. An inbox with another id than the catalog's isn't read, nor one that has lost records which sequencers have handled,
+   or of which messages were deleted that wait. This is said in health; the partition waits, and the others go on.
 2. Where messages have come home and no position is known, a task doesn't begin: it isn't known which these were.
 3. New topics are taken up beside the others. Where one was deleted, or has another inbox, the service begins again.
 """
@@ -121,6 +121,10 @@ class SequencerRole:
         if self._has_lost_records(TopicPartition(inbox, number), progress, beginning.end):
             raise _made_again(
                 causal, f"partition {number} of {inbox!r} has lost records that sequencers have handled"
+            )
+        if progress.checkpoint.oldest < beginning.start:
+            raise _made_again(
+                causal, f"partition {number} of {inbox!r} has lost records that no sequencer has delivered"
             )
         progress = progress._replace(inbox_id=causal.inbox_id, writer=writer)
         return SequencerTask(self._common, name, progress, beginning.end)

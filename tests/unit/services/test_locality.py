@@ -142,6 +142,25 @@ def test_a_partition_that_cannot_begin_is_tried_again_and_the_others_go_on() -> 
             assert router.health().partitions == 2
 
 
+def test_a_partition_of_which_unread_records_were_deleted_waits_and_the_others_go_on() -> None:
+    backend = MemoryBackend()
+    with PubSub.in_memory(backend, services=False) as ps:
+        good = ps.create_topic("good", partitions=1)
+        keys = [key_in("good", number) for number in range(2)]
+        with DelayRouter(ps, tiers=TIERS, partitions=2):
+            for number, key in enumerate(keys):
+                good.publish(b"%d" % number, ordering_key=key, delay=0.01).result(10)
+            until(lambda: len(bodies(backend, "good")) == 2)
+        good.publish(b"deleted", ordering_key=keys[1], delay=0.01).result(10)
+        backend.admin.trim(INGEST, {1: backend.admin.log_range(TopicPartition(INGEST, 1))[1]})
+        with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
+            until(lambda: INGEST in router.health().error)
+            engine = router._engine
+            good.publish(b"2", ordering_key=keys[0], delay=0.01).result(10)
+            until(lambda: bodies(backend, "good")[2:] == [b"2"])
+            assert router._engine is engine, "the others don't begin again"
+
+
 class StuckOwner(FaultPlan):
     """A dead owner's transaction can't be ended."""
 

@@ -286,3 +286,20 @@ def test_an_inbox_that_has_lost_records_is_not_read(
         until(lambda: "'a.inbox' has lost records" in again.health().error)
         topics.publish_multi(["c"], b"1").result(PATIENCE)
     assert home(backend, "a") == []
+
+
+def test_an_inbox_of_which_unread_records_were_deleted_is_named_and_others_go_on(
+    backend: MemoryBackend, topics: PubSub
+) -> None:
+    with Sequencer(topics):
+        topics.publish_multi(["a", "b"], b"0").result(PATIENCE)
+    stage(backend, "a", "b", message="m")
+    backend.admin.trim("a.inbox", {0: backend.admin.log_range(TopicPartition("a.inbox", 0))[1]})
+    with Sequencer(topics) as sequencer:
+        topics.publish_multi(["c"], b"1").result(PATIENCE)
+        until(lambda: "'a.inbox' has lost records that no sequencer" in sequencer.health().error)
+        topics.publish_multi(["c"], b"2").result(PATIENCE)
+        engine = sequencer._engine
+        topics.publish_multi(["c"], b"3").result(PATIENCE)
+        assert sequencer._engine is engine, "the others don't begin again"
+    assert home(backend, "c") == [b"1", b"2", b"3"]
