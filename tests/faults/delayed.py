@@ -2,12 +2,14 @@
 
 Theory. A router brings a message home at its due time, which is that of `deliver_at`, or when it came in, if that was
 later. Messages of a key come home in the order of (due, place in ingest). When one came in is known to lie before its
-future resolved, so the order of two messages is certain unless the one that is due earlier was stored late.
+future resolved, so the order of two messages is certain unless the one that is due earlier was stored late. A message
+goes by its fingerprint: after a lost answer no broker may say where a message is stored (its id ends in `unknown`).
 
 What `judge` finds
 - lost: its future resolved, and it isn't at home
 - doubled: at home twice
 - unknown: at home, and nobody published it
+- renamed: at home with another id than its future gave
 - early: at home before its time
 - disordered: at home before a message of its key that must come first
 """
@@ -41,10 +43,9 @@ class Published(NamedTuple):
     stored: float
 
     @property
-    def place(self) -> tuple[str, int]:
-        """The partition of ingest, and the offset in it."""
-        partition, _, offset = self.message_id.rpartition(":")
-        return partition, int(offset)
+    def offset(self) -> str:
+        """Where it came in, or `unknown`."""
+        return self.message_id.rpartition(":")[2]
 
 
 class AtHome(NamedTuple):
@@ -101,21 +102,21 @@ def _lines(folder: Path) -> Iterator[dict[str, Any]]:
 
 def judge(sent: Sequence[Published], perhaps: Collection[str], found: Sequence[AtHome]) -> list[str]:
     """Returns the promises that were broken. `perhaps`: fingerprints of messages that may be stored."""
-    known = {each.message_id: each for each in sent}
-    times = Counter(each.message_id for each in found)
-    problems = [f"lost: {each}" for each in sent if not times[each.message_id]]
-    problems += [
-        f"doubled: {message_id} is {count} times at home" for message_id, count in times.items() if count > 1
-    ]
+    known = {each.sha: each for each in sent}
+    times = Counter(each.sha for each in found)
+    problems = [f"lost: {each}" for each in sent if not times[each.sha]]
+    problems += [f"doubled: {sha} is {count} times at home" for sha, count in times.items() if count > 1]
     by_key: defaultdict[tuple[tuple[str, int], str], list[Published]] = defaultdict(list)
     for each in found:
-        message = known.get(each.message_id)
+        message = known.get(each.sha)
         if message is None:
             problems += [] if each.sha in perhaps else [f"unknown: {each}"]
             continue
         if each.time < message.due - CLOCK:
             problems.append(f"early: {message} at {each.time}")
-        by_key[each.home, each.key].append(message)
+        if message.offset.isdecimal() and message.message_id != each.message_id:
+            problems.append(f"renamed: {message} has the id {each.message_id} at home")
+        by_key[each.home, each.key].append(message._replace(message_id=each.message_id))
     for messages in by_key.values():
         problems += _disordered(messages)
     return problems
@@ -131,6 +132,6 @@ def _disordered(messages: Sequence[Published]) -> Iterable[str]:
 
 def _comes_first(one: Published, other: Published) -> bool:
     """Whether one message must come home before the other one."""
-    if one.place[1] < other.place[1]:
+    if int(one.offset) < int(other.offset):
         return one.due <= other.due
     return max(one.due, one.stored) < other.due - CLOCK

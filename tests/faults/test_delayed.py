@@ -34,7 +34,8 @@ def test_messages_in_the_order_of_their_due_times_are_well() -> None:
     [
         ([home(TWO, 0)], "lost"),
         ([home(TWO, 0), home(TWO, 1), home(ONE, 2)], "doubled"),
-        ([home(TWO, 0), home(ONE, 1), home(ONE._replace(message_id="in:0:7"), 2)], "unknown"),
+        ([home(TWO, 0), home(ONE, 1), home(ONE._replace(message_id="in:0:7", sha="s3"), 2)], "unknown"),
+        ([home(TWO, 0), home(ONE._replace(message_id="in:0:7"), 1)], "renamed"),
         ([home(TWO, 0, 4.9), home(ONE, 1)], "early"),
         ([home(ONE, 0), home(TWO, 1)], "disordered"),
     ],
@@ -46,6 +47,13 @@ def test_a_home_that_is_wrong_is_noticed(homes: list[AtHome], problem: str) -> N
 def test_a_message_without_an_answer_may_be_at_home() -> None:
     perhaps = home(ONE._replace(message_id="in:0:7", sha="s9"), 2)
     assert found(home(TWO, 0), home(ONE, 1), perhaps) == []
+
+
+def test_a_message_of_which_no_broker_said_where_it_came_in_is_known_by_its_fingerprint() -> None:
+    two = TWO._replace(message_id="in:0:unknown")
+    assert found(home(TWO, 0), home(ONE, 1), sent=(ONE, two)) == []
+    assert found(home(ONE, 0), home(TWO, 1), sent=(ONE, two)) == ["disordered"]
+    assert found(home(ONE, 0), sent=(ONE, two)) == ["lost"]
 
 
 def test_of_equal_due_times_the_one_that_came_in_first_comes_first() -> None:

@@ -60,8 +60,8 @@ class Together:
         reader, end = self._reader(), time.monotonic() + seconds
         while True:
             self._read(reader, 2.0)
-            here = {each.message_id for each in self._found}
-            left = sum(each.message_id not in here for each in sent), len(told.missing(self._causal_homes))
+            here = {each.sha for each in self._found}
+            left = sum(each.sha not in here for each in sent), len(told.missing(self._causal_homes))
             if left == (0, 0) or time.monotonic() > end:
                 break
         reader.close()
@@ -76,8 +76,8 @@ class Together:
         torn = multicast_history.judge(told, self._causal_homes)
         self.problems += [f"multicast: {each}" for each in torn[:LISTED]]
         self.problems += self.services.findings
-        due = {each.message_id: each.due for each in sent}
-        late = sorted(each.time - due[each.message_id] for each in self._found if each.message_id in due)
+        due = {each.sha: each.due for each in sent}
+        late = sorted(each.time - due[each.sha] for each in self._found if each.sha in due)
         self.counts = {
             "delayed": len(self._found),
             "late_p50_ms": round(1000 * late[len(late) // 2]) if late else 0,
