@@ -65,6 +65,14 @@ def test_a_block_stands_at_the_best_estimate() -> None:
     assert proposed(Inbox().stage("one", "a", "b", estimate=30)) == [Timestamp(31, "b")]
 
 
+def test_a_second_stage_of_a_name_that_waits_is_passed_over() -> None:
+    inbox = Inbox()
+    inbox.stage("one", "a", "b")
+    assert inbox.stage("one", "a", "b") == []
+    assert released(inbox.propose("one", 3, "a")) == ["one"]
+    assert inbox.sequencer.waiting == 0
+
+
 def test_a_message_to_one_topic_needs_no_block() -> None:
     outputs = Inbox().stage("alone", "b")
     assert (released(outputs), proposed(outputs)) == (["alone"], [])
