@@ -26,8 +26,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_pubsub.errors import AlreadyExists, FailedPrecondition
+from kafka_pubsub.model import TopicPartition
 
 from . import ownership
+from .transforms.messages import by_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,29 +54,28 @@ _SETTINGS = (
     "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
 )
 
-#: Partition -> offset.
-Offsets = Mapping[int, int]
+Offsets = Mapping[TopicPartition, int]
 
 
 class Batch(NamedTuple):
     """A batch in Spark's log: its end in each partition, and the watermark (ms) when it was planned."""
 
-    ends: Mapping[str, Offsets]
+    ends: Mapping[str, Mapping[int, int]]
     watermark: int
 
 
 def plan(cluster: Cluster, topic: str, checkpoint: Files, most: int) -> Offsets | None:
-    """Returns where the next batch ends in each partition; None if no more than `most` messages are left."""
-    noted = ownership.committed_offsets(checkpoint).get(topic, {})
-    beginnings = {at.partition: offset for at, offset in cluster.beginnings([topic]).items()}
-    ends = {at.partition: offset for at, offset in cluster.ends([topic]).items()}
-    begun = {number: max(noted.get(number, 0), first) for number, first in beginnings.items()}
+    """Returns where the next batch ends in each partition of all lanes; None if at most `most` messages are left."""
+    noted = ownership.committed_offsets(checkpoint)
+    lanes = cluster.with_lanes([topic])
+    beginnings, ends = cluster.beginnings(lanes), cluster.ends(lanes)
+    begun = {at: max(noted.get(at.topic, {}).get(at.partition, 0), first) for at, first in beginnings.items()}
     if _size(begun, ends) <= most:
         return None
 
     def until(moment: int) -> Offsets:
-        found = {at.partition: offset for at, offset in cluster.offsets_at([topic], moment).items()}
-        return {number: max(begun[number], min(end, found.get(number, end))) for number, end in ends.items()}
+        found = cluster.offsets_at(lanes, moment)
+        return {at: max(begun[at], min(end, found.get(at, end))) for at, end in ends.items()}
 
     # The messages before `low` fit into a batch, those before `high` don't.
     low, high = 0, int(time.time() * 1000) + 1
@@ -93,7 +94,7 @@ def plan(cluster: Cluster, topic: str, checkpoint: Files, most: int) -> Offsets 
 
 
 def _size(begun: Offsets, ends: Offsets) -> int:
-    return sum(end - begun[number] for number, end in ends.items())
+    return sum(end - begun[at] for at, end in ends.items())
 
 
 def is_open(checkpoint: Files) -> bool:
@@ -101,7 +102,7 @@ def is_open(checkpoint: Files) -> bool:
     return _last_planned(checkpoint) > ownership.last_batch(checkpoint)
 
 
-def put(checkpoint: Files, spark: SparkSession, topic: str, ends: Offsets) -> None:
+def put(checkpoint: Files, spark: SparkSession, ends: Offsets) -> None:
     """Writes the next batch into Spark's log; `FailedPrecondition` if another driver has written it."""
     last = ownership.last_batch(checkpoint)
     if last < 0:
@@ -110,8 +111,7 @@ def put(checkpoint: Files, spark: SparkSession, topic: str, ends: Offsets) -> No
         settings = json.loads(_line(checkpoint, f"offsets/{last}", 1))["conf"]
         watermark = json.loads(_line(checkpoint, f"commits/{last}", 1))["nextBatchWatermarkMs"]
     facts = {"batchWatermarkMs": watermark, "batchTimestampMs": int(time.time() * 1000), "conf": settings}
-    offsets = {topic: {str(number): end for number, end in sorted(ends.items())}}
-    text = "\n".join(["v1", json.dumps(facts), json.dumps(offsets)])
+    text = "\n".join(["v1", json.dumps(facts), json.dumps(by_topic(ends))])
     try:
         checkpoint.create(f"offsets/{last + 1}", text)
     except AlreadyExists as error:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import FailedPrecondition
 
 from .files import Files
@@ -66,8 +67,8 @@ def export(
 ) -> int:
     """Copies messages of an archive to Parquet files by topic and date, and returns how many it copied.
 
-    `topics` are the topics to copy (default: all). Only messages that were published at or after `since` and before
-    `until` are copied (default: all). `option` is as for `archive_table`.
+    `topics` are the topics to copy, with their lanes (default: all). Only messages that were published at or after
+    `since` and before `until` are copied (default: all). `option` is as for `archive_table`.
     """
     from pyspark.sql import functions as F
 
@@ -78,7 +79,7 @@ def export(
         )
     found = archive_table(spark, where, option=option).read()
     if topics:
-        found = found.where(F.col("topic").isin(*topics))
+        found = found.where(F.col("topic").isin([name for topic in topics for name in every_name(topic)]))
     if since is not None:
         # The archive's dates are UTC, whatever the session's time zone is.
         day = F.lit(since.astimezone(UTC).date())

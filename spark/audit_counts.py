@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F
 
+from kafka_pubsub.model import TopicPartition
+
 from .transforms.rates import OUTSIDE, Spans
 
 if TYPE_CHECKING:
@@ -27,27 +29,28 @@ class Counts(NamedTuple):
     """The counts that `counted` returns."""
 
     spans: Spans
-    partitions: Mapping[int, Mapping[str, Any]]
+    partitions: Mapping[TopicPartition, Mapping[str, Any]]
     #: The number of messages in each span.
     over_time: Mapping[int, int]
     #: How many messages have an id that their publisher gave.
     given: int
 
-    def by_partition(self, ranges: Mapping[int, tuple[int, int]]) -> list[dict[str, Any]]:
+    def by_partition(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[dict[str, Any]]:
         """Lists the counts of every partition, also of empty ones, with the offsets that were read."""
         return [
             {
-                "partition": number,
-                **{name: self._of(number)[name] for name in ("messages", "bytes", "keys")},
-                **{name: _utc(self._of(number)[name]) for name in ("first", "last")},
+                "topic": at.topic,
+                "partition": at.partition,
+                **{name: self._of(at)[name] for name in ("messages", "bytes", "keys")},
+                **{name: _utc(self._of(at)[name]) for name in ("first", "last")},
                 "beginning": beginning,
                 "end": end,
             }
-            for number, (beginning, end) in ranges.items()
+            for at, (beginning, end) in ranges.items()
         ]
 
-    def _of(self, number: int) -> Mapping[str, Any]:
-        return self.partitions.get(number, _NONE)
+    def _of(self, at: TopicPartition) -> Mapping[str, Any]:
+        return self.partitions.get(at, _NONE)
 
     def by_span(self) -> dict[str, Any]:
         """Returns how many messages were published in each span of time."""
@@ -64,7 +67,7 @@ def counted(kept: DataFrame, spans: Spans | None) -> Counts:
     span = F.lit(OUTSIDE) if spans is None else spans.of(F.col("publish_time"))
     told = (
         kept.withColumn("span", span)
-        .groupingSets([["partition"], ["span"]], "partition", "span")
+        .groupingSets([["topic", "partition"], ["span"]], "topic", "partition", "span")
         .agg(
             F.grouping("partition").alias("by_span"),
             F.count("*").alias("messages"),
@@ -77,7 +80,7 @@ def counted(kept: DataFrame, spans: Spans | None) -> Counts:
         )
         .collect()
     )
-    found = {row.partition: row.asDict() for row in told if not row.by_span}
+    found = {TopicPartition(row.topic, row.partition): row.asDict() for row in told if not row.by_span}
     over_time = {row.span: row.messages for row in told if row.by_span}
     return Counts(spans or Spans(0, 1, 0), found, over_time, sum(each["given"] for each in found.values()))
 

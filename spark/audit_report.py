@@ -273,7 +273,7 @@ def _partitions(found: Sequence[Mapping[str, Any]]) -> Markup:
         ("most", f"{max(counts):,}", "messages", ""),
         ("most to mean", f"{max(counts) / mean:.2f}" if mean else "", "1 is even", ""),
     ]
-    names = ["partition", "messages", "bytes", "keys", "first", "last"]
+    names = ["topic", "partition", "messages", "bytes", "keys", "first", "last"]
     rows = [
         {**each, "first": _time(each["first"]), "last": _time(each["last"])}
         for each in sorted(found, key=lambda each: -int(each["messages"]))
@@ -284,8 +284,9 @@ def _partitions(found: Sequence[Mapping[str, Any]]) -> Markup:
         return Markup(
             tiles(figures) + _distribution(counts) + folded("the 5 fullest and the 5 emptiest", few)
         )
-    drawn = bars({str(each["partition"]): each["messages"] for each in found})
-    every = table(sorted(rows, key=lambda each: int(each["partition"])), names)
+    every = table(sorted(rows, key=lambda each: (each["topic"], int(each["partition"]))), names)
+    of_lane = "{topic} {partition}" if len({each["topic"] for each in found}) > 1 else "{partition}"
+    drawn = bars({of_lane.format(**each): each["messages"] for each in found})
     return Markup(tiles(figures) + drawn + folded("bytes, keys and times of each", every))
 
 

@@ -22,13 +22,15 @@ from uuid import uuid4
 
 from pyspark.sql import functions as F
 
+from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.model import TopicPartition
 
 from .tables import Layout, Table
 from .transforms.order import highest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["AuditState"]
 
@@ -59,8 +61,13 @@ class AuditState:
         #: The number of this audit; the first one is 0.
         self.run = 0 if self.last is None else int(self.last["run"]) + 1
 
+    @property
+    def _mine(self) -> Column:
+        """Whether a row is of the topic or of one of its lanes."""
+        return F.col("topic").isin(every_name(self._topic))
+
     def _rows(self) -> DataFrame:
-        return self._table.read().where(F.col("topic") == self._topic)
+        return self._table.read().where(self._mine)
 
     def _last(self) -> dict[str, Any] | None:
         if self._table.query() is None:
@@ -74,36 +81,38 @@ class AuditState:
         self.last_at = datetime.fromtimestamp(rows[0].at, UTC).isoformat()
         return {**json.loads(rows[0].progress), "run": rows[0].run}
 
-    def restart(self, now: Mapping[str, Any], beginnings: Mapping[int, int]) -> str | None:
+    def restart(self, now: Mapping[str, Any], beginnings: Mapping[TopicPartition, int]) -> str | None:
         """Returns why everything must be read again; None if this audit may begin where the last one ended."""
         if self.last is None:
             return "no audit of this topic is kept"
-        if self.last["topic_id"] != now["topic_id"]:
+        if "topic_ids" not in self.last:
+            return "an earlier version of kafka_pubsub kept it"
+        if any(now["topic_ids"].get(topic) != told for topic, told in self.last["topic_ids"].items()):
             return "the topic was made again"
         if self.last["partitions"] != now["partitions"]:
             return "the topic has more partitions"
         if self.last["sequence"] != now["sequence"]:
             return "--sequence is another one"
         ends = self.ends()
-        if any(ends.get(number, 0) < first for number, first in beginnings.items()):
+        if any(ends.get(at, 0) < first for at, first in beginnings.items()):
             return "messages were deleted that no audit has seen"
         return None
 
-    def ends(self) -> dict[int, int]:
+    def ends(self) -> dict[TopicPartition, int]:
         """Returns the offset of each partition at which the last audit ended."""
-        return _numbered((self.last or {}).get("ends", {}))
+        return _flat((self.last or {}).get("ends", {}))
 
-    def archived(self, address: str) -> dict[int, int]:
+    def archived(self, address: str) -> dict[TopicPartition, int]:
         """Returns the offset of each partition up to which this archive was compared."""
         told = (self.last or {}).get("archive") or {}
-        return _numbered(told.get("reached", {})) if told.get("address") == address else {}
+        return _flat(told.get("reached", {})) if told.get("address") == address else {}
 
     def numbers(self) -> DataFrame | None:
         """Returns each key's highest number, topic and partition, as of the last audit that ended; None: none."""
         version = (self.last or {}).get("numbers")
         if version is None:
             return None
-        return highest(self._numbers.read(version=version).where(F.col("topic") == self._topic))
+        return highest(self._numbers.read(version=version).where(self._mine))
 
     def earlier(self) -> dict[str, int]:
         """Counts the findings of earlier audits by kind."""
@@ -150,12 +159,17 @@ class AuditState:
         # If the version isn't the last audit's, the table has rows of another topic or of an audit that didn't end.
         if known is None or self._is_cleaned or self._numbers.version() != (self.last or {}).get("numbers"):
             rows = numbers if known is None else highest(known.unionByName(numbers))
-            self._numbers.replace(rows, f"topic = '{self._topic}'", query)
+            names = ", ".join(f"'{name}'" for name in every_name(self._topic))
+            self._numbers.replace(rows, f"topic IN ({names})", query)
         else:
             self._numbers.add(numbers, query)
         return self._numbers.version()
 
 
-def _numbered(told: Mapping[str, int]) -> dict[int, int]:
-    """Turns the names of a JSON object back into the numbers that they were."""
-    return {int(number): offset for number, offset in told.items()}
+def _flat(told: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """Reads offsets from JSON, where they are grouped by topic."""
+    return {
+        TopicPartition(topic, int(number)): offset
+        for topic, each in told.items()
+        for number, offset in each.items()
+    }

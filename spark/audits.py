@@ -8,12 +8,14 @@ Rules
 1. The topic is read once. The columns that the steps need (offsets, keys, numbers, sizes, a hash of the bytes that are
    compared) are kept on the executors' disks, without the bodies. Only --expect reads the bodies, once more.
 2. What changes during the audit isn't a finding (`transforms/subscriptions.py`).
-3. An audit that goes on from an earlier one checks the messages that came since. It reads earlier messages only where
+3. A topic's lanes are read and checked with it. A subscription's state is one snapshot for each lane.
+4. An audit that goes on from an earlier one checks the messages that came since. It reads earlier messages only where
    the archive wasn't compared yet, and where a subscription hasn't finished them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,10 +35,10 @@ from .bodies import Bodies
 from .connection import Connection
 from .remote_cluster import cluster_of
 from .remote_files import files_below
-from .snapshots import Snapshot, take
+from .snapshots import Ends, Snapshot, of_lane, take
 from .transforms.blocks import compared, content_of, within
 from .transforms.expectations import split
-from .transforms.messages import raw_records
+from .transforms.messages import Offsets, by_topic, raw_records
 from .transforms.order import highest, keys_out_of_place, number_of, numbered, out_of_order
 from .transforms.rates import spans_of
 from .transforms.rows import may_be_retry, rows
@@ -51,6 +53,8 @@ __all__ = ["LISTED", "Audit", "Step", "SubscriptionAudit"]
 LISTED = 1000
 #: Greater than every offset.
 _NEVER = 2**62
+#: The states of messages that aren't acked.
+_LEFT = ("waiting", "parked", "dead")
 
 
 @dataclass
@@ -67,6 +71,12 @@ class Step:
     def clean(self) -> bool:
         """Whether the check found nothing."""
         return not self.counts
+
+    def add(self, other: Step) -> None:
+        """Adds what the same check found in another lane."""
+        self.findings += other.findings
+        for kind, count in other.counts.items():
+            self.counts[kind] = self.counts.get(kind, 0) + count
 
 
 @dataclass
@@ -104,7 +114,8 @@ class Audit:
         self._note = note
         self.sequence = sequence
         self._archive = None if archive is None else archive_table(spark, archive, option="--archive")
-        self._taken: dict[str, Snapshot] = {}
+        #: For each subscription its snapshot of each lane, by Kafka topic.
+        self._taken: dict[str, dict[str, Snapshot]] = {}
         self._kept: DataFrame | None = None
         self._counted_messages = 0
         self._given_ids: int | None = None
@@ -114,24 +125,27 @@ class Audit:
         with cluster_of(spark, connection) as cluster:
             if topic not in cluster.topics():
                 raise NotFound(f"topic {topic!r} doesn't exist on {connection.bootstrap}")
-            self.beginnings = _by_number(cluster.beginnings([topic]))
-            self.ends = _by_number(cluster.ends([topic]))
+            #: The Kafka topics that are read: the topic's own, and those of its lanes.
+            self.topics = cluster.with_lanes([topic])
+            self.beginnings = cluster.beginnings(self.topics)
+            self.ends = cluster.ends(self.topics)
+            self.partitions = len(cluster.partitions(topic))
             self.cluster_id = cluster.identity()
-            self.topic_id = cluster.topic_id(topic)
-            times = cluster.times(topic)
+            self.topic_ids = cluster.topic_ids(self.topics)
+            times = cluster.times(self.topics)
         self.spans = None if times is None else spans_of(*times)
         #: For each partition the offset from which messages are checked, the one from which they are read (`_start`),
         #: and the one up to which an earlier audit compared the archive (`_compared`).
-        self.since: Mapping[int, int] = self.beginnings
-        self._start: dict[int, int] = dict(self.beginnings)
-        self._compared: Mapping[int, int] = {}
-        self._reached: dict[int, int] = {}
+        self.since: Ends = self.beginnings
+        self._start: Ends = self.beginnings
+        self._compared: Ends = {}
+        self._reached: Ends = {}
 
     def begin(
         self,
         subscriptions: Sequence[SubscriptionRecord],
-        since: Mapping[int, int] | None = None,
-        compared: Mapping[int, int] | None = None,
+        since: Ends | None = None,
+        compared: Ends | None = None,
     ) -> None:
         """Takes a snapshot of each subscription, and determines from which offsets the topic must be read.
 
@@ -140,22 +154,26 @@ class Audit:
         """
         for each in subscriptions:
             self._note(f"subscription {each.name}")
-            self._taken[each.name] = take(
-                self.spark, self.connection, self.topic, each, self._records, self._note
-            )
+            self._taken[each.name] = {
+                topic: take(
+                    self.spark, self.connection, topic, of_lane(each, topic), self._records, self._note
+                )
+                for topic in self.topics
+            }
         if since is None:
             return
-        self.since = {number: max(first, since.get(number, 0)) for number, first in self.beginnings.items()}
-        bounds = [self.since, *(self._lowest(each) for each in self._taken.values())]
+        self.since = {at: max(first, since.get(at, 0)) for at, first in self.beginnings.items()}
+        bounds = [
+            self.since,
+            *(self._lowest(*each) for lanes in self._taken.values() for each in lanes.items()),
+        ]
         if self._archive is not None:
             self._compared = compared or {}
             bounds.append(self._compared_from())
-        self._start = {number: min(each[number] for each in bounds) for number in self.since}
+        self._start = {at: min(each[at] for each in bounds if at in each) for at in self.since}
 
-    def _compared_from(self) -> dict[int, int]:
-        return {
-            number: max(first, self._compared.get(number, 0)) for number, first in self.beginnings.items()
-        }
+    def _compared_from(self) -> Ends:
+        return {at: max(first, self._compared.get(at, 0)) for at, first in self.beginnings.items()}
 
     @property
     def _whole(self) -> bool:
@@ -168,7 +186,11 @@ class Audit:
 
     def messages(self) -> DataFrame:
         """Returns the topic's messages up to the noted ends, with bodies; each use of them reads the topic again."""
-        return rows(self._records(self.topic, None, self._start), retry_topics=may_be_retry(self.topic))
+        return self._read(self._start)
+
+    def _read(self, starts: Ends) -> DataFrame:
+        found = self._raw(by_topic(starts), by_topic(self.ends))
+        return rows(found, retry_topics=may_be_retry(self.topic))
 
     def kept(self) -> DataFrame:
         """Returns the columns of each message that the steps need, which the executors store (rule 1)."""
@@ -189,33 +211,28 @@ class Audit:
         """Returns the stored messages without those that an earlier audit has checked."""
         return self.kept() if self._start == self.since else self._from(self.since)
 
-    def _from(self, offsets: Mapping[int, int]) -> DataFrame:
-        return within(self.kept(), self._ranges(offsets, self.ends))
-
-    def _ranges(
-        self, starts: Mapping[int, int], ends: Mapping[int, int]
-    ) -> dict[tuple[str, int], tuple[int, int]]:
-        return {(self.topic, number): (start, ends[number]) for number, start in starts.items()}
+    def _from(self, offsets: Ends) -> DataFrame:
+        return within(self.kept(), _ranges(offsets, self.ends))
 
     def _records(
         self,
         topic: str,
-        ends: Mapping[TopicPartition, int] | None,
+        ends: Ends,
         starting: Mapping[int, int] | None = None,
     ) -> DataFrame:
-        ending = (
-            self.ends
-            if ends is None
-            else {at.partition: end for at, end in ends.items() if at.topic == topic}
-        )
+        mine = {at: end for at, end in ends.items() if at.topic == topic}
+        return self._raw({topic: starting or {}}, by_topic(mine))
+
+    def _raw(self, starting: Offsets, ending: Offsets) -> DataFrame:
         # If retention deletes messages meanwhile, the comparison with the archive names them.
         return raw_records(
             self.spark,
-            topic,
+            list(ending),
             self.connection,
-            starting="earliest" if starting is None else {topic: starting},
-            ending={topic: ending},
+            starting=starting,
+            ending=ending,
             lost="skip",
+            only=True,
         )
 
     def volume(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -223,8 +240,7 @@ class Audit:
         self._note("reading and counting")
         found = counted(self._judged(), self.spans)
         self._given_ids = found.given
-        ranges = {number: (self.since[number], end) for number, end in sorted(self.ends.items())}
-        partitions = found.by_partition(ranges)
+        partitions = found.by_partition(_ranges(self.since, dict(sorted(self.ends.items()))))
         self._counted_messages = sum(each["messages"] for each in partitions)
         return partitions, found.by_span()
 
@@ -250,20 +266,19 @@ class Audit:
 
     def _whole_messages(self) -> DataFrame:
         """Returns the checked messages with their bodies."""
-        return rows(self._records(self.topic, None, self.since), retry_topics=may_be_retry(self.topic))
+        return self._read(self.since)
 
     def splits(self) -> Step:
         """Finds keys that lie in several partitions, or in another one than publishing puts them into."""
         self._note("keys and partitions")
-        partitions = len(self.ends)
-        step = self._step("keys and partitions", keys_out_of_place(self._judged(), partitions))
+        step = self._step("keys and partitions", keys_out_of_place(self._judged(), self.partitions))
         if not step.clean:
             misplaced = {
                 each["key"].encode(): each["partition"]
                 for each in step.findings
                 if each["kind"] == "misplaced"
             }
-            step.advice = remedy(former_partitions(partitions, misplaced))
+            step.advice = remedy(former_partitions(self.partitions, misplaced))
         return step
 
     def ids(self) -> Step:
@@ -285,22 +300,25 @@ class Audit:
         )
         return self._step("ids", found)
 
-    def archive(self) -> tuple[Step, dict[int, int]]:
+    def archive(self) -> tuple[Step, dict[str, int]]:
         """Compares the archive with the log; also returns by how many offsets it is behind in each partition."""
         self._note("archive and log")
         # The archive's progress is read before its messages: otherwise a batch in between would look like a gap.
-        table, told = self._archive, None
+        table, told = self._archive, {}
         if table is None:
             raise ValueError("this audit has no archive")
         if table.files is not None:
-            told = ownership.committed_offsets(files_below(self.spark, table.checkpoint)).get(self.topic)
-        reached = _reached(self._archived()) if told is None else told
-        self._reached = {number: min(end, reached.get(number, 0)) for number, end in self.ends.items()}
-        ranges = self._ranges(self._compared_from(), self._reached)
+            told = ownership.committed_offsets(files_below(self.spark, table.checkpoint))
+        if self.topic not in told:
+            told = by_topic(_reached(self._archived()))
+        self._reached = {
+            at: min(end, told.get(at.topic, {}).get(at.partition, 0)) for at, end in self.ends.items()
+        }
+        ranges = _ranges(self._compared_from(), self._reached)
         held = within(self._archived(), ranges)
         step = self._step("archive and log", compared(within(self.kept(), ranges), held))
-        behind = {number: end - self._reached[number] for number, end in self.ends.items()}
-        return step, {number: left for number, left in behind.items() if left > 0}
+        behind = {f"{at.topic}:{at.partition}": end - self._reached[at] for at, end in self.ends.items()}
+        return step, {at: left for at, left in behind.items() if left > 0}
 
     @property
     def archive_address(self) -> str:
@@ -310,19 +328,21 @@ class Audit:
     @property
     def archive_progress(self) -> dict[str, Any] | None:
         """The archive's address and the offsets up to which it was compared, for the next audit."""
-        return None if self._archive is None else {"address": self._archive.address, "reached": self._reached}
+        if self._archive is None:
+            return None
+        return {"address": self._archive.address, "reached": by_topic(self._reached)}
 
     def _archived(self) -> DataFrame:
         """Returns the topic's messages in the archive, without those that an earlier audit has compared."""
         if self._archive is None:
             raise ValueError("this audit has no archive")
-        found = self._archive.read().where(F.col("topic") == self.topic)
+        found = self._archive.read().where(F.col("topic").isin(self.topics))
         if not self._compared:
             return found
         # Delta skips files by this bound.
         starts = self._compared_from()
         found = found.where(F.col("offset") >= min(starts.values()))
-        return within(found, {(self.topic, number): (start, _NEVER) for number, start in starts.items()})
+        return within(found, {at: (start, _NEVER) for at, start in starts.items()})
 
     def archive_order(self) -> Step | None:
         """Checks the archive by the publisher's numbers; None without numbers or if only new messages are checked."""
@@ -341,60 +361,71 @@ class Audit:
 
         `before` is how many messages earlier audits counted.
         """
-        taken = self._taken[record.name]
-        found, waiting, dead = taken.found, taken.waiting, taken.dead
+        lanes = [self._in_lane(record, *each) for each in self._taken[record.name].items()]
+        step = Step(f"subscription {record.name}")
+        reasons: Counter[str] = Counter()
+        for each in lanes:
+            step.add(each.step)
+            reasons.update(each.reasons)
+        waiting, parked, dead = (sum(getattr(each, name) for each in lanes) for name in _LEFT)
+        acked = max(0, before + self._counted_messages - waiting - parked - dead)
+        return SubscriptionAudit(record.name, acked, waiting, parked, dead, dict(reasons), step)
+
+    def _in_lane(self, record: SubscriptionRecord, topic: str, taken: Snapshot) -> SubscriptionAudit:
+        """Judges what the subscription has done with one lane; doesn't count what is acked."""
         # Below these offsets every message is finished and none waits in the retry topic, so none is checked.
-        home = finished(self._from(self._lowest(taken)), found)
+        home = finished(self._from(self._lowest(topic, taken)), taken.found)
         ordered = record.options.message_ordering and taken.whole
         step = self._step(
-            f"subscription {record.name}",
-            judged(self.topic, home, waiting, dead, ordered=ordered),
+            f"subscription {record.name}", judged(topic, home, taken.waiting, taken.dead, ordered=ordered)
         )
-        for each in [*unreadable(found), *self._beyond(found)]:
+        for each in [*unreadable(taken.found), *self._beyond(taken.found)]:
             _add(step, dict(zip(("kind", "topic", "partition", "offset", "key", "said"), each, strict=True)))
-        return self._counted(record.name, home, waiting, dead, step, before)
+        return self._counted(record.name, topic, home, taken, step)
 
-    def _lowest(self, taken: Snapshot) -> dict[int, int]:
-        """Returns the first offset of each partition whose message may be unfinished."""
+    def _lowest(self, topic: str, taken: Snapshot) -> Ends:
+        """Returns the first offset of each partition of a lane whose message may be unfinished."""
         lowest = {row.partition: row.position for row in taken.found.table.collect()}
         for row in taken.waiting.groupBy("partition").agg(F.min("offset").alias("first")).collect():
             lowest[row.partition] = min(row["first"], lowest.get(row.partition, row["first"]))
         return {
-            number: max(self.beginnings[number], min(lowest.get(number, 0), end))
-            for number, end in self.ends.items()
+            at: max(self.beginnings[at], min(lowest.get(at.partition, 0), end))
+            for at, end in self.ends.items()
+            if at.topic == topic
         }
 
     def _beyond(self, found: Any) -> list[tuple[Any, ...]]:
         with cluster_of(self.spark, self.connection) as cluster:
-            latest = _by_number(cluster.ends([self.topic]))
+            latest = cluster.ends(self.topics)
         return [
             (
                 "beyond",
-                self.topic,
+                row.topic,
                 row.partition,
                 row.position,
                 None,
                 "the position is behind the end of the log",
             )
             for row in found.table.collect()
-            if row.position > latest.get(row.partition, row.position)
+            if row.position > latest.get(TopicPartition(row.topic, row.partition), row.position)
         ]
 
     def _counted(
-        self, name: str, home: DataFrame, waiting: DataFrame, dead: DataFrame, step: Step, before: int
+        self, name: str, topic: str, home: DataFrame, taken: Snapshot, step: Step
     ) -> SubscriptionAudit:
+        waiting, dead = taken.waiting, taken.dead
         left = home.where("NOT finished").count()
-        moved = self._known(waiting).select("partition", "offset").distinct().count()
+        moved = self._known(topic, waiting).select("partition", "offset").distinct().count()
         reasons = {row.reason: row["count"] for row in dead.groupBy("reason").count().collect()}
-        ended = self._known(dead).select("partition", "offset").distinct().count()
+        ended = self._known(topic, dead).select("partition", "offset").distinct().count()
         waiting.unpersist()
         dead.unpersist()
-        acked = max(0, before + self._counted_messages - left - moved - ended)
-        return SubscriptionAudit(name, acked, left, moved, ended, reasons, step)
+        return SubscriptionAudit(name, 0, left, moved, ended, reasons, step)
 
-    def _known(self, moved: DataFrame) -> DataFrame:
-        """Returns those of the moved messages that were published before the noted ends."""
-        table = self.spark.createDataFrame(list(self.ends.items()), "partition int, _end bigint")
+    def _known(self, topic: str, moved: DataFrame) -> DataFrame:
+        """Returns those of a lane's moved messages that were published before the noted ends."""
+        ends = [(at.partition, end) for at, end in self.ends.items() if at.topic == topic]
+        table = self.spark.createDataFrame(ends, "partition int, _end bigint")
         return moved.join(F.broadcast(table), "partition").where("offset < _end").drop("_end")
 
     def _step(self, name: str, findings: DataFrame) -> Step:
@@ -408,14 +439,14 @@ class Audit:
         return step
 
 
-def _by_number(offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
-    return {at.partition: offset for at, offset in offsets.items()}
+def _ranges(starts: Ends, ends: Ends) -> dict[TopicPartition, tuple[int, int]]:
+    return {at: (starts[at], end) for at, end in ends.items() if at in starts}
 
 
-def _reached(kept: DataFrame) -> dict[int, int]:
+def _reached(kept: DataFrame) -> Ends:
     """Returns how far an archive without a readable checkpoint has come, by the messages that it holds."""
-    found = kept.groupBy("partition").agg(F.max("offset").alias("last")).collect()
-    return {row.partition: row["last"] + 1 for row in found}
+    found = kept.groupBy("topic", "partition").agg(F.max("offset").alias("last")).collect()
+    return {TopicPartition(row.topic, row.partition): row["last"] + 1 for row in found}
 
 
 def _has_id() -> Column:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
+from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.model import Committed, TopicPartition
 
@@ -68,6 +69,10 @@ class Cluster:
         with self._explained("topics"):
             return set(self._client.listTopics(options).names().get())
 
+    def with_lanes(self, topics: Iterable[str]) -> list[str]:
+        """Returns the Kafka topics of these topics: their own, and those of their lanes."""
+        return list(self.topic_ids(name for topic in topics for name in every_name(topic)))
+
     def partitions(self, topic: str) -> list[int]:
         """Returns the numbers of a topic's partitions."""
         return [found.partition() for found in self._describe(topic).partitions()]
@@ -75,6 +80,17 @@ class Cluster:
     def topic_id(self, topic: str) -> str:
         """Returns a topic's id, which changes when the topic is deleted and made again."""
         return str(self._describe(topic).topicId().toString())
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Returns the ids of those of the topics that exist."""
+        options = self._jvm.org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(True)
+        with self._explained("topics"):
+            found = self._client.listTopics(options).namesToListings().get()
+            return {
+                topic: str(found.get(topic).topicId().toString())
+                for topic in topics
+                if found.containsKey(topic)
+            }
 
     def _describe(self, topic: str) -> Any:
         names = self._jvm.java.util.ArrayList()
@@ -121,14 +137,15 @@ class Cluster:
         with self._explained("the cluster"):
             return str(self._client.describeCluster().clusterId().get())
 
-    def times(self, topic: str) -> tuple[int, int] | None:
+    def times(self, topics: Iterable[str]) -> tuple[int, int] | None:
         """Returns the time of the oldest first record of a partition, and the latest time of all; None without records.
 
         Milliseconds since 1970. A record without a time doesn't count.
         """
         spots: tuple[Spot, ...] = (0, "newest")
+        names = list(topics)
         told = [
-            [found.timestamp for found in self._listed([topic], spot).values() if found.timestamp >= 0]
+            [found.timestamp for found in self._listed(names, spot).values() if found.timestamp >= 0]
             for spot in spots
         ]
         return (min(told[0]), max(told[1])) if all(told) else None

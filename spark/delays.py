@@ -25,7 +25,7 @@ from .connection import Connection, connection_of
 from .remote_cluster import cluster_of
 from .spark_session import check_kafka
 from .transforms.delays import OF_INGEST, PROGRESS, WAITING, delay_records, waiting_rows
-from .transforms.messages import raw_records
+from .transforms.messages import by_topic, raw_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +107,7 @@ def _read(
     used = [at for at, end in ends.items() if starts[at] < end]
     if not used:
         return None
-    starting, ending = _by_topic(used, starts), _by_topic(used, ends)
+    starting, ending = (by_topic({at: each[at] for at in used}) for each in (starts, ends))
     records = raw_records(
         spark,
         sorted(ending),
@@ -119,13 +119,6 @@ def _read(
         only=True,
     )
     return delay_records(records).localCheckpoint()
-
-
-def _by_topic(places: Iterable[TopicPartition], offsets: Offsets) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for at in places:
-        found.setdefault(at.topic, {})[at.partition] = offsets[at]
-    return found
 
 
 def _rows(progress: Mapping[TopicPartition, IngestProgress | Progress]) -> Iterable[tuple[int, ...]]:

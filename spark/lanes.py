@@ -1,8 +1,6 @@
-"""Reads a topic with all its lanes as one DataFrame, batch or stream.
+"""Reads a topic as a DataFrame that says of each message which lane it lies in.
 
-Rules
-1. The rows are those of `messages` for each of the topic's Kafka topics, with the lane in two more columns.
-2. A stream reads a lane that comes later from its beginning.
+Rule: the rows are those of `messages`, with the lane in two more columns.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from kafka_pubsub.core.lanes.names import LANE_INFIX
 
 from .catalog import topic_of
 from .connection import connection_of
-from .transforms.messages import check_topics, messages
+from .transforms.messages import messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,13 +53,10 @@ def lane_messages(
 
     connection = connection_of(bootstrap, config)
     record = topic_of(spark, connection, topic)
-    if record is None:
-        check_topics(spark, topic, connection)
     default = 0 if record is None else record.lane_rules.default
-    lane = re.escape(LANE_INFIX) + "([pt])([0-9])"
     found = messages(
         spark,
-        re.compile(f"{re.escape(topic)}({lane})?"),
+        topic,
         bootstrap=bootstrap,
         config=config,
         stream=stream,
@@ -71,7 +66,7 @@ def lane_messages(
         lost=lost,
         options=options,
     )
-    named = f"^{re.escape(topic)}{lane}$"
+    named = f"^{re.escape(topic)}{re.escape(LANE_INFIX)}([pt])([0-9])$"
     priority = F.regexp_extract("topic", named, 2)
     home = F.col("topic") == topic
     return found.withColumns(

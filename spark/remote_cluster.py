@@ -96,6 +96,11 @@ class _RemoteCluster(Cluster):
         """Returns a topic's id, which changes when the topic is deleted and made again."""
         return str(self._describe(topic).topic_id)
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Returns the ids of those of the topics that exist."""
+        there = self.topics()
+        return {topic: self.topic_id(topic) for topic in topics if topic in there}
+
     def _describe(self, topic: str) -> Any:
         from confluent_kafka import TopicCollection
 

@@ -17,12 +17,14 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
+from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.model import TopicPartition
 
 from . import ownership
 from .connection import Connection
@@ -30,7 +32,7 @@ from .files import Files
 from .remote_cluster import cluster_of
 from .spark_session import first_line
 from .transforms.blocks import within
-from .transforms.messages import may_hold_retries, messages, raw_records
+from .transforms.messages import by_topic, may_hold_retries, messages, raw_records
 from .transforms.outgoing import write_records
 from .transforms.replayed import again, without
 from .transforms.rows import rows
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
     from .tables import Table
 
-__all__ = ["ArchiveSource", "Plan", "Replay", "Source", "TopicSource", "looked_at", "planned"]
+__all__ = ["ArchiveSource", "Plan", "Range", "Replay", "Source", "TopicSource", "looked_at", "planned"]
 
 #: Seconds of writing in a portion if the rate is limited: short for a user who waits, long beside a Spark job's start.
 PORTION_S = 5.0
@@ -48,8 +50,13 @@ PORTION_S = 5.0
 PORTION = 1_000_000
 _PLAN, _PROGRESS = "plan.json", "progress"
 
-#: A partition, its first offset, and the offset after its last one.
-Range = tuple[int, int, int]
+
+class Range(NamedTuple):
+    """A partition of the topic or of one of its lanes, its first offset, and the offset after its last one."""
+
+    at: TopicPartition
+    first: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -62,15 +69,15 @@ class Plan:
     @property
     def offsets(self) -> int:
         """How many offsets there are; some may hold no message, or one that `--where` leaves out."""
-        return sum(end - first for _, first, end in self.ranges)
+        return sum(each.end - each.first for each in self.ranges)
 
     def portions(self) -> Iterator[list[Range]]:
         """Yields the ranges in pieces: a portion takes the same number of offsets of each range that isn't finished."""
-        left = [each for each in self.ranges if each[1] < each[2]]
+        left = [each for each in self.ranges if each.first < each.end]
         while left:
             most = max(1, self.size // len(left))
-            yield [(number, first, min(end, first + most)) for number, first, end in left]
-            left = [(number, first + most, end) for number, first, end in left if first + most < end]
+            yield [Range(at, first, min(end, first + most)) for at, first, end in left]
+            left = [Range(at, first + most, end) for at, first, end in left if first + most < end]
 
 
 class Source(Protocol):
@@ -95,12 +102,11 @@ class TopicSource:
         _filtered(messages(spark, topic, bootstrap=connection.bootstrap, config=connection.config), where)
 
     def ranges(self) -> list[Range]:
-        """Returns the offsets of each partition from its beginning to its end."""
+        """Returns the offsets of each partition of each lane from its beginning to its end."""
         with cluster_of(self._spark, self._connection) as cluster:
-            ends = cluster.ends([self._topic])
-            return sorted(
-                (at.partition, first, ends[at]) for at, first in cluster.beginnings([self._topic]).items()
-            )
+            lanes = cluster.with_lanes([self._topic])
+            ends = cluster.ends(lanes)
+            return sorted(Range(at, first, ends[at]) for at, first in cluster.beginnings(lanes).items())
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         """Reads the messages at these offsets, and no other partition."""
@@ -108,8 +114,8 @@ class TopicSource:
             self._spark,
             self._topic,
             self._connection,
-            starting={self._topic: {number: first for number, first, _ in ranges}},
-            ending={self._topic: {number: end for number, _, end in ranges}},
+            starting=by_topic({each.at: each.first for each in ranges}),
+            ending=by_topic({each.at: each.end for each in ranges}),
             only=True,
         )
         return _filtered(rows(records, retry_topics=may_hold_retries(self._topic)), self._where)
@@ -121,23 +127,25 @@ class ArchiveSource:
     ordered = False
 
     def __init__(self, table: Table, topic: str, where: str | None) -> None:
-        self._topic = topic
-        self._found = _filtered(table.read().where(F.col("topic") == topic), where)
+        self._found = _filtered(table.read().where(F.col("topic").isin(every_name(topic))), where)
 
     def ranges(self) -> list[Range]:
         """Returns the offsets of each partition from the first to the last message that `--where` chooses."""
-        found = self._found.groupBy("partition").agg(
+        found = self._found.groupBy("topic", "partition").agg(
             F.min("offset").alias("first"), F.max("offset").alias("last")
         )
-        return sorted((row.partition, row["first"], row["last"] + 1) for row in found.collect())
+        return sorted(
+            Range(TopicPartition(row.topic, row.partition), row["first"], row["last"] + 1)
+            for row in found.collect()
+        )
 
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         """Reads the messages at these offsets. Delta skips files and parts of files by the two bounds of `near`."""
         if not ranges:
             return self._found.where(F.lit(False))
-        least, most = min(first for _, first, _ in ranges), max(end for _, _, end in ranges)
+        least, most = min(each.first for each in ranges), max(each.end for each in ranges)
         near = self._found.where((F.col("offset") >= least) & (F.col("offset") < most))
-        return within(near, {(self._topic, number): (first, end) for number, first, end in ranges})
+        return within(near, {each.at: (each.first, each.end) for each in ranges})
 
 
 def _filtered(source: DataFrame, where: str | None) -> DataFrame:
@@ -227,7 +235,7 @@ class Replay:
             self._state.create(_PLAN, json.dumps([plan.size, plan.ranges]))
             return plan
         size, ranges = json.loads(told)
-        return Plan(size, [(number, first, end) for number, first, end in ranges])
+        return Plan(size, [Range(TopicPartition(*at), first, end) for at, first, end in ranges])
 
     def _progress(self) -> dict[str, Any]:
         """Reads the last stored progress.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .cluster import Cluster
     from .connection import Connection
 
-__all__ = ["Snapshot", "take"]
+__all__ = ["Ends", "Snapshot", "of_lane", "take"]
 
 #: How often a snapshot is tried while the owner deletes records of the retry topic.
 TRIES = 5
@@ -64,6 +64,15 @@ class _Said(NamedTuple):
     before: Ends
     commits: Mapping[TopicPartition, Committed]
     after: Ends
+
+
+def of_lane(record: SubscriptionRecord, topic: str) -> SubscriptionRecord:
+    """Returns the subscription as the lane with this Kafka topic sees it: its positions and retry topic there."""
+    if topic == record.topic:
+        return record
+    lane = record.lanes.get(topic)
+    told = {"retry_topic": lane and lane.retry_topic, "positions": {} if lane is None else lane.positions}
+    return record.model_copy(update=told)
 
 
 def take(

@@ -219,7 +219,7 @@ class Run:
             ends = admission.plan(cluster, self.by_time, self.checkpoint, self.streaming.max_per_batch)
         if ends is None:
             return False
-        admission.put(self.checkpoint, spark, self.by_time, ends)
+        admission.put(self.checkpoint, spark, ends)
         return True
 
     def go_counting(self, frame: DataFrame, each_batch: Callable[[DataFrame, int], None]) -> None:

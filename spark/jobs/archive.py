@@ -153,7 +153,8 @@ JOB = Job(
             "topics",
             multiple=True,
             metavar="NAME",
-            help="A topic to keep. Can be repeated. With --export: only this topic is copied (default: all).",
+            help="A topic to keep, with its lanes. Can be repeated. With --export: only this topic is copied (default: "
+            "all).",
         ),
         option(
             "--pattern",

@@ -118,7 +118,10 @@ def _judge(
 
 def _keep(kept: AuditState, audit: Audit, facts: dict[str, Any], last: dict[str, Any] | None) -> None:
     """Stores the audit's end in its table, for the next audit; `last` is the progress that this audit began from."""
-    progress = {**_judged_by(audit), "messages": facts["before"] + facts["messages"], "ends": audit.ends}
+    from ..transforms.messages import by_topic
+
+    progress: dict[str, Any] = {**_judged_by(audit), "messages": facts["before"] + facts["messages"]}
+    progress["ends"] = by_topic(audit.ends)
     progress["archive"] = audit.archive_progress or (last or {}).get("archive")
     numbers = None if audit.sequence is None else audit.highest()
     kept.keep(progress, facts["findings"], numbers, whole=last is None)
@@ -144,7 +147,7 @@ def _begun(
 
 def _judged_by(audit: Audit) -> dict[str, Any]:
     """Returns the facts that must be the same in the next audit if that audit is to go on from this one."""
-    return {"topic_id": audit.topic_id, "partitions": len(audit.ends), "sequence": audit.sequence}
+    return {"topic_ids": audit.topic_ids, "partitions": audit.partitions, "sequence": audit.sequence}
 
 
 def _archive(audit: Audit, path: str, facts: dict[str, Any]) -> list[Step]:
@@ -205,7 +208,7 @@ JOB = Job(
             "--topic",
             required=True,
             metavar="NAME",
-            help="The topic to check, up to the ends that its partitions have at the start.",
+            help="The topic to check, with its lanes, up to the ends that its partitions have at the start.",
         ),
         option(
             "--archive",

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from kafka_pubsub.model import TopicPartition
+
 __all__ = ["BLOCK", "compared", "content_of", "within"]
 
 #: How many offsets a block has: a differing block is read again, and a hundred million offsets are 10,000 blocks.
@@ -26,7 +28,7 @@ _PLACE = ["topic", "partition", "offset"]
 _BLOCK = ["topic", "partition", "block"]
 
 
-def within(messages: DataFrame, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> DataFrame:
+def within(messages: DataFrame, ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
     """Returns the messages whose offset is in the range of their partition; the end of a range isn't included."""
     if not ranges:
         return messages.where(F.lit(False))

@@ -2,9 +2,10 @@
 
 Rules
 1. The isolation level is always `read_committed`: records of an aborted transaction aren't messages.
-2. If records are gone (retention, a topic made again), a query that should have read them fails, and the error says
+2. A topic is read with all its lanes, also one that comes while a stream runs: their names follow from the topic's.
+3. If records are gone (retention, a topic made again), a query that should have read them fails, and the error says
    which; with `lost="skip"` it goes on without them.
-3. A stream that runs reads new partitions, and new topics that fit a pattern, from their beginning.
+4. A stream that runs reads new partitions, and new topics that fit a pattern, from their beginning.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from kafka_pubsub.core.lanes.names import LANE_INFIX
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound
+from kafka_pubsub.model import TopicPartition
 
 from ..connection import Connection, connection_of
 from ..spark_session import check_kafka, first_line, is_remote
@@ -24,7 +27,7 @@ from .rows import may_be_retry, rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Topics", "check_topics", "may_hold_retries", "messages", "raw_records"]
+__all__ = ["Offsets", "Topics", "by_topic", "check_topics", "may_hold_retries", "messages", "raw_records"]
 
 #: A topic, several topics, or a pattern that the whole name of a topic must match.
 Topics = str | Sequence[str] | re.Pattern[str]
@@ -32,6 +35,8 @@ Topics = str | Sequence[str] | re.Pattern[str]
 Offsets = Mapping[str, Mapping[int, int]]
 #: Precedes a pattern: it excludes the catalog, and retry topics, whose messages lie in their home topic as well.
 _OTHERS = r"(?!_kafka_pubsub\.|.+\.sub\..+\.retry$)"
+#: Follows a topic's name or pattern: the topic itself, and its lanes.
+_LANES = f"({re.escape(LANE_INFIX)}[pt][0-9])?"
 _FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x"}
 #: Options of Spark's source that this package sets, in small letters as Spark compares them.
 _OURS = {
@@ -69,8 +74,9 @@ def messages(
 ) -> DataFrame:
     """Reads topics as messages, one row for each; the columns are `transforms.rows.COLUMNS`.
 
-    `topic` is a name, several names, or a compiled pattern that a topic's whole name must match. A pattern leaves out
-    kafka_pubsub's own topics (the catalog, retry topics); read those by name. `bootstrap` is Kafka's address (default:
+    `topic` is a name, several names, or a compiled pattern that a topic's whole name must match. Each topic is read
+    with its lanes; `topic` in a row is the Kafka topic of the lane. A pattern leaves out kafka_pubsub's own topics (the
+    catalog, retry topics); read those by name. `bootstrap` is Kafka's address (default:
     KAFKA_PUBSUB_BOOTSTRAP), `config` are settings of the Java client (default: none). `stream=True` makes a stream
     (default: a batch). `starting` is "earliest" (default) or "latest", and `ending`, which isn't included, is "latest"
     (default). Both may also be a time, which is compared with the records' timestamps, or offsets. A stream has no
@@ -131,7 +137,9 @@ def raw_records(
     theirs = _theirs(options or {}, max_per_batch)
     connection = _with_settings(connection, theirs)
     reach = (
-        _offsets(starting, ending) if only else {**_subscription(topic), **_from(spark, connection, starting)}
+        _offsets(starting, ending)
+        if only
+        else {**_subscription(topic), **_from(spark, topic, connection, starting)}
     )
     told = {
         **({} if stream else _OF_A_BATCH),
@@ -156,7 +164,7 @@ def raw_records(
             raise InvalidArgument(f"ending must be 'latest', a time or offsets, not {ending!r}")
         told["endingOffsets"] = ending
     else:
-        told["endingOffsets"] = json.dumps(_filled(spark, connection, ending, -1))
+        told["endingOffsets"] = json.dumps(_filled(spark, topic, connection, ending, -1))
     return spark.read.format("kafka").options(**told).load()
 
 
@@ -182,11 +190,11 @@ def _with_settings(connection: Connection, theirs: dict[str, str]) -> Connection
 def _subscription(topic: Topics) -> dict[str, str]:
     if isinstance(topic, re.Pattern):
         # Spark searches the pattern anywhere in a name, so the pattern is anchored at both ends.
-        return {"subscribePattern": f"^{_OTHERS}{_in_java(topic)}$"}
+        return {"subscribePattern": f"^{_OTHERS}{_in_java(topic)}{_LANES}$"}
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names or not all(names):
         raise InvalidArgument("topic: name at least one topic, or give a pattern")
-    return {"subscribe": ",".join(names)}
+    return {"subscribePattern": f"^({'|'.join(map(re.escape, names))}){_LANES}$"}
 
 
 def _in_java(pattern: re.Pattern[str]) -> str:
@@ -194,6 +202,14 @@ def _in_java(pattern: re.Pattern[str]) -> str:
     flags = "".join(letter for flag, letter in _FLAGS.items() if pattern.flags & flag)
     # The newline ends a comment at the end of a verbose pattern.
     return f"(?{flags}:{pattern.pattern}{chr(10) if 'x' in flags else ''})"
+
+
+def by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    """Groups offsets by topic, as `starting` and `ending` take them."""
+    found: dict[str, dict[int, int]] = {}
+    for at, offset in offsets.items():
+        found.setdefault(at.topic, {})[at.partition] = offset
+    return found
 
 
 def check_topics(spark: SparkSession, topic: Topics, connection: Connection) -> None:
@@ -227,7 +243,9 @@ def _check_by_reading(spark: SparkSession, wanted: Sequence[str], connection: Co
         ) from error
 
 
-def _from(spark: SparkSession, connection: Connection, starting: str | datetime | Offsets) -> dict[str, str]:
+def _from(
+    spark: SparkSession, topic: Topics, connection: Connection, starting: str | datetime | Offsets
+) -> dict[str, str]:
     if isinstance(starting, datetime):
         return {
             "startingTimestamp": _milliseconds(starting, "starting"),
@@ -239,7 +257,7 @@ def _from(spark: SparkSession, connection: Connection, starting: str | datetime 
                 f"starting must be 'earliest', 'latest', a time or offsets, not {starting!r}"
             )
         return {"startingOffsets": starting}
-    return {"startingOffsets": json.dumps(_filled(spark, connection, starting, -2))}
+    return {"startingOffsets": json.dumps(_filled(spark, topic, connection, starting, -2))}
 
 
 def _milliseconds(time: datetime, name: str) -> str:
@@ -252,7 +270,7 @@ def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offset
     if not isinstance(starting, Mapping) or not isinstance(ending, Mapping):
         raise InvalidArgument("starting, ending: give the offsets of the partitions that are read")
     firsts = {
-        topic: {str(number): starting.get(topic, {}).get(number, 0) for number in ends}
+        topic: {str(number): starting.get(topic, {}).get(number, -2) for number in ends}
         for topic, ends in ending.items()
     }
     return {
@@ -263,7 +281,7 @@ def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offset
 
 
 def _filled(
-    spark: SparkSession, connection: Connection, offsets: Offsets, other: int
+    spark: SparkSession, topic: Topics, connection: Connection, offsets: Offsets, other: int
 ) -> dict[str, dict[str, int]]:
     """Adds the partitions that `offsets` doesn't name, because Spark needs all.
 
@@ -274,8 +292,11 @@ def _filled(
         return {topic: {str(number): at for number, at in told.items()} for topic, told in offsets.items()}
     from ..cluster import Cluster
 
+    named = [] if isinstance(topic, re.Pattern) else [topic] if isinstance(topic, str) else topic
     with Cluster(spark, connection) as cluster:
         return {
-            topic: {str(number): told.get(number, other) for number in cluster.partitions(topic)}
-            for topic, told in offsets.items()
+            name: {
+                str(number): offsets.get(name, {}).get(number, other) for number in cluster.partitions(name)
+            }
+            for name in dict.fromkeys([*cluster.with_lanes(named), *offsets])
         }

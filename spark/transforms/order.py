@@ -4,9 +4,10 @@ Theory. A log's own order can't be wrong, but it may differ from the publisher's
 key's messages (1, 2, 3 ...), in an attribute or in the body, and a SQL expression reads the number.
 
 Rules
-1. In the order of the log, a number below an earlier number is a reorder. The finding names its offset.
-2. In the order of the numbers, a number that comes twice is a duplicate and a missing number is a gap. A message that
-   only came late is neither.
+1. In the order of the log, a number below an earlier number is a reorder. The finding names its offset. Each lane of a
+   topic is a log of its own: a message that goes before those of another lane isn't one.
+2. In the order of the numbers, over all lanes, a number that comes twice is a duplicate and a missing number is a gap.
+   A message that only came late is neither.
 3. The search takes one shuffle by key and two sorts, all of which can spill: its memory doesn't grow with the log.
 """
 
@@ -46,17 +47,17 @@ def numbered(messages: DataFrame, expression: str) -> DataFrame:
 
 
 def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFrame:
-    """Finds reorders, gaps, duplicates and messages without a number in what `numbered` made.
+    """Finds reorders, gaps, duplicates and messages without a number in what `numbered` made of one topic.
 
-    `before` has the highest number of each key, with its topic and partition, of messages that were checked before
-    (default: there are none).
+    `before` has the highest number of each key in each lane, with its topic and partition, of messages that were
+    checked before (default: there are none).
     """
     floor = F.lit(None).cast("bigint")
     if before is not None:
         messages = _after(messages, before)
-        floor = F.max(F.when(F.col("offset") < 0, F.col("number"))).over(Window.partitionBy("topic", "key"))
-    by_number = Window.partitionBy("topic", "key").orderBy(
-        "number", F.col("offset") >= 0, "partition", "offset"
+        floor = F.max(F.when(F.col("offset") < 0, F.col("number"))).over(Window.partitionBy("key"))
+    by_number = Window.partitionBy("key").orderBy(
+        "number", F.col("offset") >= 0, "topic", "partition", "offset"
     )
     earlier = (
         Window.partitionBy("topic", "key", "partition")
@@ -87,8 +88,8 @@ def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFr
 
 def _after(messages: DataFrame, before: DataFrame) -> DataFrame:
     """Adds to the messages a row for each of their keys that comes before them and has the key's number so far."""
-    keys = messages.select("topic", "key").distinct()
-    known = before.join(keys, ["topic", "key"], "left_semi").withColumn("offset", F.lit(-1).cast("bigint"))
+    keys = messages.select("key").distinct()
+    known = before.join(keys, "key", "left_semi").withColumn("offset", F.lit(-1).cast("bigint"))
     return messages.select(*_NUMBERED).unionByName(known.select(*_NUMBERED))
 
 

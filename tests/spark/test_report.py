@@ -18,10 +18,8 @@ HOSTILE = "<script>alert(1)</script>"
 def facts(**changed: Any) -> dict[str, Any]:
     """An audit of 6,000 messages in 3 partitions, in which nothing was found."""
     times = {"first": "2026-01-14T09:00:00+00:00", "last": "2026-01-14T09:59:59+00:00"}
-    partitions = [
-        {"partition": at, "messages": 2000, "bytes": 9000, "keys": 10, **times, "beginning": 0, "end": 2000}
-        for at in range(3)
-    ]
+    told = {"topic": "orders", "messages": 2000, "bytes": 9000, "keys": 10, **times, "beginning": 0}
+    partitions: list[dict[str, Any]] = [{**told, "partition": at, "end": 2000} for at in range(3)]
     read = {"bootstrap": "kafka:9092", "cluster": "cluster-1", **times, "seconds": 75.0, "sequence": "n"}
     read |= {"since": None}
     return {

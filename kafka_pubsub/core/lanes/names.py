@@ -22,6 +22,7 @@ __all__ = [
     "MOST_PRIORITIES",
     "Lane",
     "LaneRules",
+    "every_name",
     "lane_of",
     "middle_priority",
     "topic_of",
@@ -61,6 +62,12 @@ def topic_of(name: str) -> str:
     """Returns the topic of a lane's Kafka topic; another name is returned as it is."""
     found = lane_of(name)
     return name if found is None else found[0]
+
+
+def every_name(topic: str) -> list[str]:
+    """Returns the names of all Kafka topics that a topic may have: its own, and one for each lane."""
+    lanes = (Lane(priority, durable) for priority in range(MOST_PRIORITIES) for durable in (True, False))
+    return [topic, *(topic + lane.suffix for lane in lanes)]
 
 
 def middle_priority(priorities: int) -> int:

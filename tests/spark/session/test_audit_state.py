@@ -67,19 +67,19 @@ def test_what_came_since_is_judged_by_what_was_there(
         ("reorder", "b", "number 1 comes after 2"),
     ]
     read: list[dict[int, int]] = []
-    records = Audit._records
+    raw = Audit._raw
 
-    def spied(self: Any, topic: str, ends: Any, starting: Any = None) -> Any:
-        if topic == name:
-            read.append(dict(starting or {}))
-        return records(self, topic, ends, starting)
+    def spied(self: Any, starting: Any, ending: Any) -> Any:
+        if name in ending:
+            read.append(starting[name])
+        return raw(self, starting, ending)
 
     # Killed when the numbers of its keys are in the table and it isn't: the next one judges as if it had never been.
     with monkeypatch.context() as patch:
         patch.setattr(AuditState, "_keep_numbers", killed_behind(AuditState._keep_numbers))
         with pytest.raises(KilledHere):
             run("audit", **options)
-    monkeypatch.setattr(Audit, "_records", spied)
+    monkeypatch.setattr(Audit, "_raw", spied)
     run("archive", **archive)
     outcome = run("audit", **options, archive=tmp_path / "archive")
     assert found(outcome) == expected
@@ -122,13 +122,13 @@ def test_a_whole_audit_reads_the_topic_once(
         handle.flush(60)
     run("archive", topics=(name,), to=tmp_path / "archive", **NEVER)
     read: list[str] = []
-    records = Audit._records
+    raw = Audit._raw
 
-    def spied(self: Any, topic: str, ends: Any, starting: Any = None) -> Any:
-        read.append(topic)
-        return records(self, topic, ends, starting)
+    def spied(self: Any, starting: Any, ending: Any) -> Any:
+        read.extend(ending)
+        return raw(self, starting, ending)
 
-    monkeypatch.setattr(Audit, "_records", spied)
+    monkeypatch.setattr(Audit, "_raw", spied)
     outcome = run("audit", topic=name, sequence=SEQUENCE, archive=tmp_path / "archive")
     assert outcome.ok
     assert [each["waiting"] for each in outcome.facts["subscriptions"]] == [30, 30]

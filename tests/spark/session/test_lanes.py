@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import TimeoutError as Late
 from contextlib import suppress
@@ -46,6 +47,7 @@ def test_all_lanes_are_one_table_with_priority_and_class(
     spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
 ) -> None:
     from spark.lanes import lane_messages
+    from spark.transforms.messages import messages
 
     with PubSub(kafka.bootstrap) as ps:
         topic = ps.create_topic(name, partitions=2, priorities=10, transient=True)
@@ -66,6 +68,11 @@ def test_all_lanes_are_one_table_with_priority_and_class(
         expected = delivered(ps, name, 60)
         assert len(expected) == 60
         assert told(lane_messages(spark, name, bootstrap=kafka.bootstrap)) == expected
+        for where in (name, [name], re.compile(re.escape(name))):
+            rows = messages(spark, where, bootstrap=kafka.bootstrap).select("message_id", "data").collect()
+            assert sorted((row.message_id, bytes(row.data)) for row in rows) == [
+                each[:2] for each in expected
+            ]
 
         streamed: list[Told] = []
 

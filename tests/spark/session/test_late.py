@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import FailedPrecondition, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.model import TopicPartition
 from tests.spark.session.support import LONG, KilledHere, Runner, crash_at
 
 if TYPE_CHECKING:
@@ -127,23 +128,26 @@ def test_a_batch_that_another_driver_has_planned_is_not_planned_again(
 
     files = Files(spark, str(tmp_path))
     assert not is_open(files)
-    put(files, spark, "t", {0: 5, 1: 7})
+    at = [TopicPartition("t", number) for number in (0, 1)]
+    put(files, spark, {at[0]: 5, at[1]: 7})
     assert is_open(files)
     with pytest.raises(FailedPrecondition, match=r"another driver .* has planned batch 0"):
-        put(files, spark, "t", {0: 6, 1: 7})
+        put(files, spark, {at[0]: 6, at[1]: 7})
     planned = batch_of(files, 0)
     assert planned == ({"t": {0: 5, 1: 7}}, 0)
 
 
 def test_a_plan_ends_all_partitions_at_one_moment(spark: SparkSession, tmp_path: Path) -> None:
     """Times are seconds; the cluster is asked as Kafka answers: the first offset that isn't older."""
-    from kafka_pubsub.model import TopicPartition
     from spark.admission import plan
     from spark.files import Files
 
     class Told:
         def __init__(self, *partitions: list[int]) -> None:
             self.times = partitions
+
+        def with_lanes(self, topics: list[str]) -> list[str]:
+            return topics
 
         def beginnings(self, topics: Any) -> dict[TopicPartition, int]:
             return {TopicPartition("t", at): 0 for at in range(len(self.times))}
@@ -162,7 +166,8 @@ def test_a_plan_ends_all_partitions_at_one_moment(spark: SparkSession, tmp_path:
 
     def planned(most: int, *partitions: list[int]) -> Any:
         told: Any = Told(*partitions)
-        return plan(told, "t", files, most)
+        found = plan(told, "t", files, most)
+        return None if found is None else {at.partition: end for at, end in found.items()}
 
     hour, minute = list(range(0, 3600, 12)), list(range(3540, 3600))
     assert planned(360, hour, minute) is None

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_pubsub import InvalidArgument
 from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.model import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -157,7 +158,7 @@ def test_an_archive_that_isn_t_the_log(spark: SparkSession) -> None:
         (20_001, "duplicate", "is there 2 times"),
         (90_000, "foreign", "the log has no such message"),
     ]
-    ranges = {("t", 0): (9, 12_000)}
+    ranges = {TopicPartition("t", 0): (9, 12_000)}
     some = compared(
         within(spark.createDataFrame(log, MESSAGES), ranges),
         within(spark.createDataFrame(kept, MESSAGES), ranges),

@@ -11,6 +11,7 @@ import pytest
 from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, PubSub
 from kafka_pubsub.core.retry.record import Death, RetryInfo, dead_headers
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.model import TopicPartition
 from tests.spark.session.support import KilledHere, Runner, crash_at, publish
 
 if TYPE_CHECKING:
@@ -145,19 +146,22 @@ def test_what_can_t_be_replayed_is_said(run: Runner, name: str, tmp_path: Path) 
 
 
 def test_portions_share_out_each_range_once() -> None:
-    from spark.replay_plan import Plan
+    from spark.replay_plan import Plan, Range
 
-    plan = Plan(10, [(0, 5, 47), (1, 0, 3), (2, 7, 7), (3, 0, 20)])
+    places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t.lane.p1", 0)]
+    empty = Range(TopicPartition("t.lane.p1", 1), 7, 7)
+    bounds = [(5, 47), (0, 3), (0, 20)]
+    plan = Plan(10, [*(Range(at, *each) for at, each in zip(places, bounds, strict=True)), empty])
     portions = list(plan.portions())
-    read = [
-        (number, at) for portion in portions for number, first, end in portion for at in range(first, end)
-    ]
-    assert sorted(read) == [(number, at) for number, first, end in plan.ranges for at in range(first, end)]
+    read = [(where, at) for portion in portions for where, first, end in portion for at in range(first, end)]
+    assert sorted(read) == [(where, at) for where, first, end in plan.ranges for at in range(first, end)]
     assert len(read) == plan.offsets == 65
     assert all(sum(end - first for _, first, end in portion) <= 10 for portion in portions)
     # A range that is left alone gets a whole portion: no more portions than the offsets need.
     assert len(portions) <= 65 / 10 + len(plan.ranges)
-    assert list(Plan(1, [(0, 0, 2), (1, 0, 1)]).portions()) == [[(0, 0, 1), (1, 0, 1)], [(0, 1, 2)]]
+    one, two, *_ = places
+    small = Plan(1, [Range(one, 0, 2), Range(two, 0, 1)])
+    assert list(small.portions()) == [[(one, 0, 1), (two, 0, 1)], [(one, 1, 2)]]
 
 
 @pytest.mark.parametrize("kept", ["topic", "archive"])
@@ -189,7 +193,7 @@ def test_a_replay_reads_each_offset_of_its_plan_once_and_nothing_that_came_later
         monkeypatch.setattr(replay_plan, "PORTION", 40)
         outcome = run("replay", **options, state=tmp_path / "state")
     assert dry.facts["messages"] == outcome.facts["messages"] == outcome.facts["written"] == 100
-    offsets = [(number, at) for number, first, end in asked for at in range(first, end)]
+    offsets = [(where, at) for where, first, end in asked for at in range(first, end)]
     assert len(offsets) == len(set(offsets)) == 100
     assert len(asked) > 5
     assert read(run, target) == {f"k{key}": [f"{n:03}" for n in range(key, 100, 5)] for key in range(5)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.lanes.names import Lane, LaneRules, lane_of, middle_priority
+from kafka_pubsub.core.lanes.names import Lane, LaneRules, every_name, lane_of, middle_priority
 from kafka_pubsub.errors import InvalidArgument
 
 TEN = LaneRules("orders", 10, transient=True, default=4)
@@ -17,6 +17,13 @@ def test_a_name_says_topic_and_lane(lane: Lane) -> None:
         assert (name, lane_of(name)) == ("orders", None), "the default lane is the topic itself"
     else:
         assert lane_of(name) == ("orders", lane)
+
+
+def test_every_lane_has_one_of_the_names_that_a_topic_may_have() -> None:
+    names = every_name("orders")
+    assert names[0] == "orders"
+    assert {TEN.name(lane) for lane in TEN.lanes} <= set(names)
+    assert len(set(names)) == len(names) == 21
 
 
 def test_the_class_is_in_the_name() -> None:
