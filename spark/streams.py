@@ -13,7 +13,8 @@ Rules
    (`admission.py`), so that no row is late only because the job was late.
 6. Between two batches the job's tables are optimized and vacuumed when that is due. The checkpoint keeps the times of
    both, so a job that is started each hour doesn't repeat them each hour.
-7. Over Spark Connect a process of the server handles the batches, with a copy of the `Run`. That process stores its
+7. A batch that wasn't finished is repeated by itself, before the query goes on.
+8. Over Spark Connect a process of the server handles the batches, with a copy of the `Run`. That process stores its
    counts in the checkpoint. A backlog is one batch then, because Spark's log can't be written.
 """
 
@@ -120,7 +121,7 @@ class Run:
     also: Callable[[], None] = lambda: None
 
     def __getstate__(self) -> dict[str, Any]:
-        # The copy is for the server (rule 7): progress and metrics are reported by this process.
+        # The copy is for the server (rule 8): progress and metrics are reported by this process.
         here = {"gauges": None, "also": None, "progress": History()}
         return {**self.__dict__, **here}
 
@@ -160,13 +161,13 @@ class Run:
                 self._watch(start(frame, take, name, self.checkpoint.root, mode=mode, **trigger))
             except Exception as error:
                 raise (failures[0] if failures else self._explained(error, spark)) from error
+            if is_remote(spark):
+                self._hear()
 
         while self._plan(spark):
             run(once=True)
         run(available_now=not self.streaming.follow, every=self.streaming.every)
         self.also()
-        if is_remote(spark):
-            self._hear()
         if self.tables:
             self._maintain(0)
 
@@ -210,11 +211,12 @@ class Run:
                 running.stop()
 
     def _plan(self, spark: SparkSession) -> bool:
-        """Returns whether Spark must run one batch alone now, because more is left than fits into one batch."""
+        """Returns whether Spark must run one batch alone: one that wasn't finished, or a part of a backlog."""
+        if admission.is_open(self.checkpoint):
+            # With partitions that came since, Spark refuses to repeat a batch in a query that ends when all is read.
+            return True
         if self.by_time is None or is_remote(spark):
             return False
-        if admission.is_open(self.checkpoint):
-            return True
         with cluster_of(spark, self.context.connection) as cluster:
             ends = admission.plan(cluster, self.by_time, self.checkpoint, self.streaming.max_per_batch)
         if ends is None:

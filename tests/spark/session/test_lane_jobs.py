@@ -11,7 +11,7 @@ import pytest
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.spark.session.support import Runner, values
+from tests.spark.session.support import KilledHere, Runner, crash_at, values
 from tests.support import until
 
 if TYPE_CHECKING:
@@ -87,6 +87,25 @@ def test_a_lane_that_comes_while_a_job_runs_is_taken_up(
         monkeypatch.setattr(Table, "append", appended)
         with pytest.raises(Exception, match=Ended.__name__):
             run("archive", topics=(name,), to=to, follow=True, every="100 milliseconds")
+    assert values(archived(run.spark, to)) == numbers(0, 20)
+
+
+def test_a_lane_that_comes_after_a_kill_is_taken_up(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark.archive_table import archived
+    from spark.tables import Table
+
+    to = str(tmp_path / "archive")
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=2, priorities=10)
+        publish(ps, name, numbers(0, 10), [(4, True)])
+        with monkeypatch.context() as patch:
+            patch.setattr(Table, "append", crash_at(1, Table.append))
+            with pytest.raises(Exception, match=KilledHere.__name__):
+                run("archive", topics=(name,), to=to)
+        publish(ps, name, numbers(10, 20), [(8, True)])
+    run("archive", topics=(name,), to=to)
     assert values(archived(run.spark, to)) == numbers(0, 20)
 
 
