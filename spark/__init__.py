@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .archive_table import archived
     from .delays import waiting
     from .lanes import lane_messages
+    from .restored import check_checkpoint
     from .spark_session import session
     from .transforms.decoding import decoded
     from .transforms.expectations import split
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Protobuf",
     "archived",
+    "check_checkpoint",
     "decoded",
     "lane_messages",
     "messages",
@@ -51,6 +53,7 @@ __all__ = [
 
 _PLACES = {
     "archived": ".archive_table",
+    "check_checkpoint": ".restored",
     "Protobuf": ".transforms.protobuf",
     "decoded": ".transforms.decoding",
     "lane_messages": ".lanes",

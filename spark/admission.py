@@ -99,7 +99,7 @@ def _size(begun: Offsets, ends: Offsets) -> int:
 
 def is_open(checkpoint: Files) -> bool:
     """Returns whether the log has a batch that isn't committed, which Spark runs first."""
-    return _last_planned(checkpoint) > ownership.last_batch(checkpoint)
+    return ownership.last_planned(checkpoint) > ownership.last_batch(checkpoint)
 
 
 def put(checkpoint: Files, spark: SparkSession, ends: Offsets) -> None:
@@ -131,10 +131,6 @@ def batch_of(checkpoint: Files, number: int) -> Batch | None:
         for topic, each in json.loads(source).items()
     }
     return Batch(ends, json.loads(facts)["batchWatermarkMs"])
-
-
-def _last_planned(checkpoint: Files) -> int:
-    return max((int(name) for name in checkpoint.names("offsets") if name.isdigit()), default=-1)
 
 
 def _line(checkpoint: Files, path: str, line: int) -> str:

@@ -31,6 +31,7 @@ __all__ = [
     "committed_offsets",
     "confirm",
     "last_batch",
+    "last_planned",
     "lost_since",
     "query_of",
 ]
@@ -114,6 +115,11 @@ def query_of(checkpoint: Files) -> str | None:
 def last_batch(checkpoint: Files) -> int:
     """Returns the number of the last batch that was finished; -1 if there is none."""
     return max((int(name) for name in checkpoint.names("commits") if name.isdigit()), default=-1)
+
+
+def last_planned(checkpoint: Files) -> int:
+    """Returns the number of the last batch that was planned; -1 if there is none."""
+    return max((int(name) for name in checkpoint.names("offsets") if name.isdigit()), default=-1)
 
 
 def committed_offsets(checkpoint: Files) -> dict[str, dict[int, int]]:

@@ -1,8 +1,9 @@
 """Starts every streaming job, notes its progress and ends it.
 
 Rules
-1. Two checks come before anything is read. The checkpoint must belong to this job, with these topics and this target.
-   And the offsets that the job should read next must still exist; otherwise the error says what is lost.
+1. Three checks come before anything is read. The checkpoint must belong to this job, with these topics and this target.
+   It must not be older than the job's tables (`restored.py`). And the offsets that the job should read next must still
+   exist; otherwise the error says what is lost.
 2. A job ends when all is read or, with `follow`, when it is stopped. Either way its last batch is whole.
 3. Messages that are deleted while the job runs are reported with the same text. With lost="skip" the check runs before
    each batch. It may name an offset that the job still gets, because a consumer reads ahead.
@@ -36,6 +37,7 @@ from .job import Context
 from .progress import Gauges, History, progress_of
 from .remote_cluster import cluster_of
 from .remote_files import files_below
+from .restored import refuse_ahead
 from .spark_session import is_remote
 from .tables import Table
 from .transforms.messages import Topics, may_hold_retries, raw_records
@@ -394,5 +396,6 @@ def prepare(
     elif by_time is not None:
         context.note("over Spark Connect a backlog is one batch: --max-per-batch doesn't count")
     if mine:
+        refuse_ahead(spark, files, *(table.address for table in tables))
         run.look(spark)
     return run

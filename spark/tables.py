@@ -24,12 +24,12 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, S
 
 from .files import Files
 from .remote_files import files_below
-from .spark_session import check_delta, first_line, session_here
+from .spark_session import check_delta, first_line, is_remote, jvm, session_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-__all__ = ["KEEP", "Layout", "Table", "is_name"]
+__all__ = ["KEEP", "Layout", "Table", "is_name", "last_batch"]
 
 #: How long replaced files stay for readers, in Delta's notation; a user may change the table's property.
 KEEP = "interval 7 days"
@@ -50,6 +50,23 @@ class Layout:
 def is_name(where: str) -> bool:
     """Returns whether this is a table's name in a catalog, not a path."""
     return _NAME.fullmatch(where) is not None
+
+
+def last_batch(spark: SparkSession, where: str, query: str) -> int:
+    """Returns the number of the last batch of this query in a Delta table (a path or a name).
+
+    It is -1 if there is none or no table, and over Spark Connect, where it can't be read.
+    """
+    if is_remote(spark):
+        return -1
+    if is_name(where):
+        if not spark.catalog.tableExists(where):
+            return -1
+        quoted = ".".join(f"`{part}`" for part in where.split("."))
+        where = spark.sql(f"DESCRIBE DETAIL {quoted}").collect()[0]["location"]
+    logs = jvm(spark).org.apache.spark.sql.delta.DeltaLog
+    found = logs.forTableWithSnapshot(spark._jsparkSession, where)._2().transactions().get(query)
+    return int(found.get()) if found.isDefined() else -1
 
 
 class Table:
