@@ -43,11 +43,13 @@ def archive_table(spark: SparkSession, where: str, *, option: str = "") -> Table
 
 
 def archived(spark: SparkSession, where: str) -> DataFrame:
-    """Returns the messages of an archive, each once: the columns of `messages`, `archived_at` and `date`.
+    """Returns the messages of an archive, each once: the columns of `messages`, `archived_at`, `date` and `topic_id`.
 
-    `where` is a path or a name (`schema.table`, `catalog.schema.table`). Filter by `topic` and `date` (UTC) first:
-    Spark then reads only their files. Filters by `publish_time`, `ordering_key`, `partition` and `offset` skip files as
-    well.
+    `topic_id` is Kafka's id of the topic (of its lane): of a topic that was deleted and made again the archive may hold
+    two messages with one `message_id`, and their `topic_id` tells them apart. It is null for what an earlier version
+    has archived. `where` is a path or a name (`schema.table`, `catalog.schema.table`). Filter by `topic` and `date`
+    (UTC) first: Spark then reads only their files. Filters by `publish_time`, `ordering_key`, `partition` and `offset`
+    skip files as well.
 
     Example:
         archived(spark, "/data/archive").where("topic = 'orders' AND date >= '2026-01-14'").show()

@@ -33,6 +33,7 @@ from .archive_table import archive_table
 from .audit_counts import counted, delays
 from .bodies import Bodies
 from .connection import Connection
+from .losses import ids_of
 from .remote_cluster import cluster_of
 from .remote_files import files_below
 from .snapshots import Ends, Snapshot, of_lane, take
@@ -308,7 +309,13 @@ class Audit:
         if table is None:
             raise ValueError("this audit has no archive")
         if table.files is not None:
-            told = ownership.committed_offsets(files_below(self.spark, table.checkpoint))
+            checkpoint = files_below(self.spark, table.checkpoint)
+            ids = ids_of(checkpoint)
+            told = {
+                topic: offsets
+                for topic, offsets in ownership.committed_offsets(checkpoint).items()
+                if ids.get(topic) in (None, self.topic_ids.get(topic))
+            }
         if self.topic not in told:
             told = by_topic(_reached(self._archived()))
         self._reached = {
@@ -337,6 +344,10 @@ class Audit:
         if self._archive is None:
             raise ValueError("this audit has no archive")
         found = self._archive.read().where(F.col("topic").isin(self.topics))
+        if "topic_id" in found.columns:
+            # Of a topic that was made again the archive also holds the messages of the earlier one.
+            known = F.coalesce("topic_id", F.lit("")).isin("", *self.topic_ids.values())
+            found = found.where(known)
         if not self._compared:
             return found
         # Delta skips files by this bound.

@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 
@@ -81,7 +82,8 @@ class Files:
     def replace(self, path: str, text: str) -> None:
         """Writes a file or replaces it; a reader sees a whole file, or for a moment none."""
         directory, _, name = path.rpartition("/")
-        unfinished = f"{directory}/.{name}.unfinished".lstrip("/")
+        # Two drivers of one job may replace a file at the same moment.
+        unfinished = f"{directory}/.{name}.{uuid4().hex}.unfinished".lstrip("/")
         self.write(unfinished, text)
         self.delete(path)
         if not self._system.rename(self._at(unfinished), self._at(path)):

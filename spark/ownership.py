@@ -16,23 +16,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition
 
-from .cluster import Cluster
 from .files import Files
 
 __all__ = [
     "MARK",
-    "Loss",
     "check",
     "claim",
     "committed_offsets",
     "confirm",
     "last_batch",
     "last_planned",
-    "lost_since",
     "query_of",
 ]
 
@@ -137,40 +133,3 @@ def committed_offsets(checkpoint: Files) -> dict[str, dict[int, int]]:
         topic: {int(number): offset for number, offset in partitions.items()}
         for topic, partitions in json.loads(source).items()
     }
-
-
-class Loss(NamedTuple):
-    """Offsets that the query should read next and that are gone.
-
-    `partition` is None if the whole topic is gone; `other` says that it is gone or was made again.
-    """
-
-    topic: str
-    partition: int | None
-    first: int
-    last: int
-    other: str = ""
-
-    def __str__(self) -> str:
-        where = (
-            f"topic {self.topic!r}" if self.partition is None else f"{self.topic} partition {self.partition}:"
-        )
-        return f"{where} {self.other or f'offsets {self.first} to {self.last} are gone'}"
-
-
-def lost_since(checkpoint: Files, cluster: Cluster) -> list[Loss]:
-    """Lists what the query should read next and can't read any more; empty: nothing is lost."""
-    wanted = committed_offsets(checkpoint)
-    there = cluster.topics()
-    lost = [Loss(topic, None, 0, 0, "is gone") for topic in wanted if topic not in there]
-    topics = [topic for topic in wanted if topic in there]
-    beginnings, ends = cluster.beginnings(topics), cluster.ends(topics)
-    for place, first in sorted(beginnings.items()):
-        # A new partition is read from its beginning, which is offset 0.
-        offset = wanted[place.topic].get(place.partition, 0)
-        if first > offset:
-            lost.append(Loss(place.topic, place.partition, offset, first - 1))
-        elif ends[place] < offset:
-            said = f"it ends at {ends[place]}, before {offset}, so it was made again"
-            lost.append(Loss(place.topic, place.partition, offset, offset, said))
-    return lost

@@ -8,7 +8,9 @@ the rest.
 Rules
 1. The plan is made once and stored: messages that are archived or dead-lettered later aren't in it.
 2. The ends of the target are noted before a portion begins; a repeated portion searches the target from there on.
-3. The state says what is replayed, under which name and where to; a start with other options is refused.
+3. The plan has the ids of the topics that are read and of the target. If a topic was made again, the replay is refused;
+   from an archive it goes on with the topic that it began with.
+4. The state says what is replayed, under which name and where to; a start with other options is refused.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from kafka_pubsub.core.lanes.names import every_name
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import TopicPartition
 
 from . import ownership
@@ -65,6 +67,8 @@ class Plan:
 
     size: int
     ranges: Sequence[Range]
+    #: The ids of the Kafka topics that are read.
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
@@ -88,6 +92,12 @@ class Source(Protocol):
     def ranges(self) -> list[Range]:
         """Returns the offsets that the source holds now."""
 
+    def topic_ids(self) -> dict[str, str]:
+        """Returns the ids of the Kafka topics that are read."""
+
+    def hold_to(self, ids: Mapping[str, str]) -> None:
+        """Reads from topics with these ids only; raises `FailedPrecondition` if one of them is gone."""
+
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         """Reads the messages at these offsets, without those that `--where` leaves out."""
 
@@ -108,6 +118,15 @@ class TopicSource:
             ends = cluster.ends(lanes)
             return sorted(Range(at, first, ends[at]) for at, first in cluster.beginnings(lanes).items())
 
+    def topic_ids(self) -> dict[str, str]:
+        """Returns the ids of the topic and its lanes."""
+        with cluster_of(self._spark, self._connection) as cluster:
+            return cluster.topic_ids(cluster.with_lanes([self._topic]))
+
+    def hold_to(self, ids: Mapping[str, str]) -> None:
+        """Raises `FailedPrecondition` if a topic was made again; its messages are gone."""
+        _refuse_made_again(ids, self.topic_ids())
+
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         """Reads the messages at these offsets, and no other partition."""
         records = raw_records(
@@ -122,7 +141,10 @@ class TopicSource:
 
 
 class ArchiveSource:
-    """A topic's messages in an archive, as the source of a replay. The message at an offset there never changes."""
+    """A topic's messages in an archive, as the source of a replay. The message at an offset there never changes.
+
+    Of a topic that was made again it may hold two messages at one offset, so one of the two topics must be chosen.
+    """
 
     ordered = False
 
@@ -139,6 +161,25 @@ class ArchiveSource:
             for row in found.collect()
         )
 
+    def topic_ids(self) -> dict[str, str]:
+        """Returns the ids of the topic and its lanes; `FailedPrecondition` if the archive has two of one name."""
+        if "topic_id" not in self._found.columns:
+            return {}
+        ids = self._found.groupBy("topic").agg(F.array_sort(F.collect_set("topic_id")).alias("ids"))
+        found = {row.topic: row.ids for row in ids.collect()}
+        for topic, each in found.items():
+            if len(each) > 1:
+                raise FailedPrecondition(
+                    f"the archive holds {len(each)} topics that were called {topic!r} one after the other: choose one "
+                    f"with --where \"topic_id = '...'\" ({', '.join(each)}), and give each replay a --name"
+                )
+        return {topic: each[0] for topic, each in found.items() if each}
+
+    def hold_to(self, ids: Mapping[str, str]) -> None:
+        """Leaves out the messages of other topics that had the same name, which were archived later."""
+        if "topic_id" in self._found.columns:
+            self._found = self._found.where(F.coalesce("topic_id", F.lit("")).isin("", *ids.values()))
+
     def read(self, ranges: Sequence[Range]) -> DataFrame:
         """Reads the messages at these offsets. Delta skips files and parts of files by the two bounds of `near`."""
         if not ranges:
@@ -146,6 +187,14 @@ class ArchiveSource:
         least, most = min(each.first for each in ranges), max(each.end for each in ranges)
         near = self._found.where((F.col("offset") >= least) & (F.col("offset") < most))
         return within(near, {each.at: (each.first, each.end) for each in ranges})
+
+
+def _refuse_made_again(known: Mapping[str, str], now: Mapping[str, str]) -> None:
+    if again := [topic for topic, found in known.items() if now.get(topic) != found]:
+        raise FailedPrecondition(
+            f"topic {', '.join(map(repr, again))} is gone or was made again since this replay was planned, so its "
+            "offsets belong to other messages: begin another replay, with another --state"
+        )
 
 
 def _filtered(source: DataFrame, where: str | None) -> DataFrame:
@@ -162,7 +211,8 @@ def _filtered(source: DataFrame, where: str | None) -> DataFrame:
 
 def planned(source: Source, rate: float | None) -> Plan:
     """Makes the plan of a replay that begins now."""
-    return Plan(PORTION if rate is None else max(1, int(rate * PORTION_S)), source.ranges())
+    ids = source.topic_ids()
+    return Plan(PORTION if rate is None else max(1, int(rate * PORTION_S)), source.ranges(), ids)
 
 
 def looked_at(messages: DataFrame, most: int) -> tuple[int, list[Any]]:
@@ -204,7 +254,7 @@ class Replay:
 
         `aside` takes the messages of a portion and its number, and returns those to replay (default: all are replayed).
         """
-        plan = self._plan(source, rate)
+        plan = self._plan(source, spark, rate)
         progress = self._progress()
         written, total = 0, int(progress["messages"])
         for at, portion in enumerate(plan.portions()):
@@ -228,14 +278,29 @@ class Replay:
                 time.sleep(max(0.0, _counted(new) / rate - (time.monotonic() - began)))
         return written, total
 
-    def _plan(self, source: Source, rate: float | None) -> Plan:
+    def _plan(self, source: Source, spark: SparkSession, rate: float | None) -> Plan:
         told = self._state.read(_PLAN)
+        with cluster_of(spark, self._connection) as cluster:
+            target = cluster.topic_ids([self._target])
         if told is None:
             plan = planned(source, rate)
-            self._state.create(_PLAN, json.dumps([plan.size, plan.ranges]))
-            return plan
-        size, ranges = json.loads(told)
-        return Plan(size, [Range(TopicPartition(*at), first, end) for at, first, end in ranges])
+            self._state.create(_PLAN, json.dumps([plan.size, plan.ranges, plan.topic_ids, target]))
+        else:
+            plan, known = self._stored(told)
+            _refuse_made_again(known, target)
+        source.hold_to(plan.topic_ids)
+        return plan
+
+    def _stored(self, told: str) -> tuple[Plan, dict[str, str]]:
+        """Reads a plan, and the id that the target had."""
+        try:
+            size, ranges, ids, target = json.loads(told)
+        except ValueError as error:
+            raise FailedPrecondition(
+                f"{self._state.full(_PLAN)} was written by an earlier version of kafka_pubsub, or isn't whole: begin "
+                "another replay, with another --state"
+            ) from error
+        return Plan(size, [Range(TopicPartition(*at), first, end) for at, first, end in ranges], ids), target
 
     def _progress(self) -> dict[str, Any]:
         """Reads the last stored progress.

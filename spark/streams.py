@@ -3,7 +3,7 @@
 Rules
 1. Three checks come before anything is read. The checkpoint must belong to this job, with these topics and this target.
    It must not be older than the job's tables (`restored.py`). And the offsets that the job should read next must still
-   exist; otherwise the error says what is lost.
+   exist, in the same topics (`losses.py`); otherwise the error says what is lost.
 2. A job ends when all is read or, with `follow`, when it is stopped. Either way its last batch is whole.
 3. Messages that are deleted while the job runs are reported with the same text. With lost="skip" the check runs before
    each batch. It may name an offset that the job still gets, because a consumer reads ahead.
@@ -34,6 +34,7 @@ from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from . import admission, ownership
 from .intervals import seconds_of
 from .job import Context
+from .losses import Loss, ids_of, lost_since, made_again, note_ids, take_out, topics_of
 from .progress import Gauges, History, progress_of
 from .remote_cluster import cluster_of
 from .remote_files import files_below
@@ -110,6 +111,8 @@ class Run:
     lost: list[str] = field(default_factory=list)
     #: Up to which offset of a partition such losses were reported.
     told: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    #: The id of each topic that the job reads (`losses.py`).
+    ids: dict[str, str] = field(default_factory=dict)
     batches: int = 0
     rows: int = 0
     #: How many small files were put together.
@@ -149,6 +152,7 @@ class Run:
         failures: list[BaseException] = []
         spark, name = frame.sparkSession, query or f"kafka_pubsub {self.context.name}"
         ownership.claim(self.checkpoint, "checkpoint", self.about, begun=_BEGUN)
+        self._know_topics(spark)
 
         def take(batch: DataFrame, number: int) -> None:
             try:
@@ -170,6 +174,8 @@ class Run:
             run(once=True)
         run(available_now=not self.streaming.follow, every=self.streaming.every)
         self.also()
+        if is_remote(spark):
+            self._know_topics(spark)
         if self.tables:
             self._maintain(0)
 
@@ -181,6 +187,7 @@ class Run:
         remote = is_remote(batch.sparkSession)
         if not remote:
             self._tell_lost(batch.sparkSession)
+            self._check_topics(batch.sparkSession, number)
         if self.late is not None:
             self.late.keep(self, number)
         self._count(each_batch(batch, number), number)
@@ -189,6 +196,43 @@ class Run:
         if remote:
             told = {"began": self.began, **{name: getattr(self, name) for name in _SUMS}}
             self.checkpoint.write(_DONE, json.dumps(told))
+
+    def _know_topics(self, spark: SparkSession) -> None:
+        """Begins topics that were made again at their beginning, if --lost says so, and reads the ids of the others."""
+        with cluster_of(spark, self.context.connection) as cluster:
+            if self.streaming.lost == "skip" and (again := made_again(self.checkpoint, cluster)):
+                if is_remote(spark):
+                    raise FailedPrecondition(
+                        f"topic {', '.join(sorted(again))} was made again, and over Spark Connect the checkpoint "
+                        f"{self.checkpoint.root} can't be changed: run {self.context.name} once without it"
+                    )
+                take_out(self.checkpoint, again)
+            topics = topics_of(self.checkpoint)
+            now = cluster.topic_ids(topics)
+        # A topic that was gone for a while may come again.
+        self.ids = now | {topic: found for topic, found in ids_of(self.checkpoint).items() if topic in topics}
+        note_ids(self.checkpoint, self.ids)
+
+    def _check_topics(self, spark: SparkSession, number: int) -> None:
+        """Stores the ids of new topics in a batch; raises `FailedPrecondition` if one was made again meanwhile."""
+        planned = admission.batch_of(self.checkpoint, number)
+        with cluster_of(spark, self.context.connection) as cluster:
+            now = cluster.topic_ids([] if planned is None else planned.ends)
+        for topic, found in now.items():
+            if self.ids.setdefault(topic, found) != found:
+                raise FailedPrecondition(
+                    f"topic {topic!r} was made again while {self.context.name} ran, and what is left of the old one is "
+                    f"lost. Start {self.context.name} again with --lost skip, and it reads the new one from its "
+                    "beginning"
+                )
+        note_ids(self.checkpoint, self.ids)
+
+    def topic_id(self, topic: Column) -> Column:
+        """Returns the id of a topic that the job reads; null for others."""
+        from pyspark.sql import functions as F
+
+        texts = [F.lit(text) for pair in self.ids.items() for text in pair]
+        return F.try_element_at(F.create_map(*texts), topic) if texts else F.lit(None).cast("string")
 
     def _hear(self) -> None:
         """Reads what the server's process has counted since this start."""
@@ -313,7 +357,7 @@ class Run:
         told = "" if rows is None else f", {self.rows:,} so far"
         self.context.note(f"batch {number} done{told}")
 
-    def _tell(self, lost: Iterable[ownership.Loss]) -> None:
+    def _tell(self, lost: Iterable[Loss]) -> None:
         """Notes the losses that weren't reported yet."""
         for each in lost:
             told = self.told.get(each[:2], -1)
@@ -323,7 +367,7 @@ class Run:
             self.lost.append(str(each._replace(first=max(each.first, told + 1))))
             self.context.note(f"lost: {self.lost[-1]}")
 
-    def _refuse(self, lost: Sequence[ownership.Loss]) -> None:
+    def _refuse(self, lost: Sequence[Loss]) -> None:
         """Raises `FailedPrecondition` with what is lost, if anything is."""
         if lost:
             raise FailedPrecondition(
@@ -331,9 +375,9 @@ class Run:
                 "--lost skip goes on without"
             )
 
-    def _lost(self, spark: SparkSession) -> list[ownership.Loss]:
+    def _lost(self, spark: SparkSession) -> list[Loss]:
         with cluster_of(spark, self.context.connection) as cluster:
-            return ownership.lost_since(self.checkpoint, cluster)
+            return lost_since(self.checkpoint, cluster)
 
     def look(self, spark: SparkSession) -> None:
         """Checks before the start what is lost, and refuses it or, with lost="skip", notes it."""

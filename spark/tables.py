@@ -241,6 +241,7 @@ class Table:
         this query and number counts once.
         """
         self.create(rows, query)
+        self._add_columns(rows)
         session = rows.sparkSession
         view = "kafka_pubsub_new"
         rows.createOrReplaceTempView(view)
@@ -260,6 +261,14 @@ class Table:
             for name in once:
                 session.conf.unset(name)
             session.catalog.dropTempView(view)
+
+    def _add_columns(self, rows: DataFrame) -> None:
+        """Adds the columns that an earlier version's table doesn't have, because MERGE adds none."""
+        there = set(self.read().columns)
+        for each in rows.schema.fields:
+            if each.name not in there:
+                kind = each.dataType.simpleString()
+                self.spark.sql(f"ALTER TABLE {self._sql} ADD COLUMNS (`{each.name}` {kind})")
 
     def add(self, rows: DataFrame, query: str) -> None:
         """Adds rows, each time that this is called."""

@@ -63,13 +63,17 @@ def run(
     if rejected is not None:
         rejected.check_conditions(found)
 
+    def known(batch: DataFrame) -> DataFrame:
+        # The ids of new topics are only known in the batch.
+        return batch.withColumn("topic_id", going.topic_id(batch["topic"]))
+
     def take(batch: DataFrame, number: int) -> int | None:
-        going.append(batch, table, number)
+        going.append(known(batch), table, number)
         return None
 
     def take_expected(batch: DataFrame, number: int) -> None:
         if rejected is not None:
-            going.append(rejected.taken(going, batch, number), table, number)
+            going.append(known(rejected.taken(going, batch, number)), table, number)
 
     if rejected is None:
         going.go(found, take)

@@ -53,7 +53,8 @@ def run(
         found = told(batch, envelope, schema)
         # A row that was deleted has no columns that a condition could check.
         kept = rejected.taken(going, found, number, unless=F.col("deleted"))
-        table.merge(last_states(states(kept)), SAME_ROW, NEWER, going.identity, number)
+        found = states(kept, going.topic_id(kept["origin.topic"]))
+        table.merge(last_states(found), SAME_ROW, NEWER, going.identity, number)
 
     going.go_counting(messages, take)
     facts = {**going.facts("messages", table.address), **rejected.facts()}

@@ -7,7 +7,8 @@ change from a newer one, and a replay changes nothing.
 
 Rules
 1. Changes are compared by their origin, so a replayed change counts as of its first publishing. Between two partitions
-   (of a topic that was repartitioned) the later time of publishing wins.
+   (of a topic that was repartitioned), two lanes, or a topic and the one that was made again under its name, the later
+   time of publishing wins.
 2. A deleted row stays in the table with a mark: without it, a replay would insert the row again.
 3. A message that isn't a change is rejected, with its bytes and the reason.
 """
@@ -30,6 +31,7 @@ __all__ = ["NEWER", "SAME_ROW", "STATES", "Envelope", "last_states", "states", "
 Envelope = Literal["action", "debezium", "row"]
 
 #: The table of last states: `key`, `ordering_key`, `deleted`, `data`, `action` and where the change was published.
+#: `topic_id` is Kafka's id of that topic; null where it isn't known.
 STATES = Layout(
     "last states", partitions=(), statistics=("ordering_key", "publish_time", "partition", "offset")
 )
@@ -37,7 +39,8 @@ STATES = Layout(
 #: because columns of bytes have no statistics; the bytes distinguish keys that aren't valid text.
 SAME_ROW = "old.ordering_key = new.ordering_key AND old.key = new.key"
 NEWER = (
-    "CASE WHEN new.topic = old.topic AND new.partition = old.partition THEN new.offset > old.offset "
+    "CASE WHEN new.topic = old.topic AND new.partition = old.partition "
+    "AND coalesce(new.topic_id, '') = coalesce(old.topic_id, new.topic_id, '') THEN new.offset > old.offset "
     "ELSE new.publish_time > old.publish_time END"
 )
 
@@ -100,10 +103,11 @@ _READERS: dict[Envelope, Callable[[Column], tuple[Column, Column, Column]]] = {
 }
 
 
-def states(found: DataFrame) -> DataFrame:
+def states(found: DataFrame, topic_id: Column) -> DataFrame:
     """Selects the columns of the table of last states from what `told` returned.
 
-    Messages with a `problem` must have been left out before.
+    `topic_id` is the id of the topic in which a change was published. Messages with a `problem` must have been left
+    out before.
     """
     return found.select(
         "key",
@@ -115,6 +119,7 @@ def states(found: DataFrame) -> DataFrame:
         F.col("origin.topic").alias("topic"),
         F.col("origin.partition").alias("partition"),
         F.col("origin.offset").alias("offset"),
+        topic_id.alias("topic_id"),
     )
 
 
@@ -122,7 +127,9 @@ def last_states(found: DataFrame) -> DataFrame:
     """Returns one row for each key: its newest change."""
     row = F.struct(*found.columns)
     here = (
-        found.groupBy("key", "topic", "partition").agg(F.max_by(row, "offset").alias("row")).select("row.*")
+        found.groupBy("key", "topic", "topic_id", "partition")
+        .agg(F.max_by(row, "offset").alias("row"))
+        .select("row.*")
     )
     return (
         here.groupBy("key")

@@ -175,6 +175,8 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
 
 
 def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
     from spark.transforms.changes import states
     from spark.transforms.changes import told as as_told
 
@@ -184,7 +186,8 @@ def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
         frame = spark.createDataFrame(rows, "key binary, ordering_key string, data binary, offset bigint")
         frame = frame.selectExpr("*", "TIMESTAMP '2026-01-14 12:00:00' AS publish_time", origin)
         judged = as_told(frame, envelope).orderBy("offset").collect()
-        kept = states(as_told(frame, envelope).where("problem is null")).orderBy("offset").collect()
+        changes = as_told(frame, envelope).where("problem is null")
+        kept = states(changes, F.lit("id")).orderBy("offset").collect()
         problems = [row.problem for row in judged if row.problem is not None]
         return [(row.action, row.data, row.deleted) for row in kept], problems
 
