@@ -63,6 +63,9 @@ _DONE = "kafka_pubsub_done.json"
 _SUMS = ("batches", "rows", "optimized")
 #: An error of kafka_pubsub in the text of one of Spark's errors.
 _OURS = re.compile(r"kafka_pubsub\.errors\.(\w+): (.+)")
+#: Texts by which Spark says that messages are gone, and that a topic's partitions or ends aren't those of the start.
+_GONE = ("DATA_LOSS", "Some data may have been lost")
+_CHANGED = "The error could be transient - restart your query"
 #: Texts by which Spark and Delta say that another query works on the same checkpoint.
 _TAKEN_OVER = (
     "CONCURRENT_STREAM_LOG_UPDATE",
@@ -395,12 +398,16 @@ class Run:
                 f"another driver of {self.context.name} works with checkpoint {self.checkpoint.root} and has gone on; "
                 "this one ends. Nothing is lost and nothing is there twice: let one of them run"
             )
-        if "DATA_LOSS" not in text and "Some data may have been lost" not in text:
+        if not any(said in text for said in (*_GONE, _CHANGED)):
             return error
         try:
             self._refuse(self._lost(spark))
         except FailedPrecondition as refusal:
             return refusal
+        if _CHANGED in text:
+            return FailedPrecondition(
+                f"the partitions of the topic changed while {self.context.name} ran: start it again and it goes on"
+            )
         return FailedPrecondition(
             f"messages were deleted before {self.context.name} could read them (retention, or the topic was made "
             f"again): {text[:300]}. --lost skip goes on without"

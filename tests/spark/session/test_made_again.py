@@ -85,8 +85,9 @@ def _replay(ps: PubSub, run: Runner, name: str, tmp_path: Path) -> None:
     assert values(messages(run.spark, target, bootstrap=run.bootstrap)) == texts("old", 10)
 
 
+@pytest.mark.parametrize(("follow", "count"), [(True, 30), (False, 30), (False, 3)])
 def test_while_a_job_runs_it_ends_and_says_how_to_go_on(
-    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: bool, count: int
 ) -> None:
     from spark.archive_table import archived
     from spark.tables import Table
@@ -99,15 +100,16 @@ def test_while_a_job_runs_it_ends_and_says_how_to_go_on(
         def appended(self: Table, batch: Any, query: str, number: int) -> None:
             append(self, batch, query, number)
             if number == 0:
-                make_again(ps, name, texts("new", 30))
+                make_again(ps, name, texts("new", count))
 
+        options: dict[str, Any] = {"topics": (name,), "to": to, "max_per_batch": 5}
         with monkeypatch.context() as patch:
             patch.setattr(Table, "append", appended)
             with pytest.raises(FailedPrecondition, match=f"'{name}' was made again.*--lost skip"):
-                run("archive", topics=(name,), to=to, follow=True, every="100 milliseconds")
-    assert values(archived(run.spark, to)) == texts("old", 10)
-    run("archive", topics=(name,), to=to, lost="skip")
-    assert values(archived(run.spark, to)) == texts("new", 30) + texts("old", 10)
+                run("archive", **options, follow=follow, every="100 milliseconds")
+    assert values(archived(run.spark, to)) == texts("old", 5)
+    run("archive", **options, lost="skip")
+    assert values(archived(run.spark, to)) == texts("new", count) + texts("old", 5)
 
 
 def test_after_a_batch_that_was_not_finished(
