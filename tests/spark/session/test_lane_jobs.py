@@ -65,8 +65,9 @@ def test_an_archive_has_all_lanes_and_a_replay_publishes_them(run: Runner, name:
     assert run("hot-keys", topic=name).facts["messages"] == 90
 
 
+@pytest.mark.parametrize("follow", [True, False], ids=["follow", "all that is there"])
 def test_a_lane_that_comes_while_a_job_runs_is_taken_up(
-    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:
     from spark.archive_table import archived
     from spark.tables import Table
@@ -85,8 +86,12 @@ def test_a_lane_that_comes_while_a_job_runs_is_taken_up(
                 raise Ended
 
         monkeypatch.setattr(Table, "append", appended)
+        options: dict[str, Any] = {"topics": (name,), "to": to, "max_per_batch": 5}
+        if not follow:
+            # It reads what there was when it began, and the next start reads the lane.
+            assert run("archive", **options).facts["messages_read"] == 10
         with pytest.raises(Exception, match=Ended.__name__):
-            run("archive", topics=(name,), to=to, follow=True, every="100 milliseconds")
+            run("archive", **options, follow=follow, every="100 milliseconds")
     assert values(archived(run.spark, to)) == numbers(0, 20)
 
 
