@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.core.lanes import merge, read_ahead
+from kafka_pubsub.core.lanes import merge
 from kafka_pubsub.core.lanes.ageing import Ageing
 from kafka_pubsub.core.lanes.merge import Choice, LaneMerge
 from kafka_pubsub.core.lanes.priority import Missing, Pick, Priority
@@ -100,23 +100,24 @@ def advance_all(patch: Patch) -> None:
     def advance(self: LaneMerge[Any], choice: Choice, count: int, now: float) -> None:
         for lane, side in self._lanes.items():
             if lane != choice.lane and side.head in side.offsets[:1]:
-                side.take(1)
+                side.take_these(side.offsets[:1])
         real(self, choice, count, now)
 
     patch.setattr(LaneMerge, "_count", advance)
 
 
 def peek_moves(patch: Patch) -> None:
-    """`has_next` isn't idempotent."""
-    real = LaneMerge.has_next
+    """`next` isn't idempotent."""
+    real = LaneMerge.next
 
-    def has_next(self: LaneMerge[Any], now: float) -> bool:
-        choice = self.next(now)
+    def look(self: LaneMerge[Any], now: float) -> Choice | None:
+        choice = real(self, now)
         if choice is not None and choice.most > 1:
-            self._lanes[choice.lane].take(1)
-        return real(self, now)
+            lane = self._lanes[choice.lane]
+            lane.take_these(lane.offsets[:1])
+        return choice
 
-    patch.setattr(LaneMerge, "has_next", has_next)
+    patch.setattr(LaneMerge, "next", look)
 
 
 def uncovered_run(patch: Patch) -> None:
@@ -298,7 +299,9 @@ def paused_waits(patch: Patch) -> None:
 def blocked_goes(patch: Patch) -> None:
     """The first message held goes, though another is offered."""
     real = ReadAhead.offer
-    patch.setattr(ReadAhead, "offer", lambda self, offset, lift: real(self, read_ahead.FIRST, lift))
+    patch.setattr(
+        ReadAhead, "offer", lambda self, offset, lift: real(self, next(iter(self.offsets), None), lift)
+    )
 
 
 def times_go_back(patch: Patch) -> None:

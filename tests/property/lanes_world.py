@@ -181,16 +181,6 @@ class LaneWorld:
             self._drain(lane)
         self.merge.check()
 
-    def reset(self) -> None:
-        """Everything that hasn't begun is read again."""
-        positions = self.merge.reset()
-        self.unanswered = None
-        for lane, side in self.sides.items():
-            side.position = min((message.offset for message in side.held), default=side.position)
-            assert positions[lane] == side.position
-            side.held, side.end, side.asked, side.sure = [], None, self.requests, {self.requests: 0}
-        self.merge.check()
-
     def finish(self, at: int) -> None:
         """A callback ends, and its key is free."""
         if self.busy:
@@ -199,10 +189,9 @@ class LaneWorld:
             self._changed(lane)
 
     def _changed(self, lane: Lane) -> None:
-        if self.keyed:
-            side, head = self.sides[lane], self.head(lane, offered=True)
-            self.merge.offer(lane, None if head is None else head.offset)
-            (self.merge.pause if side.paused or self._full(lane) else self.merge.resume)(lane)
+        side, head = self.sides[lane], self.head(lane, offered=True)
+        self.merge.offer(lane, None if head is None else head.offset)
+        (self.merge.pause if side.paused or self._full(lane) else self.merge.resume)(lane)
         self._drain(lane)
         self.merge.check()
 
@@ -224,7 +213,6 @@ class LaneWorld:
     def choose(self, most: int) -> bool:
         """Begins up to `most` messages of the next run; False: there is none."""
         choice = self.merge.next(self.now)
-        assert self.merge.has_next(self.now) == (choice is not None)
         assert self.merge.next(self.now) == choice, "looking twice changes the choice"
         self.merge.check()
         if choice is None:
@@ -250,10 +238,7 @@ class LaneWorld:
             if message.key is not None:
                 self.busy.add((lane, message.key))
         assert run, "nothing of the run can be delivered"
-        if self.keyed:
-            self.merge.took([message.offset for message in run], self.now)
-        else:
-            self.merge.take(len(run), self.now)
+        self.merge.took([message.offset for message in run], self.now)
         self._changed(lane)
         return True
 

@@ -19,7 +19,7 @@ LANES = [Lane(priority, durable) for priority in range(3) for durable in (True, 
 
 
 class Lanes(RuleBasedStateMachine):
-    """Any order of publishing, reading, questions, answers, choices, pauses and resets."""
+    """Any order of publishing, reading, questions, answers, choices and pauses."""
 
     keyed = False
 
@@ -107,11 +107,6 @@ class Lanes(RuleBasedStateMachine):
     def finish(self, at: int) -> None:
         self.world.finish(at)
 
-    @rule()
-    def reset(self) -> None:
-        if not self.keyed:
-            self.world.reset()
-
     @invariant()
     def check(self) -> None:
         if hasattr(self, "world"):
@@ -168,12 +163,6 @@ class Schedule:
     def pass_time(self) -> None:
         self.world.now += self.random.choice((0.0, 0.1, 0.1, 1.0, 1.0))
 
-    def go_back(self) -> None:
-        if self.world.keyed or self.chance(0.7):
-            self.world.put_back()
-        else:
-            self.world.reset()
-
     def run(self) -> None:
         random, world = self.random, self.world
         steps: list[tuple[float, Callable[[], object]]] = [
@@ -189,7 +178,7 @@ class Schedule:
             (10, world.answer),
             (25, lambda: world.choose(random.choice((1, 1, 2, 12)))),
             (10, lambda: world.finish(random.randrange(9))),
-            (0.5, self.go_back),
+            (0.5, world.put_back),
         ]
         for step in random.choices([step for _, step in steps], [weight for weight, _ in steps], k=500):
             step()

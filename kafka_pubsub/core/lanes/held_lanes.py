@@ -62,16 +62,6 @@ class HeldLanes(Generic[T]):
             del self._priorities[lane.priority]
             self.ageing.forget(lane.priority)
 
-    def reset(self) -> dict[Lane, int]:
-        """Drops all that is held and forgets the ends; returns the offset from which each lane is to be read again.
-
-        That is the first offset that hasn't begun; later ones may have begun out of order.
-        """
-        self._until = -NEVER
-        for lane in self._lanes.values():
-            lane.asked_before = self.requests
-        return {name: lane.reset() for name, lane in self._lanes.items()}
-
     @property
     def lanes(self) -> list[Lane]:
         """The lanes: the highest priority first, the durable one before the transient one."""
@@ -113,7 +103,7 @@ class HeldLanes(Generic[T]):
     def offer(self, lane: Lane, offset: int | None, lift: Lift | None = None) -> None:
         """Says which message of the lane can be delivered first, and for which of them a higher priority waits.
 
-        An offset, None for none of those held, `DUE` for one before all held, or `FIRST`, as at the beginning.
+        An offset, None for none of those held, as at the beginning, or `DUE` for one before all held.
         """
         self._lanes[lane].offer(offset, lift)
         self._change(lane)

@@ -2,19 +2,18 @@
 
     merge.add(lane, position, log)                 each lane of the partition; also later
     merge.receive(lane, [(offset, time, message)]) what was read; merge.reach(lane, position) if there was nothing
-    merge.offer(lane, offset, lift)                with ordering keys: the first message that can be delivered now
+    merge.offer(lane, offset, lift)                the first message that can be delivered now
     choice = merge.next(now)                       Choice(lane, most, below, aged) or None; changes nothing
-    merge.take(count, now)                         the first `count` messages of that lane begin; or
     merge.took(offsets, now)                       these messages of that lane begin, up to `most`, below `below`
     if merge.wants_ends(now):                      ask for the ends of all lanes in one request:
         request = merge.ask(now)
         merge.ends(request, {lane: end})           the answer; leave out a lane whose leader doesn't answer
     merge.wants_read(now)                          lanes that must be read on, even if their buffer is full
 
-A caller without ordering keys calls neither `offer` nor `took`. A caller with keys calls `offer` for a lane after
-each change of what can be delivered: after `receive`, `took`, `put_back`, and when a key becomes free. It offers `DUE`
-while a message is due for its redelivery, else the offset of the first message whose key is free, else None. A message
-is *held* from `receive` until it begins. `put_back` takes back messages that were taken and haven't begun after all.
+A caller calls `offer` for a lane after each change of what can be delivered: after `receive`, `took`, `put_back`, and
+when a key becomes free. It offers `DUE` while a message is due for its redelivery, else the offset of the first message
+whose key is free, else None. A message is *held* from `receive` until it begins. `put_back` takes back messages that
+were taken and haven't begun after all.
 
 Theory. Kafka reads each lane by itself, so an empty buffer doesn't say that the lane is empty. A lane counts as empty
 only by an end that was asked for after the message had come in for which it steps aside: whatever came in before that
@@ -26,7 +25,7 @@ Rules
 2. A choice waits while a lane of its own or a higher priority offers nothing and wasn't read to an end that was asked
    for after the chosen message was read. A lane that is paused holds up no other: so is one that may not begin yet,
    and one that is full of messages that can't begin.
-3. `next` changes nothing. `take` and `took` move the chosen lane only. A choice holds until something else is called,
+3. `next` changes nothing. `took` moves the chosen lane only. A choice holds until something else is called,
    or until time ages a head; a caller asks again before each run.
 4. A priority that was passed over for `bound` seconds may go out of turn (`ageing`), but it holds up no higher one:
    while the order of its own lanes isn't known, the others go on in turn. Without a `bound` priorities are strict.
@@ -46,10 +45,10 @@ from kafka_pubsub.core.lanes.held_lanes import HeldLanes
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.core.lanes.passing import SPARE, Passing, may_pass
 from kafka_pubsub.core.lanes.priority import Choice, Missing, Pick
-from kafka_pubsub.core.lanes.read_ahead import DUE, FIRST
+from kafka_pubsub.core.lanes.read_ahead import DUE
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["BOUND", "DUE", "FIRST", "NEAR", "RUN", "SHARE", "Choice", "LaneMerge"]
+__all__ = ["BOUND", "DUE", "NEAR", "RUN", "SHARE", "Choice", "LaneMerge"]
 
 T = TypeVar("T")
 
@@ -78,10 +77,6 @@ class LaneMerge(HeldLanes[T]):
         # Whether messages wait that the last request doesn't cover.
         self._uncovered = False
         self._passing: Passing[T] = Passing()
-
-    def reset(self) -> dict[Lane, int]:
-        self._unanswered = None
-        return super().reset()
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
@@ -127,10 +122,6 @@ class LaneMerge(HeldLanes[T]):
             self._choice = self._choose(now)
         return self._choice
 
-    def has_next(self, now: float) -> bool:
-        """Whether a lane can go now."""
-        return self.next(now) is not None
-
     def wants_read(self, now: float) -> list[Lane]:
         """Returns the lanes of which more must be read before the next message can be chosen."""
         self.next(now)
@@ -166,19 +157,6 @@ class LaneMerge(HeldLanes[T]):
         until = self._until if self._until > -NEVER else NEVER  # a change, not time, has changed it
         at = min(until, self._asked_at + PATIENCE if self.waits else NEVER)
         return None if at == NEVER else at
-
-    def take(self, count: int, now: float) -> None:
-        """The first `count` messages of the chosen lane begin; `took` is for a lane of which another one is offered."""
-        choice = self._chosen(count, now)
-        self._lanes[choice.lane].take(count)
-        self._count(choice, count, now)
-        if count < choice.most and not choice.aged:
-            # What is known is the same, so the run goes on.
-            self._choice = Choice(choice.lane, choice.most - count, choice.below)
-            self.ageing.aged(now)
-            self._until = self.ageing.next_at
-        else:
-            self._change(choice.lane)
 
     def took(self, offsets: Sequence[int], now: float, *, due: int = 0) -> None:
         """These messages of the chosen lane begin, and `due` ones that it doesn't hold, which are delivered again."""

@@ -4,8 +4,8 @@ Rules
 1. Messages are held in the order of the log. They leave it from the front, or out of order where keys block the first.
 2. Times never go back within a lane. If the broker's clock stepped back, the messages before the step count with the
    time after it, because they come before it in the log.
-3. The *head* is the first message that can be delivered now. Unless the caller offers another, that is the first one
-   held. A lane that holds messages and has no head is blocked. One that holds none is empty once its end is reached.
+3. The *head* is the first message that can be delivered now, as the caller says. A lane that holds messages and has no
+   head is blocked. One that holds none is empty once its end is reached.
 4. A request for ends covers what had certainly come in when it was made: what was read, and of a durable lane what
    lies below an end that had been answered. A transient lane's leader may lose its tail, and give its offsets again.
 """
@@ -20,12 +20,10 @@ from typing import Generic, NamedTuple, TypeVar
 from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["DUE", "FIRST", "Lift", "ReadAhead"]
+__all__ = ["DUE", "Lift", "ReadAhead"]
 
 T = TypeVar("T")
 
-#: What can be delivered first is what is held first.
-FIRST = -2
 #: What can be delivered first isn't held here, and goes before all that is: a message that is delivered again.
 DUE = -1
 
@@ -62,7 +60,7 @@ class ReadAhead(Generic[T]):
         self.offsets: list[int] = []
         self.times: list[int] = []
         self.messages: list[T] = []
-        self._offer: int | None = FIRST
+        self._offer: int | None = None
         #: Which of its messages may go before its turn.
         self.lift: Lift | None = None
         # From which offset on which request covers nothing.
@@ -119,7 +117,7 @@ class ReadAhead(Generic[T]):
         self.position = max(self.position, position)
 
     def offer(self, offset: int | None, lift: Lift | None) -> None:
-        """Says what can be delivered first (an offset, `FIRST`, `DUE`, or None for none), and what is lifted."""
+        """Says what can be delivered first (an offset, `DUE`, or None for none), and what is lifted."""
         self._offer, self.lift = offset, lift
         self._look()
 
@@ -128,27 +126,7 @@ class ReadAhead(Generic[T]):
         self.paused = paused
         self._look()
 
-    def reset(self) -> int:
-        """Forgets what is held and what is known of the end; returns the offset to read from."""
-        if self.offsets:
-            self.position = self.offsets[0]
-        for each in (self.offsets, self.times, self.messages):
-            each.clear()
-        self._marks = [(0, self.asked_before)]
-        self.end, self._offer, self.lift = None, FIRST, None
-        self._look()
-        return self.position
-
     # -- what goes out ------------------------------------------------------------------------------------------
-
-    def take(self, count: int) -> None:
-        """Takes the first `count` messages."""
-        if self.head not in self.offsets[:1]:
-            raise InvariantViolated(
-                f"{self.lane}: its first messages were taken, and its head is {self.head}"
-            )
-        del self.offsets[:count], self.times[:count], self.messages[:count]
-        self._look()
 
     def take_these(self, offsets: Sequence[int]) -> None:
         """Takes the messages at these offsets; after that nothing is offered until the caller offers anew."""
@@ -161,22 +139,14 @@ class ReadAhead(Generic[T]):
             if self.offsets[at : at + 1] != [offset]:
                 raise InvariantViolated(f"{self.lane}: offset {offset} was taken, and isn't held")
             del self.offsets[at], self.times[at], self.messages[at]
-        if self._offer != FIRST:
-            self._offer = self.lift = None
+        self._offer = self.lift = None
         self._look()
 
     def _look(self) -> None:
         """Finds the head (rule 3)."""
-        offer = None if self.paused else self._offer
-        if offer == FIRST:
-            offer = self.offsets[0] if self.offsets else None
-            self.head, self.time = offer, self.times[0] if self.times else _NONE_HELD
-            return
-        self.head, self.time = offer, _NONE_HELD
-        if offer is not None:
-            at = bisect_left(self.offsets, offset := offer)
-            if self.offsets[at : at + 1] == [offset]:
-                self.time = self.times[at]
+        self.head, self.time = None if self.paused else self._offer, _NONE_HELD
+        if self.head is not None and self.offsets[(at := self.index) : at + 1] == [self.head]:
+            self.time = self.times[at]
 
     # -- what is known ------------------------------------------------------------------------------------------
 
@@ -228,5 +198,3 @@ class ReadAhead(Generic[T]):
             raise InvariantViolated(f"{self.lane}: marks are out of order: {self._marks}")
         if self.paused and self.head is not None:
             raise InvariantViolated(f"{self.lane}: it is paused and has a head")
-        if self._offer == FIRST and not self.paused and self.head != next(iter(self.offsets), None):
-            raise InvariantViolated(f"{self.lane}: its head is {self.head}, it holds {self.offsets}")

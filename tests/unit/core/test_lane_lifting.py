@@ -19,7 +19,7 @@ def test_a_lifted_message_goes_behind_the_priority_that_waits_for_it_and_before_
     choice = scene.next()
     assert choice is not None
     assert (choice.lane, choice.key) == (HIGH, None)
-    scene.merge.take(1, scene.now)
+    scene.merge.took([0], scene.now)
     assert scene.next() == Choice(LOW, 1, 3, key=b"k")
     scene.merge.took([2], scene.now)
     scene.merge.offer(LOW, 0)
