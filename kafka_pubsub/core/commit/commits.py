@@ -97,10 +97,8 @@ class Commits:
 
     def announce(self, now: float) -> CommitBoth | StoreMoves:
         """Makes the commit that announces this owner: a plain one, if it is the first; it is unanswered from now on."""
-        if (
-            self.stored is not self._inherited
-        ):  # the partition came back, and more may have finished than fits
-            return self.transaction((), now)
+        if self.stored is not self._inherited:
+            return self.transaction((), now)  # the partition came back, and more may have finished than fits
         self._next_at(now)
         progress = self._progress(())
         return self._plain(progress, self._both(progress, clean=False), now)

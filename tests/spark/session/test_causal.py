@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import Future
+from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,10 +32,12 @@ def test_spark_reads_causal_topics_in_the_agreed_order(
 
     topics, chances = [f"{name}.{letter}" for letter in "abc"], random.Random(1)
     sent: dict[bytes, tuple[list[str], Future[Sent]]] = {}
-    with PubSub(kafka.bootstrap) as one, PubSub(kafka.bootstrap) as two, Sequencer(one) as sequencer:
+    with ExitStack() as stack:
+        one, two = (stack.enter_context(PubSub(kafka.bootstrap)) for _ in range(2))
         for topic in topics:
             one.create_topic(topic, causal=True)
-        sequencer.wait_until_running(PATIENCE)
+        # After the topics, so that one that runs has them: one that finds no topics runs, too.
+        stack.enter_context(Sequencer(one)).wait_until_running(PATIENCE)
         for number in range(200):
             some = chances.sample(topics, chances.randint(1, 3))
             sent[b"%d" % number] = (some, (one, two)[number % 2].publish_multi(some, b"%d" % number))
