@@ -1,6 +1,6 @@
-"""A client of Spark Connect: `python -m tests.spark.drivers.connected URL BOOTSTRAP FROM TO DIRECTORY`.
+"""A client of Spark Connect: `python -m tests.spark.drivers.connected PART URL BOOTSTRAP FROM TO DIRECTORY`.
 
-It prints what it has seen as one JSON object.
+PART is `calls`, for the functions that programs call, or `jobs`. It prints what it has seen as one JSON object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark.connection import Connection
 from spark.job import Context, Outcome, execute, find
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = '{"type": "record", "name": "order", "fields": [{"name": "total", "type": "double"}]}'
@@ -38,18 +38,28 @@ def refused(call: Callable[[], Any]) -> str:
     return "nothing"
 
 
-def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> None:
+def main(part: str, url: str, bootstrap: str, source: str, target: str, directory: str) -> None:
     spark = session(master=url)
+    context = Context("hot-keys", Connection(bootstrap, {}), lambda _: None, master=url)
     rows = messages(spark, source, bootstrap=bootstrap)
+    archive = archive_table(spark, f"{directory}/archive")
+    kept = rows.withColumn("archived_at", F.current_timestamp()).withColumn("date", F.to_date("publish_time"))
+    for _ in range(2):
+        archive.append(kept, "by hand", 0)
+    if part == "calls":
+        print(json.dumps(calls(context, rows, source, target, directory)))
+    else:
+        print(json.dumps(jobs(context, source, target, directory)))
+
+
+def calls(context: Context, rows: DataFrame, source: str, target: str, directory: str) -> dict[str, Any]:
+    """What each function returned or refused; `rows`: the messages of the source."""
+    spark, bootstrap = session(), context.connection.bootstrap
     seen: dict[str, Any] = {"session": type(spark).__module__}
     seen["read"] = sorted([row.ordering_key, row.attributes["seq"]] for row in rows.collect())
     for decoder in ("auto", "fastavro"):
         totals = decoded(rows, SCHEMA, decoder=decoder).where("problem is null").select("record.total")
         seen[decoder] = sorted(row.total for row in totals.collect())
-    archive = archive_table(spark, f"{directory}/archive")
-    kept = rows.withColumn("archived_at", F.current_timestamp()).withColumn("date", F.to_date("publish_time"))
-    for _ in range(2):
-        archive.append(kept, "by hand", 0)
     seen["archived"] = archived(spark, f"{directory}/archive").count()
     plain = spark.createDataFrame([("ann", "tea"), ("ann", "milk")], "ordering_key string, data string")
     write(plain, target, query="daily", batch="1", bootstrap=bootstrap)
@@ -66,7 +76,6 @@ def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> 
         query.awaitTermination()
     ids = [row.message_id for row in messages(spark, target, bootstrap=bootstrap).collect()]
     seen["written"] = [len(ids), len(set(ids)), sum(name.startswith("copy-") for name in ids)]
-    context = Context("hot-keys", Connection(bootstrap, {}), lambda _: None, master=url)
     hottest = run(context, "hot-keys", ["--topic", source, "--top", "1"])
     seen["hottest"] = hottest.facts["hottest"][0]["key"]
     seen["no topic"] = refused(lambda: messages(spark, f"{source}-none", bootstrap=bootstrap))
@@ -75,8 +84,7 @@ def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> 
     )
     seen["not an archive"] = refused(lambda: archived(spark, f"{directory}/checkpoint"))
     seen["own job"] = own_job(spark, bootstrap, f"{source}-rows", f"{directory}/own")
-    seen["jobs"] = jobs(context, source, target, directory)
-    print(json.dumps(seen))
+    return seen
 
 
 def own_job(spark: SparkSession, bootstrap: str, topic: str, table: str) -> list[int]:

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 CLIENT = [sys.executable, "-m", "tests.spark.drivers.connected"]
 
 
-def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path) -> None:
-    from spark.spark_session import bundle, connect_options
-    from tests.spark.connect import connect_server
-
+def filled(bootstrap: str, name: str) -> str:
+    """Makes topics with a few messages; returns the name of an empty one."""
     target = f"{name}-to"
-    with PubSub(kafka.bootstrap) as ps:
+    with PubSub(bootstrap) as ps:
         ps.create_topic(name, partitions=2)
         ps.create_topic(f"{name}-rows", partitions=2)
         ps.create_topic(target, partitions=1)
@@ -45,6 +43,16 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
             at = str(1_800_000_000 + number * 60)
             rows = ps.topic(f"{name}-rows")
             rows.publish(row.encode(), ordering_key=f"{key}:{number}", attributes={"at": at}).result(30)
+    return target
+
+
+def seen_by_client(
+    part: str, spark: SparkSession, tmp_path: Path, bootstrap: str, source: str, target: str
+) -> dict[str, Any]:
+    """What a client of a server of its own sees, where there is no Java."""
+    from spark.spark_session import bundle, connect_options
+    from tests.spark.connect import connect_server
+
     # Of ours the server has that zip only; its jars are those that this session has fetched.
     zipped = bundle(tmp_path / "kafka_pubsub.zip")
     packages, _, *options = connect_options(spark.version, zipped)
@@ -52,16 +60,7 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
     options += ["--jars", spark.sparkContext.getConf().get("spark.jars") or ""]
     with connect_server(tmp_path, options, zipped) as url:
         ran = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "tests.spark.drivers.connected",
-                url,
-                kafka.bootstrap,
-                name,
-                target,
-                tmp_path,
-            ],
+            [*CLIENT, part, url, bootstrap, source, target, tmp_path],
             cwd=ROOT,
             env={**os.environ, "PATH": "/nowhere", "JAVA_HOME": "/nowhere", "SPARK_HOME": "/nowhere"},
             capture_output=True,
@@ -69,7 +68,13 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
             check=False,
         )
     assert ran.returncode == 0, ran.stderr[-4000:]
-    seen = json.loads(ran.stdout.splitlines()[-1])
+    seen: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return seen
+
+
+def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path) -> None:
+    target = filled(kafka.bootstrap, name)
+    seen = seen_by_client("calls", spark, tmp_path, kafka.bootstrap, name, target)
     assert seen.pop("session") == "pyspark.sql.connect.session"
     assert seen.pop("read") == [["ann", str(n)] for n in range(1, 5)] + [["bob", "1"], ["bob", "2"]]
     assert seen.pop("auto") == seen.pop("fastavro") == [float(n) for n in range(6)]
@@ -82,12 +87,18 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
     assert seen.pop("no topic") == f"NotFound: topic '{name}-none' {nowhere}"
     assert seen.pop("no target") == f"NotFound: topic '{target}-none' {nowhere}"
     assert "isn't an archive of kafka_pubsub: it holds" in seen.pop("not an archive")
-    check_jobs(seen.pop("jobs"))
+    assert not seen
+
+
+def test_jobs_of_a_client_without_java(
+    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
+) -> None:
+    target = filled(kafka.bootstrap, name)
+    check_jobs(seen_by_client("jobs", spark, tmp_path, kafka.bootstrap, name, target))
     # A driver with a JVM goes on with the same checkpoint and tables, written in another way.
     options = ["--topic", f"{name}-rows", "--to", str(tmp_path / "kept"), "--expect", "temp < 5"]
     gone_on = Runner(spark, kafka.bootstrap).typed("archive", [*options, "--schema", "temp int"])
     assert (gone_on.facts["messages_read"], gone_on.facts["rejected"]) == (1, 1)
-    assert not seen
 
 
 def check_jobs(told: dict[str, Any]) -> None:
