@@ -4,7 +4,10 @@ Theory. Spark makes one report for each batch (`StreamingQueryProgress`, which i
 Only these reports say how far away the log's end is and what a watermark left out; Spark's metrics don't. So `Gauges`
 adds these figures to Spark's metrics, and Spark's own sinks publish them, the one for Prometheus among them.
 
-Rule: a job that follows a topic for months keeps the last `KEPT` batches, and sums of the others.
+Rules
+1. A job that follows a topic for months keeps the last `KEPT` batches, and sums of the others.
+2. Spark 4.1 says neither where a batch ended nor where the log does. `behind` is None then, and `streams.py` takes the
+   one from Spark's log and asks the cluster for the other.
 """
 
 from __future__ import annotations
@@ -68,18 +71,19 @@ class History:
         self._earlier_seconds = 0.0
         self._forgotten = -1
 
-    def take(self, number: int, found: Progress) -> bool:
-        """Notes a report of a batch, and returns whether it is new.
+    def is_new(self, number: int, found: Progress) -> bool:
+        """Returns whether a report of a batch says more than the last one.
 
         While no messages come, Spark reports the last batch again, with fewer rows.
         """
         known = self._last.get(number, _NOTHING)
-        if number <= self._forgotten or (found.rows <= known.rows and found.dropped <= known.dropped):
-            return False
+        return number > self._forgotten and (found.rows > known.rows or found.dropped > known.dropped)
+
+    def take(self, number: int, found: Progress) -> None:
+        """Notes a report of a batch."""
         self._last[number] = found
         while len(self._last) > KEPT:
             self._forget(min(self._last))
-        return True
 
     def _forget(self, number: int) -> None:
         gone = self._last.pop(number)
@@ -143,11 +147,7 @@ def progress_of(told: Any) -> Progress:
 def _behind(source: Any) -> int | None:
     """Counts the messages between a source's end of the batch and the log's end; None if Spark doesn't say."""
     latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
-    if latest:
-        return sum(latest.values()) - sum(end.get(at, 0) for at in latest)
-    # Spark 4.1 leaves these offsets out, and gives the mean of all partitions.
-    mean = (source["metrics"] or {}).get("avgOffsetsBehindLatest")
-    return None if mean is None else round(float(mean) * len(end))
+    return sum(latest.values()) - sum(end.get(at, 0) for at in latest) if latest else None
 
 
 def _offsets(told: str | Mapping[str, Mapping[str, int]] | None) -> dict[tuple[str, str], int]:

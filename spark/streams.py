@@ -311,12 +311,30 @@ class Run:
     def _note_progress(self, running: StreamingQuery) -> None:
         for told in running.recentProgress:
             number, found = int(told["batchId"]), progress_of(told)
-            if self.progress.take(number, found):
-                self.context.note(f"batch {number}: {found}")
-                if is_remote(self.checkpoint.spark):
-                    self._tell_lost(self.checkpoint.spark)
-                if self.gauges is not None:
-                    self.gauges.show(found, self.progress.total())
+            if not self.progress.is_new(number, found):
+                continue
+            if found.behind is None:
+                found = found._replace(behind=self._behind(number))
+            self.progress.take(number, found)
+            self.context.note(f"batch {number}: {found}")
+            if is_remote(self.checkpoint.spark):
+                self._tell_lost(self.checkpoint.spark)
+            if self.gauges is not None:
+                self.gauges.show(found, self.progress.total())
+
+    def _behind(self, number: int) -> int | None:
+        """Counts the messages behind a batch now; None if the cluster doesn't answer."""
+        planned = admission.batch_of(self.checkpoint, number)
+        if planned is None:
+            return None
+        try:
+            with cluster_of(self.checkpoint.spark, self.context.connection) as cluster:
+                ends = cluster.ends(cluster.topic_ids(planned.ends))
+        except PubSubError:
+            # The query itself ends with the reason, or goes on when the cluster answers again.
+            return None
+        read = planned.ends
+        return sum(max(0, end - read[at.topic].get(at.partition, 0)) for at, end in ends.items())
 
     def _maintain(self, first: float) -> None:
         """Runs OPTIMIZE and VACUUM where they are due; `first` stands for the last time of a command that never ran."""
