@@ -1,8 +1,10 @@
 """Decodes Avro bodies into columns by a given schema; a body that can't be decoded stays, with the reason.
 
 Theory. Spark's own `from_avro` runs inside the JVM, and is used wherever the package spark-avro is there. For a body
-that it can't read it gives nulls, field by field. So the schema is wrapped into a record of one field, which adds no
-byte: that field is null exactly if the body couldn't be read. Without spark-avro, fastavro decodes batches of Arrow.
+that it can't read it gives nulls, field by field. So the schema is wrapped into a record, which adds no byte: its field
+is null exactly if the body couldn't be read. Spark also ignores bytes that are left over, and text could be read as a
+few numbers. So each body gets a trailer, which the wrapper's second field reads: bytes left over would stand there
+instead. Without spark-avro, fastavro decodes batches of Arrow.
 
 Rules
 1. No row is lost: `record` is null and `problem` says why, or `record` is there and `problem` is null.
@@ -33,6 +35,10 @@ __all__ = ["Decoder", "by_avro", "check_schema"]
 Decoder = Literal["auto", "spark", "fastavro"]
 _NAMED = ("record", "enum", "fixed", "error")
 _PROBLEM = "isn't a body of the schema"
+#: The column of the wrapper, while it is read.
+_READ = "_read"
+#: Stands behind each body. Its first byte isn't among the others, so no shifted trailer equals it.
+_TRAILER = b"\xffkpubsub\x00"
 
 
 def by_avro(
@@ -110,8 +116,9 @@ def _has_spark_avro(spark: SparkSession) -> bool:
 
 
 def _wrapped(parsed: Any) -> str:
-    field = {"name": "record", "type": parsed}
-    return json.dumps({"type": "record", "name": "kafka_pubsub_wrapped", "fields": [field]})
+    end = {"type": "fixed", "name": "kafka_pubsub_end", "size": len(_TRAILER)}
+    fields = [{"name": "record", "type": parsed}, {"name": "end", "type": end}]
+    return json.dumps({"type": "record", "name": "kafka_pubsub_wrapped", "fields": fields})
 
 
 def _by_spark(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | None) -> DataFrame:
@@ -119,14 +126,19 @@ def _by_spark(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | Non
     from pyspark.sql.avro.functions import from_avro
 
     reader = {"mode": "PERMISSIVE", "avroSchema": _wrapped(parsed)}
+    whole = F.concat(F.col(BODY), F.lit(_TRAILER))
     if written is None:
-        body = from_avro(BODY, _wrapped(parsed), reader)["record"]
+        read = from_avro(whole, _wrapped(parsed), reader)
     else:
-        body = F.lit(None)
+        read = F.lit(None)
         for number, writer in written.items():
-            one = from_avro(BODY, _wrapped(writer), reader)["record"]
-            body = F.when(F.col(SCHEMA_ID) == number, one).otherwise(body)
-    found = messages.withColumn("record", body)
+            one = from_avro(whole, _wrapped(writer), reader)
+            read = F.when(F.col(SCHEMA_ID) == number, one).otherwise(read)
+    found = messages.withColumn(_READ, read)
+    found = found.withColumn(
+        "record", F.when(F.col(f"{_READ}.end") == F.lit(_TRAILER), F.col(f"{_READ}.record"))
+    )
+    found = found.drop(_READ)
     said = F.concat(F.lit(f"{_PROBLEM} ("), F.length(BODY).cast("string"), F.lit(" bytes)"))
     return found.withColumn("problem", F.when(F.col(BODY).isNotNull() & F.col("record").isNull(), said))
 
@@ -147,7 +159,10 @@ def _begin(schema: str, writers: Mapping[int, str] | None) -> Decode:
     known = {number: fastavro.parse_schema(json.loads(text)) for number, text in (writers or {}).items()}
 
     def decode(body: bytes, number: int | None) -> Any:
-        writer = reader if writers is None else known[number or 0]
-        return fastavro.schemaless_reader(io.BytesIO(body), writer, None if writers is None else reader)
+        writer, stream = reader if writers is None else known[number or 0], io.BytesIO(body)
+        record = fastavro.schemaless_reader(stream, writer, None if writers is None else reader)
+        if left := len(body) - stream.tell():
+            raise ValueError(f"{left} bytes are left over")
+        return record
 
     return decode

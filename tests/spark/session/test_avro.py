@@ -70,6 +70,27 @@ def test_an_empty_record_is_told_from_one_that_can_t_be_read(spark: SparkSession
     assert second.problem
 
 
+@pytest.mark.parametrize("decoder", ["spark", "fastavro"])
+@pytest.mark.parametrize("framed", [False, True], ids=["bare", "framed"])
+def test_bytes_that_are_left_over_are_told(spark: SparkSession, decoder: Any, framed: bool) -> None:
+    from spark.transforms.decoding import decoded
+
+    schema = {"type": "record", "name": "Sum", "fields": [{"name": "total", "type": "double"}]}
+    good, trailer = body(schema, {"total": 2.5}), b"\xffkpubsub\x00"
+    # Text has enough bytes for a double.
+    bodies = [good, b'{"id": 1, "total": 2.5}', good + b"\0", good * 2, trailer, good + trailer[:5], good[:7]]
+    frame = b"\0\0\0\0\7" if framed else b""
+    rows = [(at, frame + each) for at, each in enumerate(bodies)]
+    options: dict[str, Any] = {"decoder": decoder}
+    if framed:
+        options |= {"framing": "confluent", "writers": {7: json.dumps(schema)}}
+    given = spark.createDataFrame(rows, "n int, data binary")
+    first, *others = decoded(given, json.dumps(schema), **options).orderBy("n").collect()
+    assert (first.record.total, first.problem) == (2.5, None)
+    assert [row.record for row in others] == [None] * 6
+    assert all("isn't a body of the schema" in row.problem for row in others)
+
+
 def test_both_decoders_give_the_same_columns(spark: SparkSession) -> None:
     from spark.transforms.decoding import decoded
 
