@@ -25,7 +25,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 from .connection import Connection
 from .intervals import INTERVAL, OR_NEVER
 from .progress import METRICS_PATH, metrics_conf
-from .spark_session import first_line, jvm
+from .spark_session import cause_line, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,8 +208,8 @@ def late_options() -> list[click.Option]:
         option(
             "--late-to",
             metavar="TABLE",
-            help="Keep the messages that came later than --late allows in this Delta table (a path, or a name in a "
-            "catalog). Each batch is read twice then. Default: they are counted only.",
+            help="Keep the messages that came later than --late allows, and readings without a time, in this Delta "
+            "table (a path, or a name in a catalog). Each batch is read twice then. Default: they are counted only.",
         ),
     ]
 
@@ -264,7 +264,7 @@ def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         raise FailedPrecondition(
-            f"{job.name} failed in Spark: {first_line(error)} (KAFKA_PUBSUB_SPARK_LOG=WARN shows Spark's own log)"
+            f"{job.name} failed in Spark: {cause_line(error)} (KAFKA_PUBSUB_SPARK_LOG=WARN shows Spark's own log)"
         ) from error
 
 

@@ -1,8 +1,8 @@
-"""Keeps messages that came too late for a watermark in a table.
+"""Keeps messages that came too late for a watermark, and those without a time, in a table.
 
 Theory. Spark leaves such messages out, counts them, and passes them to no function. Spark's logs say which they are:
 in batch N the messages whose time isn't after the watermark with which batch N - 1 was planned. So this module reads
-the offsets of a batch once more, and adds the late messages among them to the table.
+the offsets of a batch once more, and adds the late messages among them, and those without a time, to the table.
 
 Rules
 1. They are written before the batch is committed, with the batch's number, so a repeated batch adds nothing twice.
@@ -44,20 +44,24 @@ class Late:
     until: Column
 
     def keep(self, run: Run, number: int) -> None:
-        """Adds a batch's late messages, with the columns of `messages` and `time`, `watermark` and `date`."""
+        """Adds a batch's messages that are late or have no time, with `time`, `watermark` and `date`."""
         before, now = (admission.batch_of(run.checkpoint, each) for each in (number - 1, number))
-        if before is None or now is None or before.watermark <= 0 or before.ends == now.ends:
+        # The first batch begins where the topic does.
+        begun = {} if before is None else before.ends
+        if now is None or begun == now.ends:
             return
         records = raw_records(
             run.checkpoint.spark,
             self.topic,
             run.context.connection,
-            starting=before.ends,
+            starting=begun,
             ending=now.ends,
             lost=run.streaming.lost,
             only=True,
         )
-        watermark = F.timestamp_millis(F.lit(before.watermark))
-        found = self.timed(rows(records)).where(self.until <= watermark)
+        # There is none before the first batch with a time.
+        passed = before.watermark if before is not None and before.watermark > 0 else None
+        watermark = F.timestamp_millis(F.lit(passed).cast("bigint"))
+        found = self.timed(rows(records)).where((self.until <= watermark) | F.col("time").isNull())
         told = {"watermark": watermark, "date": F.to_date("publish_time")}
         run.append(found.withColumns(told), self.table, number)

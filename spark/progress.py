@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KEPT",
     "METRICS_PATH",
+    "UNTIMED",
     "Gauges",
     "History",
     "Progress",
@@ -34,6 +35,8 @@ __all__ = [
 #: How many batches the table at the end shows.
 KEPT = 20
 METRICS_PATH = "/metrics/prometheus"
+#: The name under which Spark reports how many messages of a batch have no time.
+UNTIMED = "kafka_pubsub_untimed"
 _SINK = "spark.metrics.conf.*.sink.prometheusServlet"
 
 
@@ -45,13 +48,16 @@ class Progress(NamedTuple):
     behind: int | None
     #: How many rows were left out, because they came later than the watermark allows.
     dropped: int
+    #: How many messages have no time, where a job asks for one.
+    untimed: int = 0
 
     def __str__(self) -> str:
         lag = "" if self.behind is None else f", {self.behind:,} behind the log's end"
         left = (
             f", {self.dropped:,} left out because they came later than --late allows" if self.dropped else ""
         )
-        return f"{self.rows:,} messages read, {self.rows_per_s:,.0f} a second{lag}{left}"
+        none = f", {self.untimed:,} left out because they have no time" if self.untimed else ""
+        return f"{self.rows:,} messages read, {self.rows_per_s:,.0f} a second{lag}{left}{none}"
 
     @property
     def seconds(self) -> float:
@@ -89,8 +95,9 @@ class History:
         gone = self._last.pop(number)
         self._forgotten = number
         self._earlier_seconds += gone.seconds
+        was = self._earlier
         self._earlier = Progress(
-            self._earlier.rows + gone.rows, 0.0, None, self._earlier.dropped + gone.dropped
+            was.rows + gone.rows, 0.0, None, was.dropped + gone.dropped, was.untimed + gone.untimed
         )
 
     def total(self) -> Progress:
@@ -100,7 +107,8 @@ class History:
         seconds = self._earlier_seconds + sum(each.seconds for each in every)
         behind = self._last[max(self._last)].behind if self._last else None
         dropped = self._earlier.dropped + sum(each.dropped for each in every)
-        return Progress(rows, rows / seconds if seconds else 0.0, behind, dropped)
+        untimed = self._earlier.untimed + sum(each.untimed for each in every)
+        return Progress(rows, rows / seconds if seconds else 0.0, behind, dropped, untimed)
 
     def facts(self) -> list[dict[str, Any]]:
         """Returns the last batches for JSON."""
@@ -111,6 +119,7 @@ class History:
                 "messages_per_s": round(each.rows_per_s, 1),
                 "behind": each.behind,
                 "dropped_rows": each.dropped,
+                "without_time": each.untimed,
             }
             for number, each in sorted(self._last.items())
         ]
@@ -141,7 +150,8 @@ def progress_of(told: Any) -> Progress:
         sum(float(each[name] or 0) for each in told["sources"])
         for name in ("numInputRows", "processedRowsPerSecond")
     )
-    return Progress(int(rows), rate, sum(behind) if behind else None, dropped)
+    untimed = (told.get("observedMetrics") or {}).get(UNTIMED) or (0,)
+    return Progress(int(rows), rate, sum(behind) if behind else None, dropped, int(untimed[0]))
 
 
 def _behind(source: Any) -> int | None:

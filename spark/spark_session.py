@@ -39,6 +39,8 @@ __all__ = [
     "INSTALLED",
     "OF_A_JOB",
     "bundle",
+    "cause_line",
+    "cause_of",
     "check_delta",
     "check_kafka",
     "connect_options",
@@ -242,6 +244,19 @@ def first_line(error: Exception) -> str:
     cause = getattr(error, "java_exception", None)
     text = str(error if cause is None else cause.getMessage())
     return next((line for line in map(str.strip, text.splitlines()) if line), type(error).__name__)
+
+
+def cause_of(error: Exception) -> Exception:
+    """Returns the innermost cause with a text of an error of Spark: one of a query only says that the query ended."""
+    found = error
+    while isinstance(inner := getattr(found, "_cause", None), Exception) and str(inner).strip():
+        found = inner
+    return found
+
+
+def cause_line(error: Exception) -> str:
+    """Returns the first line of an error's cause."""
+    return first_line(cause_of(error))
 
 
 def check_kafka(spark: SparkSession) -> None:

@@ -29,9 +29,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kafka_pubsub import errors
-from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 
 from . import admission, ownership
+from .failing import failing_message
 from .intervals import seconds_of
 from .job import Context
 from .losses import Loss, ids_of, lost_since, made_again, note_ids, take_out, topics_of
@@ -39,7 +40,7 @@ from .progress import Gauges, History, progress_of
 from .remote_cluster import cluster_of
 from .remote_files import files_below
 from .restored import refuse_ahead
-from .spark_session import is_remote
+from .spark_session import cause_line, is_remote
 from .tables import Table
 from .transforms.messages import Topics, may_hold_retries, raw_records
 from .transforms.rows import rows
@@ -116,6 +117,8 @@ class Run:
     told: dict[tuple[str, int | None], int] = field(default_factory=dict)
     #: The id of each topic that the job reads (`losses.py`).
     ids: dict[str, str] = field(default_factory=dict)
+    #: The topic, and what the query computes of its messages by expressions of the user; None: nothing.
+    computed: tuple[str, Callable[[DataFrame], DataFrame]] | None = None
     batches: int = 0
     rows: int = 0
     #: How many small files were put together.
@@ -130,7 +133,7 @@ class Run:
 
     def __getstate__(self) -> dict[str, Any]:
         # The copy is for the server (rule 8): progress and metrics are reported by this process.
-        here = {"gauges": None, "also": None, "progress": History()}
+        here = {"gauges": None, "also": None, "computed": None, "progress": History()}
         return {**self.__dict__, **here}
 
     @property
@@ -417,7 +420,7 @@ class Run:
                 "this one ends. Nothing is lost and nothing is there twice: let one of them run"
             )
         if not any(said in text for said in (*_GONE, _CHANGED)):
-            return error
+            return self._with_place(error)
         try:
             self._refuse(self._lost(spark))
         except FailedPrecondition as refusal:
@@ -429,6 +432,21 @@ class Run:
         return FailedPrecondition(
             f"messages were deleted before {self.context.name} could read them (retention, or the topic was made "
             f"again): {text[:300]}. --lost skip goes on without"
+        )
+
+    def _with_place(self, error: Exception) -> Exception:
+        """Names the message that the job's expressions fail for, if that is the reason."""
+        if self.computed is None or is_remote(self.checkpoint.spark):
+            return error
+        topic, computed = self.computed
+        place = failing_message(self.checkpoint, self.context.connection, topic, computed, error)
+        return (
+            error
+            if place is None
+            else InvalidArgument(
+                f"{self.context.name} can't go on behind the message at {place}, for which an expression fails: "
+                f"{cause_line(error)}"
+            )
         )
 
 

@@ -51,11 +51,9 @@ def run(
     missed = None if late_to is None else Table(spark, late_to, LATE, option="--late-to")
     tables = [] if missed is None else [missed]
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about, tables, by_time=topic)
+    going.computed = (topic, lambda messages: timed_events(bodies.decoded(messages, topic), time=time))
     if missed is not None:
-        going.late = Late(
-            missed, topic, lambda late: timed_events(bodies.decoded(late, topic), time=time), F.col("time")
-        )
-
+        going.late = Late(missed, *going.computed, F.col("time"))
     rejected = (
         Rejects(rejects_table(spark, rejects, checkpoint), expect) if expect or schema is not None else None
     )
@@ -129,7 +127,8 @@ JOB = Job(
             show_default=True,
             metavar="SQL",
             help="When an event happened: a SQL expression over a message, e.g. "
-            "timestamp_millis(cast(get_json_object(cast(data AS string), '$.timestamp') AS bigint)).",
+            "timestamp_millis(try_cast(get_json_object(cast(data AS string), '$.timestamp') AS bigint)). An event "
+            "for which it fails ends the job, so use try_cast.",
         ),
         schema_option("Messages whose bodies don't fit are rejected, as those of --expect."),
         *expect_options("CHECKPOINT-rejects-table"),

@@ -63,10 +63,9 @@ def run(
     missed = None if late_to is None else Table(spark, late_to, LATE, option="--late-to")
     tables = [table] if missed is None else [table, missed]
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about, tables, by_time=topic)
+    going.computed = (topic, lambda messages: with_time(bodies.decoded(messages, topic), time))
     if missed is not None:
-        going.late = Late(
-            missed, topic, lambda late: with_time(bodies.decoded(late, topic), time), last_of(window)
-        )
+        going.late = Late(missed, *going.computed, last_of(window))
     rejected = Rejects(rejects_table(spark, rejects, table), expect) if expect or schema is not None else None
     messages = bodies.decoded(going.messages(spark, topic), topic)
     if rejected is not None:
@@ -84,7 +83,8 @@ def run(
             _publish(batch, alert, alerts_to, going, number)
 
     going.go_counting(found, take)
-    facts, text = going.facts("windows", table.address), f"{going.rows:,} windows written to {to}"
+    facts = {**going.facts("windows", table.address), "without_time": going.progress.total().untimed}
+    text = f"{going.rows:,} windows written to {to}"
     if rejected is not None:
         facts, text = {**facts, **rejected.facts()}, text + rejected.said()
     return Outcome(facts, going.said(text))
@@ -162,7 +162,8 @@ JOB = Job(
             show_default=True,
             metavar="SQL",
             help="When a reading was made: a SQL expression over a message, e.g. "
-            "timestamp_millis(cast(get_json_object(cast(data AS string), '$.at') AS bigint)).",
+            "timestamp_millis(try_cast(get_json_object(cast(data AS string), '$.at') AS bigint)). A reading for which "
+            "it is null is left out and counted; one for which it fails ends the job, so use try_cast.",
         ),
         option(
             "--alert",

@@ -1,6 +1,8 @@
 """Aggregates readings of devices by window and device, and chooses the windows of which alerts are published.
 
-Rule: a window is written once, when the watermark has passed its end; readings that come later are left out.
+Rules
+1. A window is written once, when the watermark has passed its end; readings that come later are left out.
+2. A reading without a time is in no window; Spark counts such readings by the name `UNTIMED`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pyspark.sql import functions as F
 
 from kafka_pubsub.errors import InvalidArgument
 
+from ..progress import UNTIMED
 from ..spark_session import first_line
 from ..tables import Layout
 from .times import timed
@@ -33,7 +36,8 @@ def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: st
         F.get_json_object(text, f"$.{name}").try_cast("double").alias(f"value_{at}")
         for at, name in enumerate(fields)
     ]
-    found = timed(messages, time, "ordering_key", *read)
+    untimed = F.count_if(F.col("time").isNull()).alias("readings")
+    found = timed(messages, time, "ordering_key", *read).observe(UNTIMED, untimed)
     numbers = [
         function(f"value_{at}").alias(f"{name}_{kind}")
         for at, name in enumerate(fields)
@@ -52,7 +56,8 @@ def windows(messages: DataFrame, fields: Sequence[str], *, window: str, late: st
 
 def last_of(window: str) -> Column:
     """Returns the end of a message's window, by its `time`; Spark leaves the message out if the watermark is there."""
-    return F.window("time", window)["end"]
+    # A row whose time is null would be left out by the function itself.
+    return F.window(F.coalesce("time", F.timestamp_seconds(F.lit(0))), window)["end"]
 
 
 def chosen(found: DataFrame, condition: str) -> DataFrame:

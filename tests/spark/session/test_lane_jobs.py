@@ -132,7 +132,7 @@ def test_windows_have_the_readings_of_all_lanes(run: Runner, name: str, tmp_path
             to=to,
             checkpoint=tmp_path / "checkpoint",
             fields=("temp",),
-            time="timestamp_millis(cast(get_json_object(cast(data AS string), '$.at') AS bigint))",
+            time="timestamp_millis(try_cast(get_json_object(cast(data AS string), '$.at') AS bigint))",
             max_per_batch=15,
         )
     rows = run.spark.read.format("delta").load(to).collect()

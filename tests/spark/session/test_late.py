@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 
-from kafka_pubsub import FailedPrecondition, PubSub
+from kafka_pubsub import FailedPrecondition, InvalidArgument, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import TopicPartition
+from spark.job import find
 from tests.spark.session.support import LONG, KilledHere, Runner, crash_at
 
 if TYPE_CHECKING:
@@ -118,6 +120,32 @@ def test_what_came_too_late_is_kept_when_asked(run: Runner, name: str, tmp_path:
     assert kept() == [("b", 2 * MINUTE), ("c", 3 * MINUTE)]
     go()
     assert len(kept()) == 2
+
+
+def test_readings_without_a_time_are_counted_and_kept(run: Runner, name: str, tmp_path: Path) -> None:
+    topic(run, name, [])
+    bodies = [json.dumps({"at": at, "temp": 1}) for at in (START, "soon", 10**10, START + 1, None)]
+    end = json.dumps({"at": START + 60 * MINUTE, "temp": 1})
+    producer = Producer({"bootstrap.servers": run.bootstrap})
+    for body in [*bodies, end]:
+        producer.produce(name, body.encode(), key="k", partition=1)
+    assert producer.flush(30) == 0
+    # The example of the help.
+    (said,) = (each.help for each in find("telemetry").options if each.name == "time")
+    example = re.search(r"e\.g\. (timestamp_millis.*)\. A reading", str(said))
+    assert example is not None
+    careless = example[1].replace("try_cast", "cast")
+    for _ in range(2):
+        with pytest.raises(InvalidArgument, match=rf"{name} partition 1 offset 1, .*'soon'"):
+            telemetry(run, name, tmp_path / "careless", time=careless)
+    outcome = telemetry(run, name, tmp_path, time=example[1], late_to=tmp_path / "late")
+    # Both readings of the first minute, and one of 1970.
+    assert readings(run, tmp_path) == {"k": 3}
+    assert outcome.facts["without_time"] == 2
+    assert "2 left out because they have no time" in outcome.text
+    kept = run.spark.read.format("delta").load(str(tmp_path / "late")).collect()
+    assert sorted(bytes(row.data).decode() for row in kept) == sorted([bodies[1], bodies[4]])
+    assert {row.time for row in kept} == {None}
 
 
 def test_a_batch_that_another_driver_has_planned_is_not_planned_again(
