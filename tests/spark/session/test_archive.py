@@ -72,6 +72,14 @@ def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: P
     _export(run, to, tmp_path, name)
 
 
+def test_how_many_messages_wait_behind_a_batch_is_told(run: Runner, name: str, tmp_path: Path) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        publish(ps, name, some(0, 60))
+    told = run("archive", topics=(name,), to=str(tmp_path / "archive"), max_per_batch=20).facts["progress"]
+    assert [(each["messages_read"], each["behind"]) for each in told] == [(20, 40), (20, 20), (20, 0)]
+
+
 def _export(run: Runner, to: str, tmp_path: Path, name: str) -> None:
     """A range as plain files; to a directory that is empty."""
     from spark.archive_table import archived
