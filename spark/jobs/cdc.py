@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafka_pubsub.errors import FailedPrecondition
+
 from ..bodies import expect_options, schema_option
 from ..job import Context, Job, Outcome, follow_options, option, table_options
 from ..transforms.protobuf import Protobuf
@@ -28,6 +30,7 @@ def run(
     schema: str | Protobuf | None,
     expect: tuple[str, ...],
     rejects: str | None,
+    sequence_by: str | None,
     **streaming: Any,
 ) -> Outcome:
     """Runs the job `cdc`."""
@@ -39,22 +42,32 @@ def run(
     from ..rejects import Rejects, rejects_table
     from ..streams import Streaming, prepare
     from ..tables import Table
-    from ..transforms.changes import NEWER, SAME_ROW, STATES, last_states, states, told
+    from ..transforms import changes
+    from ..transforms.changes import SAME_ROW, STATES, last_states, states
 
     table = Table(spark, to, STATES, option="--to")
     rejected = Rejects(rejects_table(spark, rejects, table), expect)
     about = {"topics": topic, "to": table.address, "envelope": envelope}
+    about |= {} if sequence_by is None else {"sequence_by": sequence_by}
+    newer = changes.NEWER if sequence_by is None else changes.NEWER_BY_SEQUENCE
     going = prepare(context, spark, Streaming(**streaming), checkpoint, about, [table, rejected.table])
+    if sequence_by is None and table.query() is not None and "sequence" in table.read().columns:
+        raise FailedPrecondition(f"{table.address} was written with --sequence-by: give it here as well")
     messages = going.messages(spark, topic)
-    # Conditions are checked before anything is read: a wrong one must not stop the job in its first batch.
-    rejected.check_conditions(told(messages, envelope, schema))
+
+    def told(messages: DataFrame) -> DataFrame:
+        found = changes.told(messages, envelope, schema)
+        return found if sequence_by is None else changes.sequenced(found, sequence_by)
+
+    # Expressions are checked before anything is read: a wrong one must not stop the job in its first batch.
+    rejected.check_conditions(told(messages))
 
     def take(batch: DataFrame, number: int) -> None:
-        found = told(batch, envelope, schema)
+        found = told(batch)
         # A row that was deleted has no columns that a condition could check.
         kept = rejected.taken(going, found, number, unless=F.col("deleted"))
         found = states(kept, going.topic_id(kept["origin.topic"]))
-        table.merge(last_states(found), SAME_ROW, NEWER, going.identity, number)
+        table.merge(last_states(found), SAME_ROW, newer, going.identity, number)
 
     going.go_counting(messages, take)
     facts = {**going.facts("messages", table.address), **rejected.facts()}
@@ -100,6 +113,13 @@ JOB = Job(
             help='How a body says what the row is now. action: {"action": "INSERT" | "UPDATE" | "DELETE", "data": '
             '{...}}. debezium: {"op": "c" | "u" | "d" | "r", "after": {...}}, in `payload` or by itself. row: the row '
             "as a JSON object (plain upserts).",
+        ),
+        option(
+            "--sequence-by",
+            metavar="SQL",
+            help="A number in each change by which the database orders the changes of a row, e.g. "
+            "get_json_object(cast(data AS string), '$.source.lsn'): the greater one wins, wherever and whenever it was "
+            "published. A change without one is rejected. Default: changes are ordered by their place in the topic.",
         ),
         schema_option("Here: the columns of a row in JSON. What doesn't fit is rejected."),
         *expect_options("TO-rejects (TO_rejects for a name)"),

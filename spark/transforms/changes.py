@@ -9,6 +9,7 @@ Rules
 1. Changes are compared by their origin, so a replayed change counts as of its first publishing. Between two partitions
    (of a topic that was repartitioned), two lanes, or a topic and the one that was made again under its name, the later
    time of publishing wins.
+   Where changes have a sequence (a number of the database, --sequence-by), the greater one wins, wherever they lie.
 2. A deleted row stays in the table with a mark: without it, a replay would insert the row again.
 3. A message that isn't a change is rejected, with its bytes and the reason.
 """
@@ -22,26 +23,43 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from kafka_pubsub.errors import InvalidArgument
+
+from ..spark_session import first_line
 from ..tables import Layout
 from .decoding import by_json
 
-__all__ = ["NEWER", "SAME_ROW", "STATES", "Envelope", "last_states", "states", "told"]
+__all__ = [
+    "NEWER",
+    "NEWER_BY_SEQUENCE",
+    "SAME_ROW",
+    "STATES",
+    "Envelope",
+    "last_states",
+    "sequenced",
+    "states",
+    "told",
+]
 
 #: The form of a change: with an action, in Debezium's form, or the row itself.
 Envelope = Literal["action", "debezium", "row"]
 
 #: The table of last states: `key`, `ordering_key`, `deleted`, `data`, `action` and where the change was published.
-#: `topic_id` is Kafka's id of that topic; null where it isn't known.
+#: `topic_id` is Kafka's id of that topic; null where it isn't known. `sequence` is there if the job has --sequence-by.
 STATES = Layout(
     "last states", partitions=(), statistics=("ordering_key", "publish_time", "partition", "offset")
 )
 #: The conditions by which a state (`new`) finds its row (`old`), and replaces it. Delta skips files by the key as text,
 #: because columns of bytes have no statistics; the bytes distinguish keys that aren't valid text.
 SAME_ROW = "old.ordering_key = new.ordering_key AND old.key = new.key"
+#: `NEWER_BY_SEQUENCE` is for changes with a sequence.
 NEWER = (
     "CASE WHEN new.topic = old.topic AND new.partition = old.partition "
     "AND coalesce(new.topic_id, '') = coalesce(old.topic_id, new.topic_id, '') THEN new.offset > old.offset "
     "ELSE new.publish_time > old.publish_time END"
+)
+NEWER_BY_SEQUENCE = (
+    f"CASE WHEN new.sequence <> old.sequence THEN new.sequence > old.sequence ELSE {NEWER} END"
 )
 
 
@@ -71,6 +89,20 @@ def told(
     if schema is None:
         return found.withColumn("problem", reason)
     return by_json(found, F.col("after"), schema).withColumn("problem", F.coalesce(reason, "problem"))
+
+
+def sequenced(found: DataFrame, expression: str) -> DataFrame:
+    """Adds `sequence`, by a SQL expression over what `told` returned; a change without one gets a `problem`."""
+    try:
+        numbered = found.withColumn("sequence", F.expr(expression)).withColumn(
+            "sequence", F.col("sequence").try_cast("bigint")
+        )
+    except Exception as error:
+        raise InvalidArgument(
+            f"--sequence-by {expression!r} isn't an expression over a change: {first_line(error)}"
+        ) from error
+    said = F.when(F.col("sequence").isNull(), F.lit("has no number by --sequence-by"))
+    return numbered.withColumn("problem", F.coalesce("problem", said))
 
 
 def _by_action(text: Column) -> tuple[Column, Column, Column]:
@@ -109,6 +141,7 @@ def states(found: DataFrame, topic_id: Column) -> DataFrame:
     `topic_id` is the id of the topic in which a change was published. Messages with a `problem` must have been left
     out before.
     """
+    sequence = ["sequence"] if "sequence" in found.columns else []
     return found.select(
         "key",
         "ordering_key",
@@ -120,12 +153,17 @@ def states(found: DataFrame, topic_id: Column) -> DataFrame:
         F.col("origin.partition").alias("partition"),
         F.col("origin.offset").alias("offset"),
         topic_id.alias("topic_id"),
+        *sequence,
     )
 
 
 def last_states(found: DataFrame) -> DataFrame:
     """Returns one row for each key: its newest change."""
     row = F.struct(*found.columns)
+    if "sequence" in found.columns:
+        # Two changes of one sequence are one change that was published twice, or lie in one partition.
+        newest = F.max_by(row, F.struct("sequence", "publish_time", "offset"))
+        return found.groupBy("key").agg(newest.alias("row")).select("row.*")
     here = (
         found.groupBy("key", "topic", "topic_id", "partition")
         .agg(F.max_by(row, "offset").alias("row"))

@@ -174,6 +174,37 @@ def test_the_last_state_of_each_row_whatever_comes_again(run: Runner, name: str,
     assert state() == {**expected, "users:1": (False, {"n": 3})}
 
 
+def test_the_greater_sequence_wins_wherever_it_lies(run: Runner, name: str, tmp_path: Path) -> None:
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1, retention=LONG)
+    to = str(tmp_path / "state")
+    options: dict[str, Any] = {"topic": name, "to": to, "checkpoint": tmp_path / "checkpoint"}
+    options |= {"sequence_by": "get_json_object(cast(data AS string), '$.lsn')"}
+
+    def change(key: str, lsn: int | None, action: str = "UPDATE") -> tuple[str | None, Any, int]:
+        return key, {"action": action, "data": {"n": lsn}, "lsn": lsn}, 0
+
+    # As numbers, 9 is before 10.
+    publish(run, name, [change("a", 10), change("a", 9), change("b", 10), change("c", None)])
+    run("cdc", **options)
+    publish(run, name, [change("b", 9), change("a", 11, "DELETE"), change("a", 10)])
+    outcome = run("cdc", **options)
+    rows = run.spark.read.format("delta").load(to).collect()
+    assert {row.ordering_key: (row.deleted, row.sequence) for row in rows} == {
+        "a": (True, 11),
+        "b": (False, 10),
+    }
+    (rejected,) = run.spark.read.format("delta").load(f"{to}-rejects").collect()
+    assert (bytes(rejected.key), rejected.reason) == (b"c", "has no number by --sequence-by")
+    assert outcome.facts["messages"] == 3
+    options["checkpoint"] = tmp_path / "another"
+    with pytest.raises(InvalidArgument, match="--sequence-by 'nonsense >' isn't an expression"):
+        run("cdc", **{**options, "sequence_by": "nonsense >"})
+    del options["sequence_by"]
+    with pytest.raises(FailedPrecondition, match="was written with --sequence-by"):
+        run("cdc", **options)
+
+
 def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
