@@ -25,7 +25,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 from .connection import Connection
 from .intervals import INTERVAL, OR_NEVER
 from .progress import METRICS_PATH, metrics_conf
-from .spark_session import cause_line, jvm
+from .spark_session import cause_line, is_of_spark, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -261,7 +261,7 @@ def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:
             "along (--archives, an image)"
         ) from error
     except Exception as error:
-        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+        if not is_of_spark(error):
             raise
         raise FailedPrecondition(
             f"{job.name} failed in Spark: {cause_line(error)} (KAFKA_PUBSUB_SPARK_LOG=WARN shows Spark's own log)"

@@ -46,6 +46,7 @@ __all__ = [
     "connect_options",
     "first_line",
     "is_connect",
+    "is_of_spark",
     "is_remote",
     "jvm",
     "packages",
@@ -246,11 +247,22 @@ def first_line(error: Exception) -> str:
     return next((line for line in map(str.strip, text.splitlines()) if line), type(error).__name__)
 
 
+def is_of_spark(error: BaseException) -> bool:
+    """Returns whether this is an error of Spark or of the Java below it."""
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
+
+
 def cause_of(error: Exception) -> Exception:
     """Returns the innermost cause with a text of an error of Spark: one of a query only says that the query ended."""
-    found = error
-    while isinstance(inner := getattr(found, "_cause", None), Exception) and str(inner).strip():
-        found = inner
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if java is None:
+        inner = getattr(error, "_cause", None)
+        return error if inner is None else cause_of(inner)
+    from pyspark.errors.exceptions.captured import convert_exception
+
+    while (cause := java.getCause()) is not None and cause.getMessage():
+        java = cause
+    found: Exception = convert_exception(java)
     return found
 
 

@@ -40,7 +40,7 @@ from .progress import Gauges, History, progress_of
 from .remote_cluster import cluster_of
 from .remote_files import files_below
 from .restored import refuse_ahead
-from .spark_session import cause_line, cause_of, is_remote
+from .spark_session import cause_line, cause_of, is_of_spark, is_remote
 from .tables import Table
 from .transforms.messages import Topics, may_hold_retries, raw_records
 from .transforms.rows import rows
@@ -157,7 +157,7 @@ class Run:
         """
         from .transforms.outgoing import start
 
-        failures: list[BaseException] = []
+        failures: list[Exception] = []
         spark, name = frame.sparkSession, query or f"kafka_pubsub {self.context.name}"
         ownership.claim(self.checkpoint, "checkpoint", self.about, begun=_BEGUN)
         self._know_topics(spark)
@@ -165,7 +165,7 @@ class Run:
         def take(batch: DataFrame, number: int) -> None:
             try:
                 self._take(batch, number, each_batch)
-            except PubSubError as error:
+            except Exception as error:
                 # Spark passes the error through Java, where only its text survives.
                 failures.append(error)
                 raise
@@ -176,7 +176,7 @@ class Run:
             except Exception as error:
                 if not failures and "once" in trigger and self._only_unreported(error):
                     return
-                raise (failures[0] if failures else self._explained(error, spark)) from error
+                raise self._explained(error, failures, spark) from error
             if is_remote(spark):
                 self._hear()
 
@@ -418,7 +418,11 @@ class Run:
             self._refuse(lost)
         self._tell(lost)
 
-    def _explained(self, error: Exception, spark: SparkSession) -> Exception:
+    def _explained(self, error: Exception, failures: Sequence[Exception], spark: SparkSession) -> Exception:
+        """Returns the error to raise for an error of the query; `failures` are those of its batch."""
+        cause = failures[0] if failures else error
+        if isinstance(cause, PubSubError):
+            return cause
         text = str(error)
         if (told := error_in(text)) is not None:
             return told
@@ -428,7 +432,7 @@ class Run:
                 "this one ends. Nothing is lost and nothing is there twice: let one of them run"
             )
         if not any(said in text for said in (*_GONE, _CHANGED)):
-            return self._with_place(error)
+            return self._with_place(cause if is_of_spark(cause) else error)
         try:
             self._refuse(self._lost(spark))
         except FailedPrecondition as refusal:
