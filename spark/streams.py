@@ -419,8 +419,8 @@ class Run:
         self._tell(lost)
 
     def _explained(self, error: Exception, failures: Sequence[Exception], spark: SparkSession) -> Exception:
-        """Returns the error to raise for an error of the query; `failures` are those of its batch."""
-        cause = failures[0] if failures else error
+        """Returns the error to raise for an error of the query; `failures`, of its batch, may follow from it."""
+        cause = failures[0] if failures and not isinstance(error, PubSubError) else error
         if isinstance(cause, PubSubError):
             return cause
         text = str(error)
