@@ -101,6 +101,7 @@ def callbacks_go_on_after_revoke(patch: pytest.MonkeyPatch) -> None:
         return [effect for effect in real(self, event, now) if not isinstance(effect, Stop)]  # type: ignore[arg-type]
 
     patch.setattr(Partition, "_revoked", revoked)
+    patch.setattr(OwnedPartitions, "begin_nothing", lambda self, numbers: None)
 
 
 # Commits (I2, I5)
