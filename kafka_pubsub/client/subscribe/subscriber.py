@@ -402,9 +402,9 @@ class Subscriber:
             engines = list(self._engines.values())
         return state_of(self._backend, self._look_up(), engines, limit)
 
-    def waiting_followers(self, states: Sequence[KeyState]) -> list[KeyState]:
+    def waiting_followers(self, record: SubscriptionRecord, states: Sequence[KeyState]) -> list[KeyState]:
         """Returns the keys that wait for other lanes; `states`: those that retry topics hold up."""
-        return waiting_followers(self._backend, self._look_up(), states)
+        return waiting_followers(self._backend, record, states)
 
     def peek(self, max_messages: int | None) -> Iterator[PeekedMessage]:
         """Yields unfinished messages, outside of the group."""

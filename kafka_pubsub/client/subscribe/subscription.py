@@ -295,7 +295,8 @@ class Subscription:
         A key that waits for a message in another lane of its topic is `waiting`, and its reason names that message.
         """
         states = self._dead_letters().keys(self._name)
-        return [*states, *self._subscriber().waiting_followers(states)]
+        record = self._admin().record(self._name)  # of a subscription that nothing can be received from, too
+        return [*states, *self._subscriber().waiting_followers(record, states)]
 
     def delete(self) -> None:
         """Deletes the subscription and its position; its streams end with `NotFound`."""

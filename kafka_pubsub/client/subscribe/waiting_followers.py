@@ -7,6 +7,7 @@ Rules
 1. The first unfinished messages of each lane's partition are looked at (`backlog.LOOK`): what waits stays there, while
    what others finish lies behind it. Once many of a key wait, they move to the retry topic, which `key_states` reads.
 2. A name counts only in the log that it names: of a copied topic nothing is listed.
+3. Nothing is listed while a retry topic is lost: the subscription receives nothing, and says so where it is pulled.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ def waiting_followers(
     """Returns the keys whose next message waits for another lane; `states`: the keys that retry topics hold up."""
     layout = Layout(record, backend.catalog.topics().get(record.topic))
     if not layout.laned or not record.options.message_ordering:
+        return []
+    needed = {view.retry_topic.name for view in layout.views.values() if view.retry_topic is not None}
+    if not needed <= set(backend.admin.topic_names()):
         return []
     with closing(backend.record_fetch()) as fetch:
         backlogs = read_backlogs(backend, layout, fetch, 0, alive=True)

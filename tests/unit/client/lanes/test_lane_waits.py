@@ -157,6 +157,15 @@ def test_any_process_sees_what_waits_in_memory_for_another_lane(
             until(lambda: not sub.keys())
 
 
+def test_a_lost_retry_topic_is_no_reason_to_fail(ps: PubSub, topic: Topic, backend: MemoryBackend) -> None:
+    sub = ps.create_subscription("billing", topic, message_ordering=True)
+    topic.publish(b"first", ordering_key="k").result(PATIENCE)
+    topic.publish(b"waits", priority=9, ordering_key="k").result(PATIENCE)
+    assert [each.topic for each in sub.keys()] == ["jobs.lane.p9"]  # noqa: SIM118
+    backend.admin.delete_topic("jobs.lane.p9.sub.billing.retry")
+    assert sub.keys() == []
+
+
 def test_a_later_transient_message_is_named_by_its_own_number(
     ps: PubSub, topic: Topic, backend: MemoryBackend
 ) -> None:
