@@ -113,6 +113,7 @@ class Logs:
             assert all(numbers == list(range(len(numbers))) for numbers in batches.values()), "a torn batch"
 
 
+@pytest.mark.slow
 def test_one_multicast_does_not_overtake_another(
     broker: LocalKafka, ps: PubSub, other: PubSub, names: list[str]
 ) -> None:

@@ -172,6 +172,7 @@ def test_a_late_message_of_a_high_priority_overtakes_what_waits(
         assert taken.numbers.index(-1) - before <= 25
 
 
+@pytest.mark.slow
 def test_neither_class_starves_while_publishers_keep_up(room: Room, topic: Topic, prefetch: int) -> None:
     """The seed's cursor never leaves the bucket that is never empty."""
     all_stored(publish(topic, [TRANSIENT]))

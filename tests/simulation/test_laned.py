@@ -19,6 +19,7 @@ def test_lanes_keep_every_promise() -> None:
     assert deliveries > 200
 
 
+@pytest.mark.slow
 def test_lanes_without_an_order_keep_every_promise() -> None:
     deliveries = sum(
         simulate(seed, kind=LanedWorld, variant=without_an_order).deliveries for seed in range(2100, 2120)
