@@ -53,19 +53,24 @@ def test_a_backlog_in_ten_lanes_that_is_larger_than_the_room_arrives(
 
 
 def test_a_low_message_is_read_and_ages_while_high_ones_fill_the_room() -> None:
-    """In each partition, whichever of them it is in: the bound holds from its publishing on."""
+    """In each partition, whichever of them it is in. Few high ones begin between its time and its callback."""
+    ageing = 0.5
     with PubSub.in_memory() as ps:
         topic = ps.create_topic("jobs", partitions=8, priorities=10)
         for priority in (0, 9):
             topic.publish(b"makes the lane", priority=priority).result(10)
-        sub = ps.create_subscription("billing", "jobs", ageing=0.5)
+        sub = ps.create_subscription("billing", "jobs", ageing=ageing)
         fill(ps, 6000, [9])
         sent: dict[str, float] = {}
-        waited: list[float] = []
+        began: dict[str, float] = {}
+        high: list[float] = []
 
         def handle(message: Message) -> None:
+            now = time.monotonic()
             if message.priority == 0:
-                waited.append(time.monotonic() - sent[message.data.decode()])
+                began[message.data.decode()] = now
+            else:
+                high.append(now)
             time.sleep(0.002)
             message.ack()
 
@@ -74,9 +79,11 @@ def test_a_low_message_is_read_and_ages_while_high_ones_fill_the_room() -> None:
             for number in range(8):
                 sent[str(number)] = time.monotonic()
                 topic.publish(str(number).encode(), priority=0, ordering_key=f"low-{number}").result(10)
-            until(lambda: len(waited) == 8)
+            until(lambda: len(began) == 8)
             assert stream.stats.acked < 6000, "high ones still wait"
-    assert max(waited) < 0.5 + 0.25, "the time of the machine included"
+    for low, at in sent.items():
+        before = sum(at + ageing < each < began[low] for each in high)
+        assert before < 500, "of 6,000 and more"
 
 
 def test_one_lane_that_flows_is_paused_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,11 +122,10 @@ def test_lanes_of_large_messages_are_read_ahead_within_limits(blocked: int) -> N
             message.ack()
 
         with sub.pull(handle, flow=FlowControl(max_bytes=most)) as stream:
-            until(lambda: stream.stats.in_flight > 0)
+            until(lambda: stream.stats.buffered_bytes > most / 10)
             looking_until = time.monotonic() + 2
             while time.monotonic() < looking_until:
                 held.append(stream.stats.buffered_bytes)
                 ending.wait(0.01)
             ending.set()
-    assert max(held) > most / 10, "it holds something"
     assert max(held) <= 8 * most, f"{max(held):,} bytes at most"
