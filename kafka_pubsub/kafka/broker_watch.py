@@ -1,4 +1,4 @@
-"""Whether a client of librdkafka's has lost its brokers for good (decision 047)."""
+"""Whether a client of librdkafka's has lost its brokers for good (decisions 047 and 082)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Rules
    So an outage fails messages, and never lets them queue up. A failed message may be in the topic, and fails no other.
 3. The first call for a topic's channel asks for the topic, so that its first message finds a connection.
 4. After messages were given up, a producer that doesn't find a broker is replaced, once in `LOST_S`: now and then
-   librdkafka never finds its brokers again (decision 047).
+   librdkafka never finds its brokers again (decisions 047, 082).
 5. A waiting `poll` or `flush` stays below 0.2 s, as in `writer.py`.
 """
 
@@ -127,9 +127,7 @@ class KafkaTransientWriter(LogWriter):
         served = self._serve(lambda: self._producer.poll(min(timeout, _LONGEST_WAIT_S)))
         if self._replaced:
             served += self._serve_replaced()
-        if self._doubtful and time.monotonic() >= self._look_at:
-            self._doubtful, self._look_at = False, time.monotonic() + LOST_S
-            threading.Thread(target=self._find_brokers, name="kafka_pubsub-find-brokers", daemon=True).start()
+        self._watch()
         return served
 
     def flush(self, timeout: float) -> int:
@@ -137,7 +135,13 @@ class KafkaTransientWriter(LogWriter):
         self._serve(lambda: self._producer.flush(min(timeout, _LONGEST_WAIT_S)))
         if self._replaced:
             self._serve_replaced()
+        self._watch()
         return len(self._producer) + sum(len(each) for _, each in self._replaced)
+
+    def _watch(self) -> None:
+        if self._doubtful and time.monotonic() >= self._look_at and not self._closed:
+            self._doubtful, self._look_at = False, time.monotonic() + LOST_S
+            threading.Thread(target=self._find_brokers, name="kafka_pubsub-find-brokers", daemon=True).start()
 
     def _serve_replaced(self) -> int:
         served = 0
@@ -159,6 +163,8 @@ class KafkaTransientWriter(LogWriter):
         except KafkaException as failure:
             if error_of(failure).code() != KafkaError._TRANSPORT:
                 return
+        except RuntimeError:
+            return  # closed meanwhile
         try:
             fresh: Producer = self._handles.producer(*self._settings)
         except PubSubError:

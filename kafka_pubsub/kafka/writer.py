@@ -12,8 +12,9 @@ Rules
 3. A waiting `poll` or `flush` stays below 0.2 s: above, the Python client calls on after a fatal error with the
    exception still set, and reports would be lost.
 4. A stopped producer is freed `RETIRE_S` later: a call of another thread may still be inside it.
-5. A producer that has lost its brokers is replaced. librdkafka forgets all brokers when the only one answers, while
-   it stops, that there is none; now and then it never finds the broker again (tried: 3 of 96 producers).
+5. A producer that has lost its brokers is replaced (decisions 047 and 082). librdkafka forgets all brokers when one
+   answers that there is none, and may never find them again. `poll` and `flush` both look, because a flush may wait
+   for as long as messages do, and nothing polls meanwhile.
 """
 
 from __future__ import annotations
@@ -217,16 +218,21 @@ class KafkaLogWriter(LogWriter):
         served = self._serve(session, lambda: session.producer.poll(min(timeout, _LONGEST_WAIT_S)))
         self._keep_house(session)
         if self._disturbed:
-            self._watch(session, served)
+            self._watch(session, heard=served > 0)
         return served
 
     def flush(self, timeout: float) -> int:
         """Sends without waiting for full batches, for `timeout` seconds (0.1 at most); returns how many are left."""
         session = self._session
         self._introduce(session)
+        before = len(session.producer)
         self._serve(session, lambda: session.producer.flush(min(timeout, _LONGEST_WAIT_S)))
         self._keep_house(session)
-        return len(session.producer) + session.primer.held
+        left = len(session.producer)
+        if self._disturbed:
+            # Appends of other threads may hide reports: then a producer that answers is asked in vain.
+            self._watch(session, heard=left < before)
+        return left + session.primer.held
 
     def _introduce(self, session: _Session) -> None:
         """Spares a new producer's first message half a second, unless the brokers are away."""
@@ -329,9 +335,9 @@ class KafkaLogWriter(LogWriter):
         while self._retired and self._retired[0][0] <= now:
             self._handles.close_producer(self._retired.pop(0)[1])
 
-    def _watch(self, session: _Session, served: int) -> None:
+    def _watch(self, session: _Session, *, heard: bool) -> None:
         now = time.monotonic()
-        if served or not len(session.producer):
+        if heard or not len(session.producer):
             self._answered_at = now
         elif now - self._answered_at > LOST_S and session.stopped_because is None:
             self._answered_at = now
@@ -347,9 +353,11 @@ class KafkaLogWriter(LogWriter):
             return  # closed meanwhile
         try:
             lost = has_lost_brokers(session.producer, fresh)
+        except RuntimeError:
+            return  # closed meanwhile
         finally:
             self._handles.close_producer(fresh)
-        if lost:
+        if lost and not self._closed:
             self._stop(session, "the client library has lost the brokers")
 
     def _replace(self, session: _Session, now: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from kafka_pubsub.kafka.writer import KafkaLogWriter
 from tests.support import until
 
 UNREACHED = KafkaException(KafkaError(KafkaError._TRANSPORT))
+CLOSED = RuntimeError("Handle has been closed")
 
 
 class Scripted:
@@ -24,6 +27,11 @@ class Scripted:
     def __init__(self, on_error: Any, finds: bool) -> None:
         self.on_error, self.finds = on_error, finds
         self.asked = 0
+        #: What it raises if it finds none, and an event for which it waits before that.
+        self.failure: Exception = UNREACHED
+        self.held: threading.Event | None = None
+        #: Whether each flush stores one message.
+        self.stores = False
         self._queue: list[Any] = []
         self._purged: list[Any] = []
 
@@ -39,13 +47,21 @@ class Scripted:
             report(KafkaError(KafkaError._PURGE_INFLIGHT), None)
         return len(purged)
 
+    def flush(self, timeout: float) -> int:
+        self.poll(timeout)
+        if self.stores and self._queue:
+            self._queue.pop(0)(None, None)
+        return len(self)
+
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
         self._purged, self._queue = self._purged + self._queue, []
 
     def list_topics(self, timeout: float) -> None:
         self.asked += 1
+        if self.held is not None:
+            self.held.wait()
         if not self.finds:
-            raise UNREACHED
+            raise self.failure
 
 
 class Producers:
@@ -98,6 +114,41 @@ def test_a_producer_that_lost_its_brokers_is_replaced_and_its_messages_are_repor
     until(lambda: log.poll(0) == 0 and len(producers.made) == 3, "a new producer")
     log.append("t", b"y", None, None, lambda error, record: None)
     assert len(producers.made[2]) == 1
+
+
+def test_it_is_found_out_during_a_flush_that_waits_for_it(producers: Producers) -> None:
+    log, errors = write_one(producers)
+    producers.made[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    until(lambda: log.flush(0) == 0, "the end of a flush")
+    assert "may be in the topic" in str(log.explain(errors[0]))
+
+
+def test_a_producer_that_reports_during_a_flush_is_never_asked(producers: Producers) -> None:
+    log, errors = write_one(producers)
+    producers.made[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    producers.made[0].stores = True
+    for _ in range(1000):
+        log.append("t", b"x", None, None, lambda error, record: errors.append(error))
+    end = time.monotonic() + 0.2
+    until(lambda: log.flush(0) == 0 or time.monotonic() > end)
+    assert len(producers.made) == 1
+    assert set(errors) == {None}
+
+
+@pytest.mark.parametrize("failure", [UNREACHED, CLOSED])
+def test_a_look_that_a_close_overtakes_tells_nothing(
+    failure: Exception, producers: Producers, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, errors = write_one(producers)
+    producers.made[0].failure, producers.made[0].held = failure, threading.Event()
+    producers.made[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    until(lambda: log.poll(0) or producers.made[0].asked, "a look")
+    with caplog.at_level(logging.WARNING):
+        log.close()
+        producers.made[0].held.set()
+        until(lambda: all(each.name != "kafka_pubsub-find-brokers" for each in threading.enumerate()))
+    assert len(errors) == 1
+    assert caplog.messages == []
 
 
 def test_a_producer_waits_for_brokers_that_are_away(producers: Producers) -> None:

@@ -89,6 +89,14 @@ def test_a_producer_that_lost_its_brokers_is_replaced_also_for_open_channels(
     assert producers.made[1].closed
 
 
+def test_it_is_replaced_during_a_flush_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    producers = Producers(False)
+    log = writer_over(producers, monkeypatch)
+    give_up_one(log)
+    until(lambda: log.flush(0) or len(producers.made) == 2, "a new producer")
+    log.close()
+
+
 def test_a_producer_that_finds_its_brokers_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     producers = Producers(True)
     log = writer_over(producers, monkeypatch)
