@@ -170,7 +170,7 @@ class KafkaLogWriter(LogWriter):
         self._reprime_at = time.monotonic() + PRIMED_FOR_S
         # Whether an answer may have been lost since the producer was made.
         self._disturbed = False
-        # When the last report came, or nothing was waited for (monotonic seconds).
+        # When the last report came, nothing was waited for, or the first trouble came (monotonic seconds).
         self._answered_at = time.monotonic()
         self._closed = False
         # Why the broker refused the producer, which has sent nothing then; None: it didn't.
@@ -308,6 +308,8 @@ class KafkaLogWriter(LogWriter):
         return _Session(self._handles.producer(self._defaults, self._rules, self._note_trouble), self.channel)
 
     def _note_trouble(self, _: KafkaError) -> None:
+        if not self._disturbed:
+            self._answered_at = time.monotonic()
         self._disturbed = True
 
     def _fail(self, session: _Session, error: KafkaError) -> None:

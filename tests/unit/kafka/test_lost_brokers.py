@@ -94,6 +94,11 @@ def producers() -> Producers:
     return Producers()
 
 
+def looks() -> bool:
+    """Whether a look at the brokers goes on."""
+    return any(each.name == "kafka_pubsub-find-brokers" for each in threading.enumerate())
+
+
 def write_one(producers: Producers) -> tuple[KafkaLogWriter, list[Any]]:
     log = KafkaLogWriter(cast("ClientFactory", producers), Batching(), 1_000_000)
     errors: list[Any] = []
@@ -146,7 +151,7 @@ def test_a_look_that_a_close_overtakes_tells_nothing(
     with caplog.at_level(logging.WARNING):
         log.close()
         producers.made[0].held.set()
-        until(lambda: all(each.name != "kafka_pubsub-find-brokers" for each in threading.enumerate()))
+        until(lambda: not looks())
     assert len(errors) == 1
     assert caplog.messages == []
 
@@ -176,6 +181,18 @@ def test_a_producer_with_nothing_to_send_is_never_asked(producers: Producers) ->
     end = time.monotonic() + 0.2
     until(lambda: log.poll(0) or time.monotonic() > end)
     assert len(producers.made) == 1
+
+
+def test_a_producer_has_time_after_its_first_complaint(
+    producers: Producers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LOST_S", 600.0)
+    log, _ = write_one(producers)
+    log._answered_at -= 3600.0
+    until(lambda: not looks())  # those of other tests
+    producers.made[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    log.poll(0)
+    assert (looks(), len(producers.made)) == (False, 1)
 
 
 def test_a_producer_that_never_complained_is_never_asked(producers: Producers) -> None:
