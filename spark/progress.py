@@ -150,8 +150,15 @@ def progress_of(told: Any) -> Progress:
         sum(float(each[name] or 0) for each in told["sources"])
         for name in ("numInputRows", "processedRowsPerSecond")
     )
-    untimed = (told.get("observedMetrics") or {}).get(UNTIMED) or (0,)
-    return Progress(int(rows), rate, sum(behind) if behind else None, dropped, int(untimed[0]))
+    return Progress(int(rows), rate, sum(behind) if behind else None, dropped, _untimed(told))
+
+
+def _untimed(told: Any) -> int:
+    """Reads the count of readings without a time, which Spark Connect puts into one list more."""
+    found = (told.get("observedMetrics") or {}).get(UNTIMED) or [0]
+    while isinstance(found, (list, tuple)):
+        found = found[0]
+    return int(found)
 
 
 def _behind(source: Any) -> int | None:
