@@ -319,7 +319,7 @@ MUTATIONS = [
     ),
     Mutation(
         first_receipt_counts,
-        partial(test_multicast_edges.test_a_release_that_one_destination_takes_succeeds, refusing="a"),
+        test_outbox.test_a_message_has_its_outcome_with_the_first_receipt_of_a_destination_that_took_it,
     ),
     Mutation(
         names_without_inboxes,
