@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
@@ -27,14 +28,19 @@ QUICK = 0.1
 
 #: Their tests share one session, which takes longer to start than most of them to run; so one worker has a whole group.
 #: The groups take about the same time; all in one would be what a run waits for at its end.
-ONE_SPARK = ["tests/spark/session/test_a", "tests/spark/session/", "tests/spark/drivers/"]
+ONE_SPARK = (
+    "tests/spark/session/test_a*",
+    "tests/spark/session/test_[b-l]*",
+    "tests/spark/session/*",
+    "tests/spark/drivers/*",
+)
 
 
 def unit_of(nodeid: str) -> str:
     """The unit that a test belongs to."""
     file = nodeid.partition("::")[0]
     for group in ONE_SPARK:
-        if file.startswith(group):
+        if fnmatchcase(file, group):
             return group
     return file if _shares_fixtures(file) else nodeid
 
