@@ -24,7 +24,7 @@ from .spark_session import is_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["client_settings", "cluster_of"]
+__all__ = ["as_java_writes_it", "client_settings", "cluster_of"]
 
 #: Seconds for one request.
 _PATIENCE = 20.0
@@ -36,6 +36,11 @@ _UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND", "TO
 def cluster_of(spark: SparkSession, connection: Connection) -> Cluster:
     """Makes a client that asks the cluster, as a context manager that closes it."""
     return _RemoteCluster(connection) if is_remote(spark) else Cluster(spark, connection)
+
+
+def as_java_writes_it(topic_id: str) -> str:
+    """Returns a topic's id with the two other characters that Kafka's own client has for + and /."""
+    return topic_id.replace("+", "-").replace("/", "_")
 
 
 def client_settings(connection: Connection) -> dict[str, str]:
@@ -94,7 +99,7 @@ class _RemoteCluster(Cluster):
 
     def topic_id(self, topic: str) -> str:
         """Returns a topic's id, which changes when the topic is deleted and made again."""
-        return str(self._describe(topic).topic_id)
+        return as_java_writes_it(str(self._describe(topic).topic_id))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Returns the ids of those of the topics that exist."""

@@ -6,15 +6,21 @@ import pickle
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Uuid
 
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, SchemaError
 from spark.connection import Connection
 from spark.job import Context
-from spark.remote_cluster import _RemoteCluster, client_settings
+from spark.remote_cluster import _RemoteCluster, as_java_writes_it, client_settings
 from spark.remote_files import _LocalFile
 from tests.spark.needs import need_spark
 
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+def test_a_topic_has_one_id_in_the_checkpoint_whichever_client_told_it() -> None:
+    assert str(Uuid(-5, -1234567)) == "//////////v//////+0peQ"
+    assert as_java_writes_it(str(Uuid(-5, -1234567))) == "__________v______-0peQ"
 
 
 def test_settings_of_a_connection_go_to_librdkafka_and_no_others() -> None:
