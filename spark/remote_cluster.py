@@ -10,7 +10,7 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -95,23 +95,28 @@ class _RemoteCluster(Cluster):
 
     def partitions(self, topic: str) -> list[int]:
         """Returns the numbers of a topic's partitions."""
-        return [found.id for found in self._describe(topic).partitions]
+        return [found.id for found in self._describe([topic])[topic].partitions]
 
     def topic_id(self, topic: str) -> str:
         """Returns a topic's id, which changes when the topic is deleted and made again."""
-        return as_java_writes_it(str(self._describe(topic).topic_id))
+        return as_java_writes_it(str(self._describe([topic])[topic].topic_id))
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Returns the ids of those of the topics that exist."""
         there = self.topics()
-        return {topic: self.topic_id(topic) for topic in topics if topic in there}
+        found = self._describe([topic for topic in topics if topic in there])
+        return {topic: as_java_writes_it(str(each.topic_id)) for topic, each in found.items()}
 
-    def _describe(self, topic: str) -> Any:
+    def _describe(self, topics: Sequence[str]) -> dict[str, Any]:
         from confluent_kafka import TopicCollection
 
-        with self._explained(f"topic {topic!r}"):
-            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_PATIENCE)
-            return asked[topic].result()
+        found: dict[str, Any] = {}
+        if topics:
+            asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=_PATIENCE)
+            for topic, each in asked.items():
+                with self._explained(f"topic {topic!r}"):
+                    found[topic] = each.result()
+        return found
 
     def _listed(
         self, topics: Iterable[str], spot: Spot, *, committed: bool = True

@@ -145,22 +145,13 @@ def cancel(session: Session, id: str, timeout: float) -> None:
     ],
 )
 @picking
-@click.pass_obj
-def dead_letters(
-    session: Session,
-    ids: tuple[str, ...],
-    topic: str | None,
-    replay: bool,
-    purge: bool,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+def dead_letters(session: Session, picked: Picked) -> None:
     """List what the routers couldn't deliver, bring it home, or give it up.
 
     A message becomes a dead letter if its topic is gone or refuses it, or if it isn't kafka_pubsub's. A replay can be
     stopped and called again: nothing goes home twice.
     """
-    deal_with(session, _DEAD, Picked(ids, topic, replay, purge, dry_run, yes))
+    deal_with(session, _DEAD, picked)
 
 
 def _dead_row(letter: DelayDeadLetter) -> dict[str, JsonValue]:

@@ -87,23 +87,14 @@ def status(session: Session, topics: tuple[str, ...]) -> None:
     ],
 )
 @picking
-@click.pass_obj
-def dead_letters(
-    session: Session,
-    ids: tuple[str, ...],
-    topic: str | None,
-    replay: bool,
-    purge: bool,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+def dead_letters(session: Session, picked: Picked) -> None:
     """List what the sequencers couldn't deliver, bring it home, or give it up.
 
     A message becomes a dead letter if its topic refuses it or was deleted before it came home, a record of an inbox if
     it isn't kafka_pubsub's. A replay stages the message again, for that topic alone, and a sequencer delivers it there.
     It can be stopped and called again: nothing goes home twice.
     """
-    deal_with(session, _DEAD, Picked(ids, topic, replay, purge, dry_run, yes))
+    deal_with(session, _DEAD, picked)
 
 
 def _dead_row(letter: MulticastDeadLetter) -> dict[str, JsonValue]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import wraps
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import click
@@ -59,8 +60,23 @@ class Picked(NamedTuple):
     yes: bool
 
 
-def picking(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of `Picked`."""
+def picking(command: Callable[[Session, Picked], None]) -> Callable[..., None]:
+    """Gives a command the options of `Picked`, and calls it with the session and these."""
+
+    @click.pass_obj
+    @wraps(command)
+    def called(
+        session: Session,
+        ids: tuple[str, ...],
+        topic: str | None,
+        replay: bool,
+        purge: bool,
+        dry_run: bool,
+        yes: bool,
+    ) -> None:
+        command(session, Picked(ids, topic, replay, purge, dry_run, yes))
+
+    with_options: Callable[..., None] = called
     for option in (
         shared.YES,
         click.option(
@@ -82,8 +98,8 @@ def picking(command: Callable[..., None]) -> Callable[..., None]:
             help="Only this message, or the one at this place among the dead letters. Can be repeated.",
         ),
     ):
-        command = option(command)
-    return command
+        with_options = option(with_options)
+    return with_options
 
 
 def deal_with(session: Session, service: Service[T], picked: Picked) -> None:

@@ -188,20 +188,17 @@ def rolling_restart(stage: Stage, rng: random.Random) -> None:
 
 
 def kill_broker(stage: Stage, rng: random.Random) -> None:
-    node = rng.choice(stage.cluster.nodes)
-    with stage.trouble("kill-broker"):
-        stage.cluster.kill(node)
-        try:
-            stage.wait(rng.uniform(0.5, 4))
-        finally:
-            stage.cluster.start(node)
-        stage.cluster.wait_in_sync()
+    _take_a_broker(stage, rng, "kill-broker", stage.cluster.kill)
 
 
 def stop_broker(stage: Stage, rng: random.Random) -> None:
+    _take_a_broker(stage, rng, "stop-broker", stage.cluster.stop)
+
+
+def _take_a_broker(stage: Stage, rng: random.Random, name: str, take: Callable[[int], object]) -> None:
     node = rng.choice(stage.cluster.nodes)
-    with stage.trouble("stop-broker"):
-        stage.cluster.stop(node)
+    with stage.trouble(name):
+        take(node)
         try:
             stage.wait(rng.uniform(0.5, 4))
         finally:

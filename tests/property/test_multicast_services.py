@@ -14,26 +14,12 @@ from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.property.multicast_service_mutations import MUTATIONS, Mutation
 from tests.support import until
-from tests.unit.services import (
-    test_multicast_dead_letters,
-    test_multicast_doubt,
-    test_multicast_edges,
-    test_multicast_takeover,
-    test_multicast_trouble,
-    test_sequencer,
-)
+from tests.unit.services.wrong_brokers import Wrong
 
 #: Seconds that a scene waits for what doesn't come.
 PATIENCE = 6.0
 #: The scenes' modules, which say how long they wait.
-SCENES = (
-    test_multicast_dead_letters,
-    test_multicast_doubt,
-    test_multicast_edges,
-    test_multicast_takeover,
-    test_multicast_trouble,
-    test_sequencer,
-)
+SCENES = {inspect.getmodule(getattr(each.scene, "func", each.scene)) for each in MUTATIONS}
 
 
 class _Cluster:
@@ -64,8 +50,8 @@ class _Cluster:
     def _ps(self) -> PubSub:
         return self._open()
 
-    def _faults(self) -> test_multicast_edges.Wrong:
-        return test_multicast_edges.Wrong()
+    def _faults(self) -> Wrong:
+        return Wrong()
 
     def _sequencer(self) -> Sequencer:
         self.argument("topics")
@@ -96,8 +82,7 @@ def play(mutation: Mutation, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.breaks.__name__)
 def test_a_broken_rule_is_noticed(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in SCENES:
-        if hasattr(module, "PATIENCE"):
-            monkeypatch.setattr(module, "PATIENCE", PATIENCE)
+        monkeypatch.setattr(module, "PATIENCE", PATIENCE, raising=False)
     monkeypatch.setattr(until, "__defaults__", ("the condition", PATIENCE))
     mutation.breaks(monkeypatch)
     with pytest.raises(BaseException):  # noqa: B017

@@ -267,9 +267,8 @@ class TopicPublisher:
 
         The error of a `quick` call is dropped: the error of `append` for the same message counts.
         """
-        if not isinstance(
-            error, Exception
-        ):  # Ctrl-C, which comes when the call has returned: its report will count
+        if not isinstance(error, Exception):
+            # Ctrl-C, which comes when the call has returned: its report will count.
             report.epoch.sent_messages += 1
             report.epoch.sent_bytes += len(data)
             raise error

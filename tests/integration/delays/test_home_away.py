@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from kafka_pubsub import PubSub, Topic
 from kafka_pubsub.core.delays.layout import DEAD
-from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.services.delays import DelayRouter
 from tests.cluster_view import cluster_view
 from tests.local_cluster import LocalCluster
@@ -23,13 +21,6 @@ PATIENCE = 120.0
 DELAY, LATE = 0.5, 2.5
 #: Messages, a second each, for longer than a transaction is tried.
 COUNT = 20
-
-
-@pytest.fixture
-def cluster(kafka: RunningKafka) -> Iterator[LocalCluster]:
-    """After `kafka`, which skips when there can be none."""
-    with LocalCluster(3) as cluster:
-        yield cluster
 
 
 def leader_of(cluster: LocalCluster, topic: str) -> int:

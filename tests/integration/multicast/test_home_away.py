@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from kafka_pubsub import PubSub, Sent
 from kafka_pubsub.client.admin.names import inbox_topic
 from kafka_pubsub.core.multicast.layout import DEAD
-from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.integration.delays.test_home_away import leader_of
 from tests.local_cluster import LocalCluster
@@ -22,13 +20,6 @@ PATIENCE = 120.0
 BEFORE, AWAY = 50, 200
 #: Seconds that p99 may be in any case. A message that waited for the topic that is away would take longer.
 BOUND = 2.5
-
-
-@pytest.fixture
-def cluster(kafka: RunningKafka) -> Iterator[LocalCluster]:
-    """After `kafka`, which skips when there can be none."""
-    with LocalCluster(3) as cluster:
-        yield cluster
 
 
 def make_sick(ps: PubSub, cluster: LocalCluster) -> str:

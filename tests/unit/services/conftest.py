@@ -8,6 +8,10 @@ import pytest
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.services.sequencer import Sequencer
+from tests.unit.services.wrong_brokers import Wrong
+
+PATIENCE = 20.0
 
 
 @pytest.fixture
@@ -27,3 +31,18 @@ def topics(ps: PubSub) -> PubSub:
     for name in "abc":
         ps.create_topic(name, causal=True)
     return ps
+
+
+@pytest.fixture
+def faults() -> Wrong:
+    return Wrong()
+
+
+@pytest.fixture
+def sequencer(backend: MemoryBackend, topics: PubSub, faults: Wrong) -> Iterator[Sequencer]:
+    """A sequencer whose brokers may be wrong; the publishers' are right."""
+    with (
+        PubSub.in_memory(MemoryBackend(cluster=backend.cluster, faults=faults), services=False) as other,
+        Sequencer(other) as running,
+    ):
+        yield running.wait_until_running(PATIENCE)

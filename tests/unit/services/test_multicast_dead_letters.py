@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime
-
-import pytest
 
 from kafka_pubsub import MulticastDeadLetter, PubSub, aio
 from kafka_pubsub.errors import InvalidArgument
@@ -14,25 +11,10 @@ from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import NewRecord, TopicPartition
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.support import until
-from tests.unit.services.test_multicast_edges import Wrong
 from tests.unit.services.test_sequencer import home
+from tests.unit.services.wrong_brokers import Wrong
 
 PATIENCE = 20.0
-
-
-@pytest.fixture
-def faults() -> Wrong:
-    return Wrong()
-
-
-@pytest.fixture
-def sequencer(backend: MemoryBackend, topics: PubSub, faults: Wrong) -> Iterator[Sequencer]:
-    """A sequencer whose brokers may refuse records."""
-    with (
-        PubSub.in_memory(MemoryBackend(cluster=backend.cluster, faults=faults), services=False) as other,
-        Sequencer(other) as running,
-    ):
-        yield running.wait_until_running(PATIENCE)
 
 
 def let_die(

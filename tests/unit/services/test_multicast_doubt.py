@@ -65,6 +65,15 @@ def trim(backend: MemoryBackend, *names: str) -> None:
         backend.admin.trim(place.topic, {0: backend.admin.log_range(place)[1]})
 
 
+def lose_the_inboxes(backend: MemoryBackend, topics: PubSub) -> None:
+    """Trims the inbox of `a` and deletes `b`, once the message `1` is at home in both."""
+    until(lambda: home(backend, "a")[-1:] == home(backend, "b")[-1:] == [b"1"])
+    done = backend.admin.group_offsets(GROUP, "a.inbox")[0].offset
+    backend.admin.trim("a.inbox", {0: done or 0})
+    for _ in range(2):
+        topics._cluster.topics.delete("b")
+
+
 @pytest.mark.parametrize("trimmed", ["ab", "a", "b"])
 def test_a_stage_that_was_trimmed_before_it_was_read_back_is_not_staged_again(
     backend: MemoryBackend, topics: PubSub, publisher: MulticastPublisher, trimmed: str
@@ -84,11 +93,7 @@ def test_a_stage_whose_inboxes_are_trimmed_or_gone_holds_up_no_other(
     backend: MemoryBackend, topics: PubSub, publisher: MulticastPublisher
 ) -> None:
     def delete() -> None:
-        until(lambda: home(backend, "a")[-1:] == home(backend, "b")[-1:] == [b"1"])
-        done = backend.admin.group_offsets(GROUP, "a.inbox")[0].offset
-        backend.admin.trim("a.inbox", {0: done or 0})
-        for _ in range(2):
-            topics._cluster.topics.delete("b")
+        lose_the_inboxes(backend, topics)
 
     lose_one_answer(publisher, delete)
     topics.publish_multi(["a", "b"], b"1").result(PATIENCE)
@@ -126,11 +131,7 @@ def test_a_stage_is_looked_for_in_the_inbox_to_which_it_was_written(
     ends: list[int] = []
 
     def delete() -> None:
-        until(lambda: home(backend, "a")[-1:] == home(backend, "b")[-1:] == [b"1"])
-        done = backend.admin.group_offsets(GROUP, "a.inbox")[0].offset
-        backend.admin.trim("a.inbox", {0: done or 0})
-        for _ in range(2):
-            topics._cluster.topics.delete("b")
+        lose_the_inboxes(backend, topics)
         topics.create_topic("b", causal=True)
         for number in range(10):  # so that something else lies where the stage was
             stage(backend, "b", message=f"m{number}")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from zlib import crc32
 
 import pytest
 
-from kafka_pubsub import FailedPrecondition, NotFound, PubSub, PubSubError
+from kafka_pubsub import FailedPrecondition, NotFound, PubSub
 from kafka_pubsub.client.admin import inbox_topics
 from kafka_pubsub.core.multicast.layout import DEAD, RECEIPTS
 from kafka_pubsub.core.multicast.values import Alive
 from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument
-from kafka_pubsub.memory import FaultPlan, MemoryBackend
+from kafka_pubsub.memory import MemoryBackend
 from kafka_pubsub.model import NewRecord, TopicPartition
 from kafka_pubsub.schema.multicast import decode_inbox, encode_alive
 from kafka_pubsub.services import sequencer_bodies, sequencer_role, sequencer_task
@@ -23,41 +22,9 @@ from kafka_pubsub.services.sequencer_task import SequencerTask
 from tests.multicasts import named, stage
 from tests.support import until
 from tests.unit.services.test_sequencer import home
+from tests.unit.services.wrong_brokers import Wrong
 
 PATIENCE = 20.0
-
-
-class Wrong(FaultPlan):
-    """Says of some topics what isn't true: that there are none, or that nothing can be written to them."""
-
-    def __init__(self) -> None:
-        self.missing: set[str] = set()
-        self.unwritable: dict[str, PubSubError] = {}
-        self.asked = 0
-
-    def request(self, operation: str, name: str) -> PubSubError | None:
-        if operation == "topic" and name in self.missing:
-            self.asked += 1
-            return NotFound(f"topic {name!r} not found")
-        return None
-
-    def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
-        return self.unwritable.get(topic)
-
-
-@pytest.fixture
-def faults() -> Wrong:
-    return Wrong()
-
-
-@pytest.fixture
-def sequencer(backend: MemoryBackend, topics: PubSub, faults: Wrong) -> Iterator[Sequencer]:
-    """A sequencer whose brokers may be wrong; the publishers' are right."""
-    with (
-        PubSub.in_memory(MemoryBackend(cluster=backend.cluster, faults=faults), services=False) as other,
-        Sequencer(other) as running,
-    ):
-        yield running.wait_until_running(PATIENCE)
 
 
 def test_a_broker_that_does_not_find_an_inbox_tears_no_message(
