@@ -5,6 +5,7 @@
 Rules
 1. An archive belongs to one query: batches of another checkpoint would add the same messages again.
 2. `export` writes its copy only to a directory that is empty or doesn't exist.
+3. Over Spark Connect an archive is read, and nothing else is done with it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import FailedPrecondition
 
 from .files import Files
-from .remote_files import files_below
-from .tables import Layout, Table
+from .spark_session import check_delta, first_line, is_remote
+from .tables import Layout, Table, is_name, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +55,20 @@ def archived(spark: SparkSession, where: str) -> DataFrame:
     Example:
         archived(spark, "/data/archive").where("topic = 'orders' AND date >= '2026-01-14'").show()
     """
-    return archive_table(spark, where).read()
+    return _archived_there(spark, where) if is_remote(spark) else archive_table(spark, where).read()
+
+
+def _archived_there(spark: SparkSession, where: str) -> DataFrame:
+    """Reads an archive over Spark Connect, where no file can be looked at."""
+    check_delta(spark)
+    named = where if is_name(where) else f"delta.`{where}`"
+    try:
+        found = spark.sql(f"SHOW TBLPROPERTIES {named}").collect()
+    except Exception as error:
+        raise FailedPrecondition(f"{where} isn't an archive of kafka_pubsub: {first_line(error)}") from error
+    if kind_of({row.key: row.value for row in found}) != ARCHIVE.kind:
+        raise FailedPrecondition(f"{where} isn't an archive of kafka_pubsub: it is another table")
+    return spark.table(named)
 
 
 def export(
@@ -74,7 +88,7 @@ def export(
     """
     from pyspark.sql import functions as F
 
-    target = files_below(spark, to)
+    target = Files(spark, to)
     if names := target.names():
         raise FailedPrecondition(
             f"{to} holds {', '.join(names[:3])}: export to a directory that is empty or not there"

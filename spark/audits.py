@@ -32,10 +32,10 @@ from . import ownership
 from .archive_table import archive_table
 from .audit_counts import counted, delays
 from .bodies import Bodies
+from .cluster import Cluster
 from .connection import Connection
+from .files import Files
 from .losses import ids_of
-from .remote_cluster import cluster_of
-from .remote_files import files_below
 from .snapshots import Ends, Snapshot, of_lane, take
 from .transforms.blocks import compared, content_of, within
 from .transforms.expectations import split
@@ -123,7 +123,7 @@ class Audit:
         # For the first findings Spark searches one partition, then four more, and so on. There are mostly none, so
         # all partitions are searched at once, on all cores.
         spark.conf.set("spark.sql.limit.initialNumPartitions", "1000000")
-        with cluster_of(spark, connection) as cluster:
+        with Cluster(spark, connection) as cluster:
             if topic not in cluster.topics():
                 raise NotFound(f"topic {topic!r} doesn't exist on {connection.bootstrap}")
             #: The Kafka topics that are read: the topic's own, and those of its lanes.
@@ -309,7 +309,7 @@ class Audit:
         if table is None:
             raise ValueError("this audit has no archive")
         if table.files is not None:
-            checkpoint = files_below(self.spark, table.checkpoint)
+            checkpoint = Files(self.spark, table.checkpoint)
             ids = ids_of(checkpoint)
             told = {
                 topic: offsets
@@ -406,7 +406,7 @@ class Audit:
         }
 
     def _beyond(self, found: Any) -> list[tuple[Any, ...]]:
-        with cluster_of(self.spark, self.connection) as cluster:
+        with Cluster(self.spark, self.connection) as cluster:
             latest = cluster.ends(self.topics)
         return [
             (

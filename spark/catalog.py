@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.config import SubscriptionRecord, TopicRecord
-from kafka_pubsub.errors import SchemaError
+from kafka_pubsub.errors import NotFound, SchemaError
 
 from .connection import Connection
-from .remote_cluster import cluster_of
 from .transforms.messages import raw_records
 
 if TYPE_CHECKING:
@@ -55,10 +54,10 @@ def topic_of(spark: SparkSession, connection: Connection, name: str) -> TopicRec
 
 def _latest(spark: SparkSession, connection: Connection) -> dict[bytes, bytes | None]:
     """Returns the latest record of each key; nothing if there is no catalog."""
-    with cluster_of(spark, connection) as cluster:
-        if CATALOG_TOPIC not in cluster.topics():
-            return {}
-    records = raw_records(spark, CATALOG_TOPIC, connection).select("key", "value", "offset")
+    try:
+        records = raw_records(spark, CATALOG_TOPIC, connection).select("key", "value", "offset")
+    except NotFound:
+        return {}
     # Python sorts the records, because the catalog is small and Spark would read it twice to sort it.
     rows = sorted(records.collect(), key=lambda row: int(row.offset))
     return {bytes(row.key or b""): None if row.value is None else bytes(row.value) for row in rows}

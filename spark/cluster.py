@@ -2,7 +2,7 @@
 
 Rules
 1. The client has the settings of Spark's source, so a driver that can read a topic can also ask for this, without
-   librdkafka. Over Spark Connect there is no Java in this process, and `remote_cluster.py` asks.
+   librdkafka.
 2. Java's exceptions become errors of kafka_pubsub, with the name of what was asked for.
 """
 

@@ -21,16 +21,14 @@ from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_in
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
 
+from .cluster import Cluster
 from .connection import Connection, connection_of
-from .remote_cluster import cluster_of
 from .spark_session import check_kafka
 from .transforms.delays import OF_INGEST, PROGRESS, WAITING, delay_records, waiting_rows
 from .transforms.messages import by_topic, raw_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from .cluster import Cluster
 
 __all__ = ["waiting"]
 
@@ -60,7 +58,7 @@ def waiting(
     """
     check_kafka(spark)
     connection = connection_of(bootstrap, config)
-    with cluster_of(spark, connection) as cluster:
+    with Cluster(spark, connection) as cluster:
         topics = _find_topics(cluster)
         commits = cluster.commits(GROUP) if topics else {}
         first = cluster.beginnings(topics)

@@ -2,8 +2,7 @@
 
 Rules
 1. `create` never replaces a file, and a file that it made is whole: it is written under a hidden name and renamed.
-2. A path that doesn't exist counts as empty, and isn't an error. A text that Spark itself wrote (over Spark Connect,
-   `remote_files.py`) is a directory with a file in it; it is read and replaced like a file.
+2. A path that doesn't exist counts as empty, and isn't an error.
 3. `root` is absolute and names its file system, so every spelling of one path gives the same root.
 """
 
@@ -19,10 +18,7 @@ from .spark_session import first_line, jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PART", "Files", "OneFile"]
-
-#: The beginning of the names of files that Spark itself writes.
-PART = "part-"
+__all__ = ["Files", "OneFile"]
 
 
 class Files:
@@ -60,9 +56,6 @@ class Files:
         """Returns a file's text; None if it doesn't exist."""
         if not self.exists(path):
             return None
-        if self.is_directory(path):
-            parts = (name for name in self.names(path) if name.startswith(PART))
-            return "".join((self.read(f"{path}/{part}") or "").removesuffix("\n") for part in parts)
         stream = self._system.open(self._at(path))
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -95,8 +88,6 @@ class Files:
 
     def write(self, path: str, text: str) -> None:
         """Writes a file or replaces it; a reader may see a part of it."""
-        if self.is_directory(path):
-            self.delete(path)
         stream = self._system.create(self._at(path), True)
         try:
             stream.write(bytearray(text.encode()))
@@ -106,10 +97,6 @@ class Files:
     def delete(self, path: str = "") -> None:
         """Removes a file, or a directory with all that is in it."""
         self._system.delete(self._at(path), True)
-
-    def drop(self, path: str) -> None:
-        """Removes a file that isn't needed any more, where that is possible."""
-        self.delete(path)
 
     def names(self, path: str = "") -> list[str]:
         """Lists the names in a directory, without hidden ones."""

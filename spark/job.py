@@ -12,7 +12,6 @@ Rules
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -65,11 +64,6 @@ class Outcome(NamedTuple):
     ok: bool = True
 
 
-def note_there(text: str) -> None:
-    """Writes a line to the log of a Spark Connect server."""
-    sys.stderr.write(f"{text}\n")
-
-
 @dataclass
 class Context:
     """Where a job runs, and how it reports its progress (`note`)."""
@@ -82,35 +76,36 @@ class Context:
     #: The port on which Spark's metrics are served; None: they aren't served.
     metrics_port: int | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy goes to a Spark Connect server with the function of a batch. It reports to the server's log, because
-        # `note` is a function of the command line, which the server may not have.
-        return {**self.__dict__, "note": note_there, "master": None, "conf": {}, "metrics_port": None}
-
     def spark(self, conf: Mapping[str, str] | None = None) -> SparkSession:
         """Returns a session for the job, and starts Spark first if it doesn't run yet.
 
         `conf` are settings that the job needs, unless --conf replaces them (default: none).
-        Raises `FailedPrecondition` if `metrics_port` is set and the session can't serve metrics there.
+        Raises `FailedPrecondition` over Spark Connect, or if `metrics_port` is set and the session can't serve metrics
+        there.
         """
         from .spark_session import OF_A_JOB, is_connect, is_remote, session
 
-        remote = is_connect(self.master)
-        if remote and self.metrics_port is not None:
-            raise FailedPrecondition(
-                "--metrics-port: over Spark Connect no driver is in this process; the server serves its own metrics"
-            )
+        if is_connect(self.master):
+            raise self._over_connect()
         served = {} if self.metrics_port is None else metrics_conf(self.metrics_port)
-        # A job's settings are for the start of a driver; a Spark Connect server was started with settings of its own.
-        wanted = {**({} if remote else conf or {}), **served, **self.conf}
+        wanted = {**(conf or {}), **served, **self.conf}
         made = session(f"kafka_pubsub {self.name}", master=self.master, conf=wanted)
+        if is_remote(made):
+            raise self._over_connect()
         if served:
             self._tell_metrics(made)
         # The job gets a session with its own settings and views, so that it changes nothing in a user's session.
-        found = made if is_remote(made) else made.newSession()
+        found = made.newSession()
         for name, value in OF_A_JOB.items():
             found.conf.set(name, value)
         return found
+
+    def _over_connect(self) -> FailedPrecondition:
+        return FailedPrecondition(
+            f"{self.name} needs Spark's JVM in its own process, so it can't run over Spark Connect: run it with "
+            f"spark-submit $(kafka-pubsub spark submit-args) {self.name}, or call messages(spark, TOPIC) in a program "
+            "of your own"
+        )
 
     def _tell_metrics(self, spark: SparkSession) -> None:
         """Notes the address of the metrics; raises `FailedPrecondition` if an existing session doesn't serve them."""
@@ -139,8 +134,8 @@ class Job(NamedTuple):
             option(
                 "--master",
                 metavar="URL",
-                help="Where Spark runs, e.g. local[4], spark://HOST:7077, or sc://HOST:15002 (Spark Connect). Default: "
-                "what spark-submit says, else local[*] (this machine, all cores).",
+                help="Where Spark runs, e.g. local[4] or spark://HOST:7077. Default: what spark-submit says, else "
+                "local[*] (this machine, all cores).",
             ),
             option(
                 "--conf",

@@ -5,8 +5,7 @@ many messages by now, a query would go on in the middle of the new topic. Kafka'
 checkpoint keeps the id of each of its topics beside Spark's offsets.
 
 Rules
-1. The ids are compared before a query starts, and before each of its batches is handed to the job. Over Spark Connect
-   they are compared at the start only.
+1. The ids are compared before a query starts, and before each of its batches is handed to the job.
 2. A topic that was made again is taken out of Spark's log. Spark then reads it as one that it hasn't seen: from its
    beginning. All else in the log stays, because Delta and a query's state depend on the numbers of batches.
 3. A checkpoint of an earlier version has no ids, and takes those that its topics have now. Of such a checkpoint's

@@ -145,7 +145,6 @@ def progress_of(told: Any) -> Progress:
     """Reads the figures from one of Spark's reports."""
     dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
     behind = [found for each in told["sources"] if (found := _behind(each)) is not None]
-    # These are summed over the sources, because over Spark Connect the report has no sums.
     rows, rate = (
         sum(float(each[name] or 0) for each in told["sources"])
         for name in ("numInputRows", "processedRowsPerSecond")
@@ -154,11 +153,8 @@ def progress_of(told: Any) -> Progress:
 
 
 def _untimed(told: Any) -> int:
-    """Reads the count of readings without a time, which Spark Connect puts into one list more."""
-    found = (told.get("observedMetrics") or {}).get(UNTIMED) or [0]
-    while isinstance(found, (list, tuple)):
-        found = found[0]
-    return int(found)
+    """Reads the count of readings without a time."""
+    return int(((told.get("observedMetrics") or {}).get(UNTIMED) or [0])[0])
 
 
 def _behind(source: Any) -> int | None:
@@ -167,11 +163,10 @@ def _behind(source: Any) -> int | None:
     return sum(latest.values()) - sum(end.get(at, 0) for at in latest) if latest else None
 
 
-def _offsets(told: str | Mapping[str, Mapping[str, int]] | None) -> dict[tuple[str, str], int]:
+def _offsets(told: str | None) -> dict[tuple[str, str], int]:
     """Reads a source's offsets by topic and partition; empty if Spark doesn't say."""
     try:
-        # In Spark's own process they are a text; over Spark Connect they are a part of the report.
-        found = (json.loads(told) if isinstance(told, str) else told) or {}
+        found = json.loads(told) if told else {}
         return {(topic, at): int(offset) for topic, each in found.items() for at, offset in each.items()}
     except (ValueError, AttributeError):
         return {}

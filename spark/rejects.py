@@ -13,7 +13,6 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .spark_session import is_remote
 from .streams import Run, prepare
 from .tables import Table
 from .transforms.expectations import REJECTS, split
@@ -40,8 +39,6 @@ class Rejects:
         self.table = table
         self._conditions = conditions
         self._written = 0
-        #: Over Spark Connect, where another process writes: how many rows the table had at the start.
-        self._before = self._there() if is_remote(table.spark) else None
         self._failure: BaseException | None = None
 
     def check_conditions(self, rows: DataFrame) -> None:
@@ -107,13 +104,10 @@ class Rejects:
         if self._failure is not None:
             raise self._failure
 
-    def _there(self) -> int:
-        return 0 if self.table.query() is None else self.table.read().count()
-
     @property
     def rows(self) -> int:
         """How many rows this start of the job has rejected."""
-        return self._written if self._before is None else self._there() - self._before
+        return self._written
 
     def facts(self) -> dict[str, Any]:
         """Returns the facts for the outcome."""

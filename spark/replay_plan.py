@@ -29,9 +29,9 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import TopicPartition
 
 from . import ownership
+from .cluster import Cluster
 from .connection import Connection
 from .files import Files
-from .remote_cluster import cluster_of
 from .spark_session import first_line
 from .transforms.blocks import within
 from .transforms.messages import by_topic, may_hold_retries, messages, raw_records
@@ -113,14 +113,14 @@ class TopicSource:
 
     def ranges(self) -> list[Range]:
         """Returns the offsets of each partition of each lane from its beginning to its end."""
-        with cluster_of(self._spark, self._connection) as cluster:
+        with Cluster(self._spark, self._connection) as cluster:
             lanes = cluster.with_lanes([self._topic])
             ends = cluster.ends(lanes)
             return sorted(Range(at, first, ends[at]) for at, first in cluster.beginnings(lanes).items())
 
     def topic_ids(self) -> dict[str, str]:
         """Returns the ids of the topic and its lanes."""
-        with cluster_of(self._spark, self._connection) as cluster:
+        with Cluster(self._spark, self._connection) as cluster:
             return cluster.topic_ids(cluster.with_lanes([self._topic]))
 
     def hold_to(self, ids: Mapping[str, str]) -> None:
@@ -280,7 +280,7 @@ class Replay:
 
     def _plan(self, source: Source, spark: SparkSession, rate: float | None) -> Plan:
         told = self._state.read(_PLAN)
-        with cluster_of(spark, self._connection) as cluster:
+        with Cluster(spark, self._connection) as cluster:
             target = cluster.topic_ids([self._target])
         if told is None:
             plan = planned(source, rate)
@@ -319,10 +319,10 @@ class Replay:
     def _note_progress(self, progress: dict[str, Any]) -> None:
         self._notes += 1
         self._state.create(f"{_PROGRESS}/{self._notes:09d}.json", json.dumps(progress))
-        self._state.drop(f"{_PROGRESS}/{self._notes - 1:09d}.json")
+        self._state.delete(f"{_PROGRESS}/{self._notes - 1:09d}.json")
 
     def _ends(self, spark: SparkSession) -> dict[str, int]:
-        with cluster_of(spark, self._connection) as cluster:
+        with Cluster(spark, self._connection) as cluster:
             return {str(at.partition): end for at, end in cluster.ends([self._target]).items()}
 
     def _since(self, spark: SparkSession, ends: Mapping[str, Any]) -> DataFrame:

@@ -3,9 +3,8 @@
 Theory. Delta leaves out a batch whose number it has already (`tables.py`). A checkpoint that was put back from a copy
 counts on from the copy, so Delta would take its next batches for repeats, and leave out new messages without an error.
 
-Rules
-1. At a start a table has no batch that the checkpoint hasn't planned: Spark plans a batch before it is written.
-2. Over Spark Connect nothing is checked, because only Java shows the numbers of batches that a table has.
+Rule: at a start a table has no batch that the checkpoint hasn't planned, because Spark plans a batch before it is
+written.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ from typing import TYPE_CHECKING
 from kafka_pubsub.errors import FailedPrecondition
 
 from . import ownership
-from .remote_files import files_below
+from .files import Files
+from .spark_session import is_remote
 from .tables import last_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from .files import Files
 
 __all__ = ["check_checkpoint", "refuse_ahead"]
 
@@ -32,12 +30,14 @@ def check_checkpoint(spark: SparkSession, checkpoint: str | os.PathLike[str], *t
 
     Call it before you start a query that writes its batches with Delta's `txnAppId` (the query's id) and `txnVersion`
     (the batch's number). `checkpoint` is the query's checkpoint, which may not exist yet, and `tables` are the paths or
-    names of its Delta tables. Over Spark Connect it checks nothing.
+    names of its Delta tables. Over Spark Connect it checks nothing, because only Java shows the numbers of batches that
+    a table has.
 
     Example:
         check_checkpoint(spark, "/data/orders-checkpoint", "/data/orders")
     """
-    refuse_ahead(spark, files_below(spark, str(checkpoint)), *tables)
+    if not is_remote(spark):
+        refuse_ahead(spark, Files(spark, str(checkpoint)), *tables)
 
 
 def refuse_ahead(spark: SparkSession, checkpoint: Files, *tables: str) -> None:

@@ -22,13 +22,12 @@ from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, Part, joined
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.schema import checkpoints
 
-from .remote_cluster import cluster_of
+from .cluster import Cluster
 from .transforms.subscriptions import Positions, dead_letters, named_checkpoints, parked, positions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .cluster import Cluster
     from .connection import Connection
 
 __all__ = ["Ends", "Snapshot", "of_lane", "take"]
@@ -87,7 +86,7 @@ def take(
     away = [] if record.retry_topic is None else [record.retry_topic.name]
     graves = [] if record.options.dead_letter is None else [record.options.dead_letter.topic]
     copy = {} if record.retry_topic is None else record.retry_topic.positions
-    with cluster_of(spark, connection) as cluster:
+    with Cluster(spark, connection) as cluster:
         there = cluster.topics()
         away, graves = ([each for each in names if each in there] for names in (away, graves))
         for attempt in range(1, TRIES + 1):

@@ -6,8 +6,8 @@ Rules
    configured for. Two processes that fetch at once can damage the cache, so they wait for each other.
 3. Executors get this package and the pure part of `kafka_pubsub` as a zip: nothing must be installed on a node.
 4. Dates are UTC: an archive's partitions must not depend on the time zone of a driver.
-5. A session of Spark Connect has no JVM in this process. Code that needs the JVM either has another way there
-   (`remote_cluster.py`, `remote_files.py`), or raises an error before it does anything.
+5. A session of Spark Connect has no JVM in this process. It reads and writes; what needs the JVM, every job among it,
+   raises an error before it does anything.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ __all__ = [
     "jvm",
     "packages",
     "session",
-    "session_here",
 ]
 
 #: This package's name where it is installed, and in the zip for drivers.
@@ -153,16 +152,6 @@ def is_connect(master: str | None) -> bool:
 def is_remote(spark: SparkSession) -> bool:
     """Returns whether this is a session of Spark Connect, whose Spark is another process."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
-
-
-def session_here() -> SparkSession:
-    """Returns the session of this process; in a process of a Spark Connect server it is the session of the client."""
-    from pyspark.sql import SparkSession
-
-    found = SparkSession.getActiveSession()
-    if found is None:
-        raise FailedPrecondition("there is no Spark session in this process")
-    return found
 
 
 def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
@@ -341,8 +330,7 @@ def bundle(target: Path, *, driver: bool = False) -> Path:
     """Writes a zip with this package under its present name, click, and the part of `kafka_pubsub` that it imports.
 
     `driver=True` is for a driver where only pyspark is installed: the package is then in the zip under the name that
-    it has when it is installed, and submit.py finds it by that name. Drivers need click, and so does a Spark Connect
-    server that runs a job's batches.
+    it has when it is installed, and submit.py finds it by that name.
     """
     own, base = Path(__file__).resolve().parent, Path(errors.__file__).resolve().parent
     name = INSTALLED if driver else __package__ or own.name

@@ -15,32 +15,28 @@ Rules
 6. Between two batches the job's tables are optimized and vacuumed when that is due. The checkpoint keeps the times of
    both, so a job that is started each hour doesn't repeat them each hour.
 7. A batch that wasn't finished is repeated by itself, before the query goes on.
-8. Over Spark Connect a process of the server handles the batches, with a copy of the `Run`. That process stores its
-   counts in the checkpoint. A backlog is one batch then, because Spark's log can't be written.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kafka_pubsub import errors
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 
 from . import admission, ownership
+from .cluster import Cluster
 from .failing import failing_message
+from .files import Files
 from .intervals import seconds_of
 from .job import Context
 from .losses import Loss, ids_of, lost_since, made_again, note_ids, take_out, topics_of
 from .progress import Gauges, History, progress_of
-from .remote_cluster import cluster_of
-from .remote_files import files_below
 from .restored import refuse_ahead
-from .spark_session import cause_line, cause_of, is_of_spark, is_remote
+from .spark_session import cause_line, cause_of, is_of_spark
 from .tables import Table
 from .transforms.messages import Topics, may_hold_retries, raw_records
 from .transforms.rows import rows
@@ -49,9 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from .files import Files
-
-__all__ = ["Run", "Streaming", "error_in", "prepare"]
+__all__ = ["Run", "Streaming", "prepare"]
 
 #: Seconds between two checks of a running query.
 _LOOK = 1
@@ -59,11 +53,6 @@ _LOOK = 1
 _BEGUN = "offsets"
 #: When tables were last optimized and vacuumed: seconds since 1970, by command.
 _MAINTENANCE = "kafka_pubsub_maintenance.json"
-#: The file in the checkpoint with the counts of this start (`_SUMS`), where another process handles the batches.
-_DONE = "kafka_pubsub_done.json"
-_SUMS = ("batches", "rows", "optimized")
-#: An error of kafka_pubsub in the text of one of Spark's errors.
-_OURS = re.compile(r"kafka_pubsub\.errors\.(\w+): (.+)")
 #: Texts by which Spark says that messages are gone, and that a topic's partitions or ends aren't those of the start.
 _GONE = ("DATA_LOSS", "Some data may have been lost")
 #: By this Spark 4.1 ends a query whose first batch was planned by an earlier one; the batch itself is committed then.
@@ -127,16 +116,11 @@ class Run:
     optimized: int = 0
     #: The progress of each batch, as Spark reports it.
     progress: History = field(default_factory=History)
-    #: The same figures among Spark's metrics; None over Spark Connect.
+    #: The same figures among Spark's metrics; None: they aren't there.
     gauges: Gauges | None = None
     began: float = field(default_factory=time.time)
     #: Raises the error of the query that runs beside this one (`rejects.py`), if that query failed.
     also: Callable[[], None] = lambda: None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The copy is for the server (rule 8): progress and metrics are reported by this process.
-        here = {"gauges": None, "also": None, "computed": None, "progress": History()}
-        return {**self.__dict__, **here}
 
     @property
     def identity(self) -> str:
@@ -177,15 +161,11 @@ class Run:
                 if not failures and "once" in trigger and self._only_unreported(error):
                     return
                 raise self._explained(error, failures, spark) from error
-            if is_remote(spark):
-                self._hear()
 
         while self._plan(spark):
             run(once=True)
         run(available_now=not self.streaming.follow, every=self.streaming.every)
         self.also()
-        if is_remote(spark):
-            self._know_topics(spark)
         if self.tables:
             self._maintain(0)
 
@@ -194,28 +174,18 @@ class Run:
     ) -> None:
         if self.batches == 0:
             ownership.confirm(self.checkpoint, "checkpoint", self.about)
-        remote = is_remote(batch.sparkSession)
-        if not remote:
-            self._tell_lost(batch.sparkSession)
-            self._check_topics(batch.sparkSession, number)
+        self._tell_lost(batch.sparkSession)
+        self._check_topics(batch.sparkSession, number)
         if self.late is not None:
             self.late.keep(self, number)
         self._count(each_batch(batch, number), number)
         if self.streaming.follow:
             self._maintain(self.began)
-        if remote:
-            told = {"began": self.began, **{name: getattr(self, name) for name in _SUMS}}
-            self.checkpoint.write(_DONE, json.dumps(told))
 
     def _know_topics(self, spark: SparkSession) -> None:
         """Begins topics that were made again at their beginning, if --lost says so, and reads the ids of the others."""
-        with cluster_of(spark, self.context.connection) as cluster:
+        with Cluster(spark, self.context.connection) as cluster:
             if self.streaming.lost == "skip" and (again := made_again(self.checkpoint, cluster)):
-                if is_remote(spark):
-                    raise FailedPrecondition(
-                        f"topic {', '.join(sorted(again))} was made again, and over Spark Connect the checkpoint "
-                        f"{self.checkpoint.root} can't be changed: run {self.context.name} once without it"
-                    )
                 take_out(self.checkpoint, again)
             topics = topics_of(self.checkpoint)
             now = cluster.topic_ids(topics)
@@ -226,7 +196,7 @@ class Run:
     def _check_topics(self, spark: SparkSession, number: int) -> None:
         """Stores the ids of new topics in a batch; raises `FailedPrecondition` if one was made again meanwhile."""
         planned = admission.batch_of(self.checkpoint, number)
-        with cluster_of(spark, self.context.connection) as cluster:
+        with Cluster(spark, self.context.connection) as cluster:
             now = cluster.topic_ids([] if planned is None else planned.ends)
         for topic, found in now.items():
             if self.ids.setdefault(topic, found) != found:
@@ -243,13 +213,6 @@ class Run:
 
         texts = [F.lit(text) for pair in self.ids.items() for text in pair]
         return F.try_element_at(F.create_map(*texts), topic) if texts else F.lit(None).cast("string")
-
-    def _hear(self) -> None:
-        """Reads what the server's process has counted since this start."""
-        told = json.loads(self.checkpoint.read(_DONE) or "{}")
-        if told.get("began") == self.began:
-            for name in _SUMS:
-                setattr(self, name, told[name])
 
     def _only_unreported(self, error: Exception) -> bool:
         """Returns whether the batch is finished, and Spark 4.1 only failed to report it (SPARK-55271)."""
@@ -275,9 +238,9 @@ class Run:
         if admission.is_open(self.checkpoint):
             # With partitions that came since, Spark refuses to repeat a batch in a query that ends when all is read.
             return True
-        if self.by_time is None or is_remote(spark):
+        if self.by_time is None:
             return False
-        with cluster_of(spark, self.context.connection) as cluster:
+        with Cluster(spark, self.context.connection) as cluster:
             ends = admission.plan(cluster, self.by_time, self.checkpoint, self.streaming.max_per_batch)
         if ends is None:
             return False
@@ -328,8 +291,6 @@ class Run:
                 found = found._replace(behind=self._behind(number))
             self.progress.take(number, found)
             self.context.note(f"batch {number}: {found}")
-            if is_remote(self.checkpoint.spark):
-                self._tell_lost(self.checkpoint.spark)
             if self.gauges is not None:
                 self.gauges.show(found, self.progress.total())
 
@@ -339,7 +300,7 @@ class Run:
         if planned is None:
             return None
         try:
-            with cluster_of(self.checkpoint.spark, self.context.connection) as cluster:
+            with Cluster(self.checkpoint.spark, self.context.connection) as cluster:
                 ends = cluster.ends(cluster.topic_ids(planned.ends))
         except PubSubError:
             # The query itself ends with the reason, or goes on when the cluster answers again.
@@ -408,7 +369,7 @@ class Run:
             )
 
     def _lost(self, spark: SparkSession) -> list[Loss]:
-        with cluster_of(spark, self.context.connection) as cluster:
+        with Cluster(spark, self.context.connection) as cluster:
             return lost_since(self.checkpoint, cluster)
 
     def look(self, spark: SparkSession) -> None:
@@ -424,8 +385,6 @@ class Run:
         if isinstance(cause, PubSubError):
             return cause
         text = str(error)
-        if (told := error_in(text)) is not None:
-            return told
         if any(said in text for said in _TAKEN_OVER):
             return FailedPrecondition(
                 f"another driver of {self.context.name} works with checkpoint {self.checkpoint.root} and has gone on; "
@@ -448,7 +407,7 @@ class Run:
 
     def _with_place(self, error: Exception) -> Exception:
         """Names the message that the job's expressions fail for, if that is the reason."""
-        if self.computed is None or is_remote(self.checkpoint.spark):
+        if self.computed is None:
             return error
         topic, computed = self.computed
         place = failing_message(self.checkpoint, self.context.connection, topic, computed, error)
@@ -460,14 +419,6 @@ class Run:
                 f"{cause_line(error)}"
             )
         )
-
-
-def error_in(text: str) -> PubSubError | None:
-    """Finds the error of kafka_pubsub that another process raised in the text of Spark's error; None: there is none."""
-    if (found := _OURS.search(text)) is None:
-        return None
-    kind: type[PubSubError] = getattr(errors, found[1], FailedPrecondition)
-    return kind(found[2])
 
 
 def prepare(
@@ -484,16 +435,13 @@ def prepare(
 
     `by_time` is the topic that a job with a watermark reads.
     """
-    files = files_below(spark, checkpoint)
+    files = Files(spark, checkpoint)
     told = {"job": context.name, **about}
     for table in tables:
         table.check()
     mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
     run = Run(context, streaming, files, told, tables, by_time)
-    if not is_remote(spark):
-        run.gauges = Gauges(spark, context.name)
-    elif by_time is not None:
-        context.note("over Spark Connect a backlog is one batch: --max-per-batch doesn't count")
+    run.gauges = Gauges(spark, context.name)
     if mine:
         refuse_ahead(spark, files, *(table.address for table in tables))
         run.look(spark)

@@ -16,20 +16,19 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, SchemaError
 
 from .files import Files
-from .remote_files import files_below
-from .spark_session import check_delta, first_line, is_remote, jvm, session_here
+from .spark_session import check_delta, first_line, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-__all__ = ["KEEP", "Layout", "Table", "is_name", "last_batch"]
+__all__ = ["KEEP", "Layout", "Table", "is_name", "kind_of", "last_batch"]
 
 #: How long replaced files stay for readers, in Delta's notation; a user may change the table's property.
 KEEP = "interval 7 days"
@@ -52,13 +51,16 @@ def is_name(where: str) -> bool:
     return _NAME.fullmatch(where) is not None
 
 
+def kind_of(properties: Mapping[str, str]) -> str | None:
+    """Returns what a table is for, by its properties; None: kafka_pubsub didn't make it."""
+    return properties.get(_KIND)
+
+
 def last_batch(spark: SparkSession, where: str, query: str) -> int:
     """Returns the number of the last batch of this query in a Delta table (a path or a name).
 
-    It is -1 if there is none or no table, and over Spark Connect, where it can't be read.
+    It is -1 if there is none or no table.
     """
-    if is_remote(spark):
-        return -1
     if is_name(where):
         if not spark.catalog.tableExists(where):
             return -1
@@ -93,16 +95,9 @@ class Table:
                 raise InvalidArgument(
                     f"{self.where} has a backtick, which SQL can't take: choose another path"
                 )
-            self.files = files_below(spark, where)
+            self.files = Files(spark, where)
             self.address = self.files.root
             self._sql = f"delta.`{self.address}`"
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy in a process of a Spark Connect server gets that process's session, as in `remote_files.py`.
-        return {name: value for name, value in self.__dict__.items() if name != "spark"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, spark=session_here())
 
     def beside(self, suffix: str, layout: Layout) -> Table:
         """Returns another table, whose name is this table's name and `suffix`."""
@@ -135,7 +130,7 @@ class Table:
         check_delta(self.spark)
         if self.exists():
             found = self._properties()
-            kind = found.get(_KIND)
+            kind = kind_of(found)
             if kind != self.layout.kind:
                 said = kind or "a Delta table that kafka_pubsub didn't make"
                 raise FailedPrecondition(

@@ -49,10 +49,10 @@ def run(
     from ..audit_state import AuditState
     from ..audits import Audit
     from ..catalog import subscriptions_of
-    from ..remote_files import file_at
+    from ..files import OneFile
 
     # This comes first, so that a path that can't be written is an error now and not after an hour.
-    page = None if report is None else file_at(spark, report, "--report")
+    page = None if report is None else OneFile(spark, report, "--report")
     kept = None if state is None else AuditState(spark, state, topic)
     audit = Audit(spark, context.connection, topic, context.note, sequence=sequence, archive=archive)
     known = subscriptions_of(spark, context.connection, topic, context.note)

@@ -45,14 +45,8 @@ def run(
     # which messages of the portion are in the topic, and writes the rest.
     spark = context.spark({_TRIES: "1"})
     from ..replay_plan import Replay, looked_at, planned
-    from ..spark_session import is_remote
     from ..transforms.messages import check_topics
 
-    if is_remote(spark) and not dry_run and spark.conf.get(_TRIES, "") != "1":
-        context.note(
-            f"this Spark Connect server may repeat a task that fails, and its messages are there twice then, with one "
-            f"ps-id: a server that was started with --conf {_TRIES}=1 doesn't"
-        )
     check_topics(spark, to, context.connection)
     source = _source(spark, context, archive, topic, where)
     aside = None if schema is None and not expect else _Aside(Bodies(schema), topic, expect)
@@ -62,11 +56,11 @@ def run(
         plan = planned(source, rate)
         found = source.read(plan.ranges)
         return _told(*looked_at(found if aside is None else aside.split(found)[0], SHOWN), plan, to, rate)
-    from ..remote_files import files_below
+    from ..files import Files
 
     about = {"archive": archive or "", "topic": topic, "where": where or ""}
     replay = Replay(
-        name or f"replay-{topic}", to, context.connection, files_below(spark, state), about, context.note
+        name or f"replay-{topic}", to, context.connection, Files(spark, state), about, context.note
     )
     if aside is not None:
         from ..rejects import rejects_table

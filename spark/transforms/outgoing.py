@@ -27,8 +27,6 @@ from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
 from ..connection import Connection, connection_of
-from ..ownership import query_of
-from ..remote_files import files_below
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -135,13 +133,15 @@ def write_stream(
     it goes on). `every` is how often a batch begins, e.g. "10 seconds" (default: as soon as the last one is finished).
     The other arguments are as for `write`.
     """
-    connection = connection_of(bootstrap, config)
+    connection, where = connection_of(bootstrap, config), f"{checkpoint}/metadata"
+    ids: list[str] = []
 
     # Over Spark Connect a process of the server runs this function, so it refers to names only, not to a session.
     def publish(batch: DataFrame, number: int) -> None:
-        # The name has the checkpoint's id, because with a new checkpoint the numbers of batches begin at 0 again.
-        name = f"{query}-{query_of(files_below(batch.sparkSession, str(checkpoint)))}"
-        found = records(batch, query=name, batch=number, row_id=row_id, order_by=order_by)
+        if not ids:
+            # With a new checkpoint the numbers of batches begin at 0 again, so the name has the checkpoint's id.
+            ids.append(batch.sparkSession.read.json(where).collect()[0].id)
+        found = records(batch, query=f"{query}-{ids[0]}", batch=number, row_id=row_id, order_by=order_by)
         write_records(found, topic, connection)
 
     return start(messages, publish, query, str(checkpoint), available_now=available_now, every=every)

@@ -25,12 +25,6 @@ def test_what_a_report_says() -> None:
     assert progress_of(report(sources=[silent])) == Progress(12, 0.0, None, 0)
     untimed = report(observedMetrics={"kafka_pubsub_untimed": (4,)})
     assert progress_of(untimed).untimed == 4
-    assert progress_of(report(observedMetrics={"kafka_pubsub_untimed": [[4]]})).untimed == 4, (
-        "over Spark Connect"
-    )
-    # Over Spark Connect: offsets as JSON, and no sums.
-    remote = source(latestOffset={"t": {"0": 9, "1": 5}}, endOffset={"t": {"0": 7, "1": 5}})
-    assert progress_of({**report(sources=[remote]), "numInputRows": None}) == Progress(12, 4.0, 2, 0)
 
 
 def test_a_batch_that_is_told_again_counts_once() -> None:

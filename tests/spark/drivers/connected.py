@@ -1,6 +1,6 @@
-"""A client of Spark Connect: `python -m tests.spark.drivers.connected PART URL BOOTSTRAP FROM TO DIRECTORY`.
+"""A client of Spark Connect: `python -m tests.spark.drivers.connected URL BOOTSTRAP FROM TO DIRECTORY`.
 
-PART is `calls`, for the functions that programs call, or `jobs`. It prints what it has seen as one JSON object.
+It prints what it has seen as one JSON object.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from pyspark.sql import functions as F
 
-from kafka_pubsub import PubSub
 from kafka_pubsub.errors import PubSubError
-from spark import archived, decoded, messages, session, write, write_stream
-from spark.archive_table import archive_table
+from spark import archived, decoded, lane_messages, messages, session, write, write_stream
 from spark.connection import Connection
 from spark.job import Context, Outcome, execute, find
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = '{"type": "record", "name": "order", "fields": [{"name": "total", "type": "double"}]}'
@@ -38,23 +35,16 @@ def refused(call: Callable[[], Any]) -> str:
     return "nothing"
 
 
-def main(part: str, url: str, bootstrap: str, source: str, target: str, directory: str) -> None:
+def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> None:
     spark = session(master=url)
-    context = Context("hot-keys", Connection(bootstrap, {}), lambda _: None, master=url)
+    context = Context("archive", Connection(bootstrap, {}), lambda _: None, master=url)
+    print(json.dumps(calls(spark, context, source, target, directory)))
+
+
+def calls(spark: SparkSession, context: Context, source: str, target: str, directory: str) -> dict[str, Any]:
+    """What each function returned or refused."""
+    bootstrap = context.connection.bootstrap
     rows = messages(spark, source, bootstrap=bootstrap)
-    archive = archive_table(spark, f"{directory}/archive")
-    kept = rows.withColumn("archived_at", F.current_timestamp()).withColumn("date", F.to_date("publish_time"))
-    for _ in range(2):
-        archive.append(kept, "by hand", 0)
-    if part == "calls":
-        print(json.dumps(calls(context, rows, source, target, directory)))
-    else:
-        print(json.dumps(jobs(context, source, target, directory)))
-
-
-def calls(context: Context, rows: DataFrame, source: str, target: str, directory: str) -> dict[str, Any]:
-    """What each function returned or refused; `rows`: the messages of the source."""
-    spark, bootstrap = session(), context.connection.bootstrap
     seen: dict[str, Any] = {"session": type(spark).__module__}
     seen["read"] = sorted([row.ordering_key, row.attributes["seq"]] for row in rows.collect())
     for decoder in ("auto", "fastavro"):
@@ -76,14 +66,19 @@ def calls(context: Context, rows: DataFrame, source: str, target: str, directory
         query.awaitTermination()
     ids = [row.message_id for row in messages(spark, target, bootstrap=bootstrap).collect()]
     seen["written"] = [len(ids), len(set(ids)), sum(name.startswith("copy-") for name in ids)]
-    hottest = run(context, "hot-keys", ["--topic", source, "--top", "1"])
-    seen["hottest"] = hottest.facts["hottest"][0]["key"]
+    lanes = lane_messages(spark, source, bootstrap=bootstrap)
+    seen["lanes"] = [[row.priority, row.durable] for row in lanes.limit(1).collect()]
     seen["no topic"] = refused(lambda: messages(spark, f"{source}-none", bootstrap=bootstrap))
     seen["no target"] = refused(
         lambda: write(plain, f"{target}-none", query="q", batch=1, bootstrap=bootstrap)
     )
     seen["not an archive"] = refused(lambda: archived(spark, f"{directory}/checkpoint"))
+    archive = ["--topic", source, "--to", f"{directory}/again"]
+    seen["job"] = refused(lambda: started(context, "archive", archive))
+    # The session of this process is one of Spark Connect, also where --master names none.
+    seen["job in it"] = refused(lambda: started(replace(context, master=None), "archive", archive))
     seen["own job"] = own_job(spark, bootstrap, f"{source}-rows", f"{directory}/own")
+    seen["another table"] = refused(lambda: archived(spark, f"{directory}/own"))
     return seen
 
 
@@ -97,60 +92,11 @@ def own_job(spark: SparkSession, bootstrap: str, topic: str, table: str) -> list
     return [spark.read.format("delta").load(each).count() for each in (table, f"{table}-rejects")]
 
 
-def jobs(context: Context, source: str, target: str, directory: str) -> dict[str, Any]:
-    """What each job did, and some of them when they were started again."""
-    rows, spark = f"{source}-rows", session()
-    seen: dict[str, Any] = {}
-
-    def once(name: str, counted: str, *arguments: str) -> None:
-        ran = run(context, name, list(arguments))
-        assert ran.ok, ran
-        seen[name] = [*seen.get(name, ()), ran.facts[counted]]
-
-    def twice(name: str, counted: str, *arguments: str) -> None:
-        once(name, counted, *arguments)
-        once(name, counted, *arguments)
-
-    kept, rejects = f"{directory}/kept", f"{directory}/kept-rejects"
-    expected = ("--schema", "temp int", "--expect", "temp < 5")
-    twice("archive", "rejected", "--topic", rows, "--to", kept, *expected)
-    seen["archived"] = [archived(spark, kept).count(), spark.read.format("delta").load(rejects).count()]
-    state = f"{directory}/audits"
-    report = f"{directory}/report.html"
-    judged = ("--sequence", "attributes['seq']", "--state", state, "--report", report)
-    twice("audit", "messages", "--topic", source, "--archive", f"{directory}/archive", *judged)
-    seen["report"] = Path(report).read_text().count("Only what came since")
-    twice("replay", "written", "--topic", rows, "--to", target, "--state", f"{directory}/replay")
-    states = f"{directory}/states"
-    once("cdc", "messages", "--topic", rows, "--to", states, "--checkpoint", f"{directory}/cdc")
-    seen["states"] = spark.read.format("delta").load(states).count()
-    windows = f"{directory}/windows"
-    readings = ("--topic", rows, "--to", windows, "--checkpoint", f"{directory}/telemetry", "--field", "temp")
-    late = ("--time", "timestamp_seconds(cast(attributes['at'] AS bigint))", "--late-to", f"{directory}/late")
-    alerts = ("--alert", "temp_max > 0", "--alerts-to", target, "--late", "1 second")
-    once("telemetry", "windows", *readings, *late, *alerts, *expected)
-    seen["windows"] = spark.read.format("delta").load(windows).count()
-    other = ("--topic", source, "--to", kept)
-    seen["another's"] = refused(lambda: run(context, "archive", list(other)))
-    # A row that the server's process can't add, in the words of this one.
-    typed = ["--topic", rows, "--to", kept, "--schema", "temp string"]
-    published(context.connection.bootstrap, rows)
-    seen["told by a batch"] = refused(lambda: run(context, "archive", typed))
-    seen["metrics"] = refused(lambda: replace(context, metrics_port=4040).spark())
-    return seen
-
-
-def published(bootstrap: str, topic: str) -> None:
-    """One more message."""
-    with PubSub(bootstrap) as ps:
-        ps.topic(topic).publish(b'{"temp": "warm"}').result(30)
-
-
-def run(context: Context, name: str, arguments: list[str]) -> Outcome:
-    """A job with its options as they are typed."""
+def started(context: Context, name: str, arguments: list[str]) -> Outcome:
+    """Starts a job with its options as they are typed."""
     job = find(name)
-    parsed = click.Command(name, params=list(job.options)).make_context(name, arguments).params
-    return execute(job, replace(context, name=name), parsed)
+    parsed = click.Command(name, params=list(job.options)).make_context(name, list(arguments)).params
+    return execute(job, context, parsed)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Spark Connect: a client without Java reads, decodes, writes and runs jobs; what can't be done says why."""
+"""Spark Connect: a client without Java reads, decodes and writes; a job says what to run instead."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import struct
 import subprocess
@@ -47,7 +46,7 @@ def filled(bootstrap: str, name: str) -> str:
 
 
 def seen_by_client(
-    part: str, spark: SparkSession, tmp_path: Path, bootstrap: str, source: str, target: str
+    spark: SparkSession, tmp_path: Path, bootstrap: str, source: str, target: str
 ) -> dict[str, Any]:
     """What a client of a server of its own sees, where there is no Java."""
     from spark.spark_session import bundle, connect_options
@@ -60,7 +59,7 @@ def seen_by_client(
     options += ["--jars", spark.sparkContext.getConf().get("spark.jars") or ""]
     with connect_server(tmp_path, options, zipped) as url:
         ran = subprocess.run(
-            [*CLIENT, part, url, bootstrap, source, target, tmp_path],
+            [*CLIENT, url, bootstrap, source, target, tmp_path],
             cwd=ROOT,
             env={**os.environ, "PATH": "/nowhere", "JAVA_HOME": "/nowhere", "SPARK_HOME": "/nowhere"},
             capture_output=True,
@@ -74,45 +73,24 @@ def seen_by_client(
 
 def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path) -> None:
     target = filled(kafka.bootstrap, name)
-    seen = seen_by_client("calls", spark, tmp_path, kafka.bootstrap, name, target)
+    Runner(spark, kafka.bootstrap)("archive", topics=[name], to=f"{tmp_path}/archive")
+    seen = seen_by_client(spark, tmp_path, kafka.bootstrap, name, target)
     assert seen.pop("session") == "pyspark.sql.connect.session"
     assert seen.pop("read") == [["ann", str(n)] for n in range(1, 5)] + [["bob", "1"], ["bob", "2"]]
     assert seen.pop("auto") == seen.pop("fastavro") == [float(n) for n in range(6)]
     assert seen.pop("archived") == 6
     assert seen.pop("written") == [8, 8, 6]
-    assert seen.pop("hottest") == "ann"
+    assert seen.pop("lanes") == [[0, True]]
+    for each in ("job", "job in it"):
+        assert "run it with spark-submit $(kafka-pubsub spark submit-args) archive, or" in seen.pop(each)
     # No row of that topic has an amount.
     assert seen.pop("own job") == [0, 6]
     nowhere = f"doesn't exist on {kafka.bootstrap}"
     assert seen.pop("no topic") == f"NotFound: topic '{name}-none' {nowhere}"
     assert seen.pop("no target") == f"NotFound: topic '{target}-none' {nowhere}"
-    assert "isn't an archive of kafka_pubsub: it holds" in seen.pop("not an archive")
+    for each in ("not an archive", "another table"):
+        assert "isn't an archive of kafka_pubsub: " in seen.pop(each)
     assert not seen
-
-
-def test_jobs_of_a_client_without_java(
-    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
-) -> None:
-    target = filled(kafka.bootstrap, name)
-    check_jobs(seen_by_client("jobs", spark, tmp_path, kafka.bootstrap, name, target))
-    # A driver with a JVM goes on with the same checkpoint and tables, written in another way.
-    options = ["--topic", f"{name}-rows", "--to", str(tmp_path / "kept"), "--expect", "temp < 5"]
-    gone_on = Runner(spark, kafka.bootstrap).typed("archive", [*options, "--schema", "temp int"])
-    assert (gone_on.facts["messages_read"], gone_on.facts["rejected"]) == (1, 1)
-
-
-def check_jobs(told: dict[str, Any]) -> None:
-    """What the jobs said."""
-    # What each did, and when it was started again; "archive": the rejected.
-    done = {"archive": [1, 0], "audit": [6, 0], "replay": [6, 0], "cdc": [6], "telemetry": [3]}
-    assert {job: told.pop(job) for job in done} == done
-    # The windows whose end the watermark has passed.
-    assert (told.pop("archived"), told.pop("states"), told.pop("windows")) == ([5, 1], 6, 3)
-    assert told.pop("report") == 1
-    assert "belongs to another job: topics is" in told.pop("another's")
-    assert re.match(r"SchemaError: --to \S+kept: a column has another type", told.pop("told by a batch"))
-    assert "over Spark Connect no driver is in this process" in told.pop("metrics")
-    assert not told
 
 
 def test_a_server_that_isn_t_there_is_told_soon() -> None:

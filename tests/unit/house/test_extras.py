@@ -24,4 +24,4 @@ def test_the_tests_of_spark_are_collected_without_pyspark() -> None:
         [sys.executable, "-c", COLLECT], cwd=ROOT, env=plain, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
-    assert "tests/spark/test_remote.py: " in done.stdout
+    assert "tests/spark/test_report.py: " in done.stdout
