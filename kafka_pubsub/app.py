@@ -296,14 +296,19 @@ class PubSub(ServiceCalls):
         return self._cluster.delay_topics.routers()
 
     def delayed_messages(
-        self, message_id: str | None = None, *, on_read: Callable[[int], object] = lambda count: None
+        self,
+        message_id: str | None = None,
+        *,
+        bodies: bool = False,
+        on_read: Callable[[int], object] = lambda count: None,
     ) -> Iterator[WaitingMessage]:
         """Yields the delayed messages that wait, of all topics; with a `message_id` only that one, with its data.
 
-        It reads what waits, partition by partition, and keeps one partition's messages, without their bodies, in
-        memory. `on_read` gets the number of records that were read since its last call.
+        It reads what waits, partition by partition, and keeps one partition's messages in memory: with `bodies` with
+        their `data` and `attributes`, otherwise (default) without. `on_read` gets the number of records that were read
+        since its last call.
         """
-        return self._cluster.delayed.waiting(message_id, on_read)
+        return self._cluster.delayed.waiting(message_id, on_read, bodies=bodies)
 
     def cancel_delayed(self, message_id: str, *, timeout: float = 10.0) -> bool:
         """Cancels a delayed message of any topic; see `Topic.cancel`."""

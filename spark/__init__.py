@@ -28,23 +28,27 @@ if TYPE_CHECKING:
     from .delays import waiting
     from .lanes import lane_messages
     from .restored import check_checkpoint
+    from .source import register_tables
     from .spark_session import session
     from .transforms.decoding import decoded
     from .transforms.expectations import split
     from .transforms.frames import registered
-    from .transforms.messages import messages
+    from .transforms.messages import as_messages, messages, source_options
     from .transforms.outgoing import write, write_stream
     from .transforms.protobuf import Protobuf
 
 __all__ = [
     "Protobuf",
     "archived",
+    "as_messages",
     "check_checkpoint",
     "decoded",
     "lane_messages",
     "messages",
+    "register_tables",
     "registered",
     "session",
+    "source_options",
     "split",
     "waiting",
     "write",
@@ -53,13 +57,16 @@ __all__ = [
 
 _PLACES = {
     "archived": ".archive_table",
+    "as_messages": ".transforms.messages",
     "check_checkpoint": ".restored",
     "Protobuf": ".transforms.protobuf",
     "decoded": ".transforms.decoding",
     "lane_messages": ".lanes",
     "messages": ".transforms.messages",
+    "register_tables": ".source",
     "registered": ".transforms.frames",
     "session": ".spark_session",
+    "source_options": ".transforms.messages",
     "split": ".transforms.expectations",
     "waiting": ".delays",
     "write": ".transforms.outgoing",

@@ -23,7 +23,7 @@ from kafka_pubsub.model import Committed, TopicPartition
 
 from .cluster import Cluster
 from .connection import Connection, connection_of
-from .spark_session import check_kafka
+from .spark_session import check_kafka, is_remote
 from .transforms.delays import OF_INGEST, PROGRESS, WAITING, delay_records, waiting_rows
 from .transforms.messages import by_topic, raw_records
 
@@ -48,7 +48,8 @@ def waiting(
     `attributes`, `deliver_at` (when it is due; null: no broker has stamped it, so its delay hasn't begun), `tier` (it
     waits there for 2**tier seconds; null: it came in and is in no tier yet), and the record's `partition` and
     `offset` in that tier, or where it came in. The rows are those of `PubSub.delayed_messages()`. They are read by this
-    call and kept by the executors, so they don't change; call it again to see what waits later.
+    call and kept by the executors, so they don't change; call it again to see what waits later. Over Spark Connect
+    read the table `waiting` of `register_tables` instead.
 
     `bootstrap` is Kafka's address (default: KAFKA_PUBSUB_BOOTSTRAP), `config` are settings of the Java client (default:
     none). `options` are more options of Spark's Kafka source, e.g. minPartitions (default: none).
@@ -56,6 +57,11 @@ def waiting(
     Example:
         waiting(spark, bootstrap="localhost:9092").groupBy("topic", "tier").count().show()
     """
+    if is_remote(spark):
+        raise FailedPrecondition(
+            "waiting: over Spark Connect read the same as a table: spark.read.format('kafka_pubsub')"
+            ".option('table', 'waiting').option('kafka.bootstrap.servers', ADDRESS).load()"
+        )
     check_kafka(spark)
     connection = connection_of(bootstrap, config)
     with Cluster(spark, connection) as cluster:

@@ -4,7 +4,7 @@ Rules
 1. A session that is active already is used as it is. If it lacks a setting, the error shows the option that adds it.
 2. Jars come through `spark.jars.packages`, so Spark fetches them from the repositories that the machine's Spark is
    configured for. Two processes that fetch at once can damage the cache, so they wait for each other.
-3. Executors get this package and the pure part of `kafka_pubsub` as a zip: nothing must be installed on a node.
+3. Executors get this package and `kafka_pubsub` as a zip: nothing must be installed on a node.
 4. Dates are UTC: an archive's partitions must not depend on the time zone of a driver.
 5. A session of Spark Connect has no JVM in this process. It reads and writes; what needs the JVM, every job among it,
    raises an error before it does anything.
@@ -55,6 +55,8 @@ __all__ = [
 
 #: This package's name where it is installed, and in the zip for drivers.
 INSTALLED = "kafka_pubsub_spark"
+#: The module beside this package by which Spark finds the format of `source.py`.
+_FOUND_BY_SPARK = "pyspark_kafka_pubsub.py"
 _SCALA = "2.13"
 _REMOTE = "sc://"
 #: The version of Delta Lake for each minor version of Spark.
@@ -86,7 +88,6 @@ _PREFERRED = {
 }
 #: The ids of the applications whose executors have got this package.
 _SHIPPED: set[str] = set()
-_PARTS = ("core", "schema", "errors.py", "model.py", "__init__.py", "config.py", "py.typed")
 
 
 def packages(version: str, *, delta: bool = True) -> str:
@@ -327,23 +328,22 @@ def _new_zip() -> str:
 
 
 def bundle(target: Path, *, driver: bool = False) -> Path:
-    """Writes a zip with this package under its present name, click, and the part of `kafka_pubsub` that it imports.
+    """Writes a zip with this package under its present name, `kafka_pubsub` and click.
 
+    It holds no librdkafka: what needs it (`source.py`) needs `confluent_kafka` installed where it runs.
     `driver=True` is for a driver where only pyspark is installed: the package is then in the zip under the name that
     it has when it is installed, and submit.py finds it by that name.
     """
     own, base = Path(__file__).resolve().parent, Path(errors.__file__).resolve().parent
     name = INSTALLED if driver else __package__ or own.name
-    with zipfile.ZipFile(target, "w") as archive:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
 
-        def add(directory: Path, part: Path, name: str) -> None:
-            inside = [*part.rglob("*.py"), *part.rglob("*.avsc")]
-            for path in sorted(inside) if part.is_dir() else [part]:
+        def add(directory: Path, name: str) -> None:
+            for path in sorted([*directory.rglob("*.py"), *directory.rglob("*.avsc")]):
                 archive.write(path, Path(name) / path.relative_to(directory))
 
-        add(own, own, name)
-        for part in _PARTS:
-            add(base, base / part, "kafka_pubsub")
-        commands = Path(click.__file__).resolve().parent
-        add(commands, commands, "click")
+        add(own, name)
+        add(base, "kafka_pubsub")
+        add(Path(click.__file__).resolve().parent, "click")
+        archive.write(own.parent / _FOUND_BY_SPARK, _FOUND_BY_SPARK)
     return target

@@ -192,11 +192,15 @@ class PubSub:
         return await asyncio.to_thread(self._sync.repartition_progress, name)
 
     async def delayed_messages(
-        self, message_id: str | None = None, *, on_read: Callable[[int], object] = lambda count: None
+        self,
+        message_id: str | None = None,
+        *,
+        bodies: bool = False,
+        on_read: Callable[[int], object] = lambda count: None,
     ) -> AsyncIterator[WaitingMessage]:
         """Yields the delayed messages that wait; see `kafka_pubsub.PubSub.delayed_messages`."""
         for each in await asyncio.to_thread(
-            lambda: list(self._sync.delayed_messages(message_id, on_read=on_read))
+            lambda: list(self._sync.delayed_messages(message_id, bodies=bodies, on_read=on_read))
         ):
             yield each
 

@@ -27,7 +27,17 @@ from .rows import may_be_retry, rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Offsets", "Topics", "by_topic", "check_topics", "may_hold_retries", "messages", "raw_records"]
+__all__ = [
+    "Offsets",
+    "Topics",
+    "as_messages",
+    "by_topic",
+    "check_topics",
+    "may_hold_retries",
+    "messages",
+    "raw_records",
+    "source_options",
+]
 
 #: A topic, several topics, or a pattern that the whole name of a topic must match.
 Topics = str | Sequence[str] | re.Pattern[str]
@@ -53,10 +63,10 @@ _OURS = {
     "includeheaders",
     "failondataloss",
 }
-_MOST = "maxoffsetspertrigger"
+_MOST = "maxOffsetsPerTrigger"
 #: A batch ends at fixed offsets, and after a transaction's marker it would wait 500 ms for more records. After each
 #: poll Spark asks for the partition's beginning and end, so a poll should take all that one fetch brings (1 MB).
-_OF_A_BATCH = {"kafka.fetch.max.wait.ms": "50", "kafka.max.poll.records": "10000"}
+_OF_A_CONSUMER = {"kafka.fetch.max.wait.ms": "50", "kafka.max.poll.records": "10000"}
 
 
 def messages(
@@ -88,20 +98,61 @@ def messages(
     Example:
         messages(spark, "orders", bootstrap="localhost:9092").select("ordering_key", "attributes").show()
     """
-    return rows(
-        raw_records(
-            spark,
-            topic,
-            connection_of(bootstrap, config),
-            stream=stream,
-            starting=starting,
-            ending=ending,
-            max_per_batch=max_per_batch,
-            lost=lost,
-            options=options,
-        ),
-        retry_topics=may_hold_retries(topic),
+    records = raw_records(
+        spark,
+        topic,
+        connection_of(bootstrap, config),
+        stream=stream,
+        starting=starting,
+        ending=ending,
+        max_per_batch=max_per_batch,
+        lost=lost,
+        options=options,
     )
+    return records.transform(as_messages, retry_topics=may_hold_retries(topic))
+
+
+def as_messages(records: DataFrame, *, retry_topics: bool = True) -> DataFrame:
+    """Turns the records of Spark's source `kafka` into messages: the rows and columns that `messages` returns.
+
+    The source must have been loaded with `source_options`. `retry_topics=False` says that no record lies in a retry
+    topic, which makes the plan half as large (default: some may).
+
+    Example:
+        source = spark.readStream.format("kafka").options(**source_options("orders", bootstrap="localhost:9092"))
+        source.load().transform(as_messages).groupBy("ordering_key").count()
+    """
+    if "headers" not in records.columns:
+        raise InvalidArgument(
+            "as_messages: the records have no column headers, so they aren't messages: load them with "
+            'spark.read.format("kafka").options(**source_options(TOPIC))'
+        )
+    return rows(records, retry_topics=retry_topics)
+
+
+def source_options(
+    topic: Topics,
+    *,
+    bootstrap: str | None = None,
+    config: Mapping[str, str] | None = None,
+    starting: str | datetime | Offsets = "earliest",
+    ending: str | datetime | Offsets = "latest",
+    max_per_batch: int | None = None,
+    lost: Literal["fail", "skip"] = "fail",
+    options: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Returns the options with which Spark's source `kafka` reads a topic as `messages` does, for `as_messages`.
+
+    The arguments are those of `messages`. The options suit a batch, and without `ending` a stream. Kafka isn't asked
+    for anything here: offsets must be given for all partitions of a topic and of its lanes, and a topic that doesn't
+    exist is named by Spark, after a minute.
+
+    Example:
+        source = spark.read.format("kafka").options(**source_options("orders", bootstrap="localhost:9092"))
+        orders = source.load().transform(as_messages)
+    """
+    reach = {**_subscription(topic), **_beginning(starting), **_end(ending)}
+    return _options(connection_of(bootstrap, config), reach, max_per_batch, lost, options)
 
 
 def may_hold_retries(topic: Topics) -> bool:
@@ -130,42 +181,40 @@ def raw_records(
     offsets reads only the partitions that `ending` names (default: all partitions).
     """
     check_kafka(spark)
-    if lost not in ("fail", "skip"):
-        raise InvalidArgument(f"lost must be 'fail' or 'skip', not {lost!r}")
     if stream and ending != "latest":
         raise InvalidArgument("ending: a stream has no end; leave it out, or read a batch")
+    if only:
+        reach = _offsets(starting, ending)
+    else:
+        first = _filled(spark, topic, connection, starting, -2)
+        last = _filled(spark, topic, connection, ending, -1)
+        reach = {**_subscription(topic), **_beginning(first), **_end(last)}
+    told = _options(connection, reach, max_per_batch, lost, options)
+    check_topics(spark, topic, connection)
+    return (spark.readStream if stream else spark.read).format("kafka").options(**told).load()
+
+
+def _options(
+    connection: Connection,
+    reach: Mapping[str, str],
+    max_per_batch: int | None,
+    lost: str,
+    options: Mapping[str, str] | None,
+) -> dict[str, str]:
+    """Returns the options of Spark's source; `reach` are those that say what is read."""
+    if lost not in ("fail", "skip"):
+        raise InvalidArgument(f"lost must be 'fail' or 'skip', not {lost!r}")
     theirs = _theirs(options or {}, max_per_batch)
-    connection = _with_settings(connection, theirs)
-    reach = (
-        _offsets(starting, ending)
-        if only
-        else {**_subscription(topic), **_from(spark, topic, connection, starting)}
-    )
-    told = {
-        **({} if stream else _OF_A_BATCH),
+    return {
+        **_OF_A_CONSUMER,
+        **({} if max_per_batch is None else {_MOST: str(max_per_batch)}),
+        **_with_settings(connection, theirs).spark_options(),
         **theirs,
-        **connection.spark_options(),
         **reach,
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
         "failOnDataLoss": str(lost == "fail").lower(),
     }
-    check_topics(spark, topic, connection)
-    if stream:
-        if max_per_batch is not None:
-            told["maxOffsetsPerTrigger"] = str(max_per_batch)
-        return spark.readStream.format("kafka").options(**told).load()
-    if only:
-        return spark.read.format("kafka").options(**told).load()
-    if isinstance(ending, datetime):
-        told["endingTimestamp"] = _milliseconds(ending, "ending")
-    elif isinstance(ending, str):
-        if ending != "latest":
-            raise InvalidArgument(f"ending must be 'latest', a time or offsets, not {ending!r}")
-        told["endingOffsets"] = ending
-    else:
-        told["endingOffsets"] = json.dumps(_filled(spark, topic, connection, ending, -1))
-    return spark.read.format("kafka").options(**told).load()
 
 
 def _theirs(options: Mapping[str, str], max_per_batch: int | None) -> dict[str, str]:
@@ -175,7 +224,7 @@ def _theirs(options: Mapping[str, str], max_per_batch: int | None) -> dict[str, 
             raise InvalidArgument(
                 f"options {name}: this package sets it; use the argument for it (topic, starting, ending, lost)"
             )
-        if name.lower() == _MOST and max_per_batch is not None:
+        if name.lower() == _MOST.lower() and max_per_batch is not None:
             raise InvalidArgument(f"options {name}: max_per_batch says the same; give one of them")
     return dict(options)
 
@@ -243,21 +292,28 @@ def _check_by_reading(spark: SparkSession, wanted: Sequence[str], connection: Co
         ) from error
 
 
-def _from(
-    spark: SparkSession, topic: Topics, connection: Connection, starting: str | datetime | Offsets
-) -> dict[str, str]:
+def _beginning(starting: str | datetime | Offsets) -> dict[str, str]:
     if isinstance(starting, datetime):
         return {
             "startingTimestamp": _milliseconds(starting, "starting"),
             "startingOffsetsByTimestampStrategy": "latest",
         }
-    if isinstance(starting, str):
-        if starting not in ("earliest", "latest"):
-            raise InvalidArgument(
-                f"starting must be 'earliest', 'latest', a time or offsets, not {starting!r}"
-            )
-        return {"startingOffsets": starting}
-    return {"startingOffsets": json.dumps(_filled(spark, topic, connection, starting, -2))}
+    if isinstance(starting, Mapping):
+        return {"startingOffsets": json.dumps(starting)}
+    if starting not in ("earliest", "latest"):
+        raise InvalidArgument(f"starting must be 'earliest', 'latest', a time or offsets, not {starting!r}")
+    return {"startingOffsets": starting}
+
+
+def _end(ending: str | datetime | Offsets) -> dict[str, str]:
+    if isinstance(ending, datetime):
+        return {"endingTimestamp": _milliseconds(ending, "ending")}
+    if isinstance(ending, Mapping):
+        return {"endingOffsets": json.dumps(ending)}
+    if ending != "latest":
+        raise InvalidArgument(f"ending must be 'latest', a time or offsets, not {ending!r}")
+    # A stream takes no such option, and a batch ends there without it.
+    return {}
 
 
 def _milliseconds(time: datetime, name: str) -> str:
@@ -281,22 +337,20 @@ def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offset
 
 
 def _filled(
-    spark: SparkSession, topic: Topics, connection: Connection, offsets: Offsets, other: int
-) -> dict[str, dict[str, int]]:
-    """Adds the partitions that `offsets` doesn't name, because Spark needs all.
+    spark: SparkSession, topic: Topics, connection: Connection, told: str | datetime | Offsets, other: int
+) -> str | datetime | Offsets:
+    """Adds the partitions that offsets don't name, because Spark needs all; returns anything else as it is.
 
     `other` is their offset: -2 for the earliest, -1 for the latest.
     """
     # Over Spark Connect the caller must name all partitions; otherwise Spark's error says which are missing.
-    if is_remote(spark):
-        return {topic: {str(number): at for number, at in told.items()} for topic, told in offsets.items()}
+    if not isinstance(told, Mapping) or is_remote(spark):
+        return told
     from ..cluster import Cluster
 
     named = [] if isinstance(topic, re.Pattern) else [topic] if isinstance(topic, str) else topic
     with Cluster(spark, connection) as cluster:
         return {
-            name: {
-                str(number): offsets.get(name, {}).get(number, other) for number in cluster.partitions(name)
-            }
-            for name in dict.fromkeys([*cluster.with_lanes(named), *offsets])
+            name: {number: told.get(name, {}).get(number, other) for number in cluster.partitions(name)}
+            for name in dict.fromkeys([*cluster.with_lanes(named), *told])
         }

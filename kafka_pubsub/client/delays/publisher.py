@@ -144,7 +144,11 @@ class DelayedPublisher:
         return cancel_delayed(self._backend, self._topics, send, home, message_id, timeout)
 
     def waiting(
-        self, message_id: str | None = None, on_read: Callable[[int], object] = lambda count: None
+        self,
+        message_id: str | None = None,
+        on_read: Callable[[int], object] = lambda count: None,
+        *,
+        bodies: bool = False,
     ) -> Iterator[WaitingMessage]:
         """Yields what waits in all partitions, or only the message of that id."""
         layout = self._topics.find()
@@ -155,7 +159,7 @@ class DelayedPublisher:
         try:
             for number in range(layout.partitions) if offset is None else (partition,):
                 yield from waiting_messages(
-                    self._backend.admin, fetch, layout, number, offset=offset, on_read=on_read
+                    self._backend.admin, fetch, layout, number, offset=offset, bodies=bodies, on_read=on_read
                 )
         finally:
             fetch.close()

@@ -47,7 +47,7 @@ class WaitingMessage(NamedTuple):
     `message_id`: what `publish`'s future gave, and the message's id at home; `id` is the same. `topic`: where it goes.
     `due`: when; None: no broker has stamped it, so a relative delay begins with the next router. `tier`: the tier in
     which it waits, for 2**tier seconds; None: it came in and is in no tier yet. `size`: the bytes of its body. `data`
-    and `attributes` are there if one message was asked for.
+    and `attributes` are there if they, or one message, were asked for.
     """
 
     id: str
@@ -72,13 +72,16 @@ def waiting_messages(
     partition: int,
     *,
     offset: int | None = None,
+    bodies: bool = False,
     on_read: Callable[[int], object] = lambda count: None,
 ) -> Iterator[WaitingMessage]:
-    """Yields what waits in one partition, or only what came in at `offset`, with its data.
+    """Yields what waits in one partition, with `bodies` with its data, or only what came in at `offset`, with its data.
 
     `on_read` gets the number of records that were read since its last call.
     """
-    return _Scan(admin, fetch, layout, partition, offset, on_read).read()
+    scan = _Scan(admin, fetch, layout, partition, offset, on_read)
+    scan.bodies = bodies or offset is not None
+    return scan.read()
 
 
 class _Scan:
@@ -94,6 +97,8 @@ class _Scan:
         on_read: Callable[[int], object],
     ) -> None:
         self._fetch, self._partition, self._offset, self._on_read = fetch, partition, offset, on_read
+        #: Whether messages are found with their data and attributes.
+        self.bodies = False
         self._topics = layout.topics
         places = [TopicPartition(topic, partition) for topic in self._topics]
         # One request says which logs were ever written: most tiers weren't, and each question about one takes a while.
@@ -181,7 +186,7 @@ class _Scan:
         when = None if due is None else datetime.fromtimestamp(due / 1000, UTC)
         message_id = f"{INGEST}:{self._partition}:{offset}"
         found = WaitingMessage(message_id, parts_of(home)[0], own, when, tier, len(value))
-        if self._offset is not None:
+        if self.bodies:
             found = found._replace(data=value, attributes=attributes_of(record))
         self._found[offset] = found
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafka_pubsub.errors import PubSubError
-from spark import archived, decoded, lane_messages, messages, session, write, write_stream
+from spark import archived, decoded, lane_messages, messages, session, waiting, write, write_stream
 from spark.connection import Connection
 from spark.job import Context, Outcome, execute, find
 
@@ -68,6 +68,11 @@ def calls(spark: SparkSession, context: Context, source: str, target: str, direc
     seen["written"] = [len(ids), len(set(ids)), sum(name.startswith("copy-") for name in ids)]
     lanes = lane_messages(spark, source, bootstrap=bootstrap)
     seen["lanes"] = [[row.priority, row.durable] for row in lanes.limit(1).collect()]
+    seen["waiting"] = refused(lambda: waiting(spark, bootstrap=bootstrap))
+    # Nothing registers the format: the server has found it.
+    tables = spark.read.format("kafka_pubsub").option("kafka.bootstrap.servers", bootstrap)
+    names = [row.name for row in tables.option("table", "subscriptions").load().collect()]
+    seen["subscription"] = f"{source}-sub" in names
     seen["no topic"] = refused(lambda: messages(spark, f"{source}-none", bootstrap=bootstrap))
     seen["no target"] = refused(
         lambda: write(plain, f"{target}-none", query="q", batch=1, bootstrap=bootstrap)

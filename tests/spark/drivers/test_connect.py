@@ -85,6 +85,8 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
         assert "run it with spark-submit $(kafka-pubsub spark submit-args) archive, or" in seen.pop(each)
     # No row of that topic has an amount.
     assert seen.pop("own job") == [0, 6]
+    assert "option('table', 'waiting')" in seen.pop("waiting")
+    assert seen.pop("subscription") is True
     nowhere = f"doesn't exist on {kafka.bootstrap}"
     assert seen.pop("no topic") == f"NotFound: topic '{name}-none' {nowhere}"
     assert seen.pop("no target") == f"NotFound: topic '{target}-none' {nowhere}"

@@ -42,7 +42,9 @@ def test_the_pipeline_is_in_the_wheel_under_a_name_of_its_own(contents: set[str]
 
 def test_nothing_else_is_in_the_wheel_but_its_metadata_and_the_licence(contents: set[str]) -> None:
     assert [name for name in contents if name.endswith((".pyc", ".toml"))] == []
-    others = {name for name in contents if not name.startswith(("kafka_pubsub/", "kafka_pubsub_spark/"))}
+    assert "pyspark_kafka_pubsub.py" in contents, "by it Spark finds the format"
+    ours = ("kafka_pubsub/", "kafka_pubsub_spark/", "pyspark_kafka_pubsub.py")
+    others = {name for name in contents if not name.startswith(ours)}
     assert {name.partition("/")[0].endswith(".dist-info") for name in others} == {True}
     assert [name for name in others if name.endswith("/licenses/LICENSE")]
 

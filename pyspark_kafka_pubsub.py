@@ -1,0 +1,16 @@
+"""Spark searches the modules whose names begin with `pyspark_`, and finds the format `kafka_pubsub` by this one.
+
+Rule: its import never fails, because Spark would then find no format of any other package either.
+"""
+
+from contextlib import suppress
+from importlib import import_module
+
+__all__ = ["DefaultSource"]
+
+# In a clone the package is called `spark`; there may be another one of that name.
+with suppress(ImportError, AttributeError):
+    try:
+        DefaultSource = import_module("kafka_pubsub_spark.source").DefaultSource
+    except ModuleNotFoundError:
+        DefaultSource = import_module("spark.source").DefaultSource
