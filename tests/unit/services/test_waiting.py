@@ -66,6 +66,16 @@ def test_one_message_is_shown_with_its_data(ps: PubSub, topic: Topic) -> None:
         list(ps.delayed_messages("orders"))
 
 
+def test_all_are_yielded_with_their_data_if_that_is_asked_for(ps: PubSub, topic: Topic) -> None:
+    topic.publish(b"abc", attributes={"a": "b"}, delay=600).result(10)
+    topic.publish(b"other", delay=600).result(10)
+    assert [(each.data, dict(each.attributes)) for each in ps.delayed_messages(bodies=True)] == [
+        (b"abc", {"a": "b"}),
+        (b"other", {}),
+    ]
+    assert [each.data for each in ps.delayed_messages()] == [None, None]
+
+
 def test_a_cancelled_message_does_not_wait(ps: PubSub, topic: Topic) -> None:
     with DelayRouter(ps):
         kept, gone = (topic.publish(b"x", delay=600).result(10) for _ in range(2))
