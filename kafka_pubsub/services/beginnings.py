@@ -3,17 +3,20 @@
 Rules
 1. What is asked for one partition fails alone: the others begin.
 2. A position counts once no transaction of an earlier owner is open.
+3. A dead owner's id is fenced on a thread of its own, because the log may hold it up for as long as a partition that
+   it wrote to has no leader. What takes longer than `_SOON` is asked for again; the others don't wait for it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.ports import LogReader
+from kafka_pubsub.ports import Backend, LogReader, Transactions
 from kafka_pubsub.services.role import Beginning, Role
 from kafka_pubsub.services.sending import Share
 
@@ -21,8 +24,10 @@ __all__ = ["Beginnings", "Found"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
-#: Seconds that fencing a dead owner may take, and asking for what is committed.
-_BEGINNING = 15.0
+#: Seconds for asking what is committed, and for fencing dead owners before the partitions of others begin.
+_BEGINNING, _SOON = 15.0, 1.0
+#: Dead owners' ids that are fenced at the same time: a service has one for most partitions, and some for others.
+_AT_ONCE = 9
 #: Seconds for the leaders' answers where logs begin and end.
 _RANGES = 3.0
 
@@ -33,8 +38,19 @@ Found = Sequence[Beginning] | PubSubError
 class Beginnings:
     """Asks for many shares at once; the transactional ids of this service begin with `own`."""
 
-    def __init__(self, reader: LogReader, role: Role, own: str, fence: Callable[[str], Future[None]]) -> None:
-        self._reader, self._role, self._own, self._fence = reader, role, own, fence
+    def __init__(self, backend: Backend, reader: LogReader, role: Role, own: str) -> None:
+        self._backend, self._reader, self._role, self._own = backend, reader, role, own
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "kafka_pubsub-service-fences")
+        # What fences; None: nothing was to be fenced yet.
+        self._writer: Transactions | None = None
+        # By id: those that are being fenced.
+        self._fences: dict[str, Future[None]] = {}
+
+    def close(self) -> None:
+        """Waits for nothing that is being fenced: the next owner asks for it again."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._writer is not None:
+            self._writer.close()
 
     def find(self, shares: Sequence[Share]) -> Mapping[Share, Found]:
         """Returns what is known of each share; where one question for all fails, each of them is asked for alone."""
@@ -74,20 +90,33 @@ class Beginnings:
                 continue
             if writer is not None and not writer.startswith(self._own):
                 written.setdefault(writer, []).append(share)
+        until = time.monotonic() + _SOON
+        for writer in written:
+            self._fence(writer)
         for writer, theirs in written.items():
-            unended = self._end(writer)
+            unended = self._wait(writer, until)
             if unended is not None:
                 wrong |= dict.fromkeys(theirs, unended)
         return wrong
 
-    def _end(self, writer: str) -> PubSubError | None:
+    def _fence(self, writer: str) -> None:
+        if writer in self._fences:
+            return
         _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
+        if self._writer is None:
+            self._writer = self._backend.transactions(f"{self._own}-fences")
+        self._fences[writer] = self._threads.submit(self._writer.fence, writer)
+
+    def _wait(self, writer: str, until: float) -> PubSubError | None:
+        """Returns why the log hasn't ended the id's transaction; None: it has."""
         try:
-            self._fence(writer).result(_BEGINNING)
+            self._fences[writer].result(max(0.0, until - time.monotonic()))
         except PubSubError as error:
+            del self._fences[writer]
             return error
         except TimeoutError:
             return DeadlineExceeded(f"{writer}: the log hasn't ended its transaction yet; it is tried again")
+        del self._fences[writer]
         return None
 
 

@@ -20,7 +20,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from kafka_pubsub.client.clocks import steady_milliseconds
@@ -45,7 +45,7 @@ from kafka_pubsub.services.sending import (
     got_no_answer,
 )
 from kafka_pubsub.services.trimming import Trimming
-from kafka_pubsub.services.troubles import Trouble, Troubles
+from kafka_pubsub.services.troubles import Trouble
 
 __all__ = ["Engine"]
 
@@ -57,9 +57,8 @@ _READ, _WORK, _BYTES = 2000, 4000, 16 * 1024 * 1024
 _WAIT, _SOON = 0.1, 0.001
 #: Bytes of records that wait in all tasks, and in one log at least and at most. A log that is full is fetched anew.
 _BUFFERS, _LEAST, _ROOM = 64 * 1024 * 1024, 64 * 1024, 2 * 1024 * 1024
-#: Seconds that the last commit of what is given up may take (without it the next owner only fences our id), and within
-#: which a transaction is so quick that the next may be larger.
-_FAREWELL, _QUICK = 10.0, 1.0
+#: Seconds within which a transaction is so quick that the next may be larger.
+_QUICK = 1.0
 #: Seconds between two rounds of `append` (tasks append together: each round costs the broker a fetch of all logs), and
 #: between two looks how far logs were read that tasks wait for.
 _APPEND, _LOOK = 0.005, 0.02
@@ -85,7 +84,7 @@ class Engine:
         self._writer: LogWriter = backend.writer(Batching(max_latency=0.0), 1_000_000)
         name = f"{role.group}-{uuid.uuid4().hex}"
         self._sendings = Sendings(backend, name)
-        self._beginnings = Beginnings(self._reader, role, name, self._sendings.together.fence)
+        self._beginnings = Beginnings(backend, self._reader, role, name)
         # Asks for those that are tried again; None: nothing is asked.
         self._asker = ThreadPoolExecutor(1, "kafka_pubsub-service-beginnings")
         self._asked: tuple[Mapping[Share, Trouble], Future[Mapping[Share, Found]]] | None = None
@@ -96,7 +95,8 @@ class Engine:
         self._numbers: dict[str, int] = {}
         #: By what they serve; empty: nothing is ours, or nothing could begin yet.
         self.tasks: dict[Share, Task] = {}
-        self._wrong = Troubles()
+        self._wrong = metrics.troubles
+        self._wrong.forget_all()
         self._paused: set[TopicPartition] = set()
         self._look_at = 0.0
         self._append_at = 0.0
@@ -156,6 +156,7 @@ class Engine:
             self._reader.close()
         finally:
             self._asker.shutdown(wait=False, cancel_futures=True)
+            self._beginnings.close()
             self._sendings.close()
             self._trimming.close(trim=trim)
             self._writer.close()
@@ -197,7 +198,10 @@ class Engine:
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Gives partitions up when what is under way is stored or not."""
         self._take_outcomes(wait=True)
-        self._say_farewell([share for share in self._shares(partitions) if share in self.tasks])
+        membership = self._reader.membership()
+        if membership is not None:
+            going = [share for share in self._shares(partitions) if share in self.tasks]
+            self._sendings.say_farewell({share: self.tasks[share].farewell() for share in going}, membership)
         self._forget(partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
@@ -212,19 +216,6 @@ class Engine:
             self._park(self._shares([partition])[0], error)
         else:
             self._metrics.error, self._fatal = str(error), self._fatal or error
-
-    def _say_farewell(self, shares: Sequence[Share]) -> None:
-        membership, outcomes = self._reader.membership(), []
-        for sending in self._sendings.all if membership is not None else ():
-            found = {
-                share.places[topic]: to
-                for share in shares
-                if self._sendings.of(share) is sending
-                for topic, to in self.tasks[share].farewell().items()
-            }
-            if found and membership is not None:
-                outcomes.append(sending.say_farewell(found, membership))
-        wait(outcomes, _FAREWELL)
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         shares = self._shares(partitions)
@@ -241,6 +232,8 @@ class Engine:
         try:
             if isinstance(found, PubSubError):
                 raise found
+            if share in self._wrong.alone():
+                self._sendings.set_apart(share)
             writer = self._sendings.of(share).id
             self.tasks[share] = self._role.begin(share.topics, share.number, found, writer)
             self._wrong.begun(share)

@@ -1,15 +1,17 @@
-"""What a service counts; written by its thread, read by any."""
+"""What a service counts, and what is wrong with it; written by its thread, read by any."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+from kafka_pubsub.services.troubles import Troubles
 
 __all__ = ["ServiceMetrics"]
 
 
 @dataclass
 class ServiceMetrics:
-    """Counters since the service started."""
+    """Of a service since it started."""
 
     #: How many partitions are held now.
     partitions: int = 0
@@ -26,6 +28,8 @@ class ServiceMetrics:
     waits_for: str = ""
     #: Seconds by which the time of a log is ahead of its broker's clock; 0 below a second.
     log_ahead: float = 0.0
+    #: What is wrong with single partitions; it outlives an engine.
+    troubles: Troubles = field(default_factory=Troubles)
     #: What this kind of service counts besides.
     counts: dict[str, int] = field(default_factory=dict)
 

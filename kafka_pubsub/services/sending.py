@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
@@ -30,6 +30,8 @@ __all__ = ["Ended", "Part", "Sending", "Sendings", "Sent", "Share", "bytes_of", 
 _APART = 8
 #: Records of a transaction so large that the next is decided while it is under way: smaller ones would be late.
 _LARGE = 500
+#: Seconds that the last commit of what is given up may take; without it the next owner only fences our id.
+_FAREWELL = 10.0
 
 
 class Share(NamedTuple):
@@ -153,10 +155,6 @@ class Sending:
         """Begins a transaction of positions alone, when nothing is under way."""
         return self._transactions.send((), positions, membership)
 
-    def fence(self, transactional_id: str) -> Future[None]:
-        """Ends what a dead service left open under its id."""
-        return self._transactions.fence(transactional_id)
-
     def close(self) -> None:
         """Ends after what was sent."""
         for each in self._given_up:
@@ -202,6 +200,22 @@ class Sendings:
         if len(self.apart) < _APART and all(each in users for each in self.apart):
             self.apart.append(Sending(self._backend, f"{self._name}-apart-{len(self.apart)}"))
         self.alone[share] = min(self.apart, key=users.count)
+
+    def say_farewell(
+        self, positions: Mapping[Share, Mapping[int, Committed]], membership: Membership
+    ) -> None:
+        """Commits what tasks that are given up say last, by the number of the topic. Nothing is under way."""
+        outcomes = []
+        for sending in self.all:
+            found = {
+                share.places[topic]: to
+                for share, some in positions.items()
+                if self.of(share) is sending
+                for topic, to in some.items()
+            }
+            if found:
+                outcomes.append(sending.say_farewell(found, membership))
+        wait(outcomes, _FAREWELL)
 
     def is_under_way(self, share: Share) -> bool:
         """Whether something of a task is."""

@@ -57,10 +57,6 @@ class ServiceTransactions:
         """Nothing that was sent is under way, and the caller has learned that something wasn't stored."""
         self._failed = None
 
-    def fence(self, transactional_id: str) -> Future[None]:
-        """Ends what a dead service left open under its id."""
-        return self._thread.submit(lambda: self._writer().fence(transactional_id))
-
     @property
     def ended(self) -> bool:
         """Whether the log has ended, after `give_up`, what this id left open."""

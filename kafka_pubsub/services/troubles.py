@@ -7,6 +7,7 @@ Rules
 3. Where a transaction got no answer in time, the next is half as large. It may be twice as large again after one that
    was quick, or after `ALONE` seconds without a failure.
 4. An error is said until records were stored: positions alone that are stored heal nothing that wasn't written.
+5. Until then it goes alone too, also after the group gave it away and back, and under the service's next engine.
 """
 
 from __future__ import annotations
@@ -82,13 +83,21 @@ class Troubles:
             self._of[share].parked = False
 
     def forget(self, shares: Iterable[Share]) -> None:
-        """They aren't ours any more; should they come back soon, they go alone all the same."""
+        """They aren't ours any more; should they come back, they go alone all the same."""
         for share in shares:
             if share in self._of:
                 trouble = self._of[share]
                 self._of[share] = Trouble(
-                    "", parked=False, alone_until=trouble.alone_until, part=trouble.part
+                    "",
+                    parked=False,
+                    alone_until=trouble.alone_until,
+                    unstored=trouble.unstored,
+                    part=trouble.part,
                 )
+
+    def forget_all(self) -> None:
+        """None of them are ours any more."""
+        self.forget(list(self._of))
 
     def parked(self) -> dict[Share, Trouble]:
         """Those that wait to be made anew."""
@@ -100,7 +109,7 @@ class Troubles:
             return ()
         now = time.monotonic()
         for share, each in list(self._of.items()):
-            if each.parked or each.error or now < each.alone_until:
+            if each.parked or each.error or each.unstored or now < each.alone_until:
                 continue
             if each.part == 1.0:
                 del self._of[share]

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
 from kafka_pubsub.core.delays.progress import IngestProgress
+from kafka_pubsub.core.multicast import layout as sequencers
 from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PermissionDenied, PubSubError
+from kafka_pubsub.errors import (
+    BrokerUnavailable,
+    DeadlineExceeded,
+    FailedPrecondition,
+    PermissionDenied,
+    PubSubError,
+)
 from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.services import troubles
@@ -116,6 +124,66 @@ def test_a_partition_that_failed_goes_alone_for_a_while_and_then_with_the_others
             until(lambda: bodies(backend, "bad") == [b"1", b"2"])
 
 
+class AwayAndNoted(Away):
+    """The same; `ids`: under which transactional ids the topic was written to."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic, PermissionDenied("no right to write to it"))
+        self.ids: list[str] = []
+
+    def refuses(self, transactional_id: str, topic: str, key: bytes | None) -> PubSubError | None:
+        if topic == self.topic:
+            self.ids.append(transactional_id)
+        return super().refuses(transactional_id, topic, key)
+
+    @property
+    def with_others(self) -> int:
+        """Tries in a transaction that others may take part in."""
+        return sum("-apart-" not in each for each in self.ids)
+
+
+@pytest.mark.parametrize("how", ["evicted", "new engine"])
+def test_a_partition_that_comes_back_while_its_home_is_away_still_goes_alone(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(troubles, "ALONE", 0.0)
+    monkeypatch.setattr(troubles, "_LONGEST_PAUSE", 0.1)
+    away = AwayAndNoted("bad")
+    backend = MemoryBackend(faults=away)
+    with PubSub.in_memory(backend, services=False) as ps:
+        for name in ("good", "bad"):
+            ps.create_topic(name, causal=True)
+        with Sequencer(ps) as sequencer:
+            sequencer.wait_until_running()
+            waits = ps.publish_multi(["bad"], b"waits")
+            until(lambda: away.tries > 1)
+            assert away.with_others == 1
+            engine = sequencer._engine
+            assert engine is not None
+            lost = engine.lost if how == "evicted" else engine.close
+            monkeypatch.setattr(engine, lost.__name__, _calls_noted(lost, over := threading.Event()))
+            if how == "evicted":
+                backend.cluster.evict(sequencers.GROUP)
+            else:
+                engine._fatal = FailedPrecondition("its membership is over")
+            until(over.is_set)
+            before = away.tries
+            until(lambda: away.tries > before + 2)
+            assert away.with_others == 1, "the others would wait for it again"
+            ps.publish_multi(["good"], b"x").result(10)
+            away.back.set()
+            waits.result(10)
+            until(lambda: sequencer.health().ok)
+
+
+def _calls_noted(call: Callable[..., None], noted: threading.Event) -> Callable[..., None]:
+    def noting(*args: object, **options: object) -> None:
+        call(*args, **options)
+        noted.set()
+
+    return noting
+
+
 class NoLeader(FaultPlan):
     """A partition has no leader."""
 
@@ -192,6 +260,40 @@ def test_a_dead_owner_whose_transaction_is_not_ended_holds_up_its_own_partitions
             until(lambda: router.health().error == "dead-1 is stuck")
             assert faults.asked.count("dead-0") == 1, "it isn't asked for again because of the other one"
             faults.stuck = False
+            until(lambda: bodies(backend, "good") == [b"0", b"1"])
+            until(lambda: router.health().ok)
+
+
+class HangingFence(StuckOwner):
+    """The log takes its time to end that transaction, until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = threading.Event()
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation == "fence" and name == "dead-1":
+            self.end.wait(60)
+        return None
+
+
+def test_nothing_waits_for_the_log_to_end_a_dead_owners_transaction_but_its_own_partitions() -> None:
+    faults = HangingFence()
+    backend = MemoryBackend(faults=faults)
+    with PubSub.in_memory(backend, services=False) as ps:
+        good = ps.create_topic("good", partitions=1)
+        ps._cluster.delay_topics.make(TIERS, 2)
+        owned = {
+            TopicPartition(INGEST, n): Committed(0, IngestProgress(0, 0).text(f"dead-{n}")) for n in range(2)
+        }
+        backend.admin.set_positions(GROUP, owned)
+        with DelayRouter(ps) as router:
+            for number in range(2):
+                good.publish(b"%d" % number, ordering_key=key_in("good", number), delay=0.01).result(10)
+            until(lambda: bodies(backend, "good") == [b"0"])
+            until(lambda: "dead-1: the log hasn't ended its transaction yet" in router.health().error)
+            assert not faults.end.is_set()
+            faults.end.set()
             until(lambda: bodies(backend, "good") == [b"0", b"1"])
             until(lambda: router.health().ok)
 

@@ -1,0 +1,130 @@
+"""What tests of a topic whose only broker is killed need: where it lies, when others took over, what was written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions, PositionsLater
+from kafka_pubsub.ports import Backend, Transactions
+from tests.cluster_view import PartitionView, cluster_view
+from tests.local_cluster import LocalCluster
+from tests.support import until
+
+__all__ = ["PATIENCE", "Written", "leader_of", "wait_until_taken_over"]
+
+PATIENCE = 120.0
+
+
+def _ports(cluster: LocalCluster) -> list[int]:
+    return [int(each.rpartition(":")[2]) for each in cluster.bootstrap.split(",")]
+
+
+def leader_of(cluster: LocalCluster, topic: str) -> int:
+    """Returns the broker that leads the topic's first partition."""
+    found: list[int] = []
+
+    def known() -> bool:
+        view = cluster_view(_ports(cluster)[0])
+        found[:] = [each.leader for each in view.partitions if each.topic == topic] if view else []
+        return bool(found) and found[0] > 0
+
+    until(known, f"a leader of {topic}", PATIENCE)
+    return found[0]
+
+
+def wait_until_taken_over(cluster: LocalCluster, dead: int) -> None:
+    """Waits until, by all other brokers, each partition with other replicas has a leader and does without the dead one.
+
+    Before that Kafka itself holds up whatever waits for all replicas, or asks a coordinator that was there.
+    """
+    ports = [port for node, port in zip(cluster.nodes, _ports(cluster), strict=True) if node != dead]
+
+    def over(each: PartitionView) -> bool:
+        alone = each.replicas == {dead}
+        return alone or (each.leader not in (-1, dead) and dead not in each.in_sync)
+
+    def all_over() -> bool:
+        views = [cluster_view(port) for port in ports]
+        return all(view is not None and all(map(over, view.partitions)) for view in views)
+
+    until(all_over, f"the others' takeover from broker {dead}", PATIENCE)
+
+
+class _Transaction(NamedTuple):
+    transactional_id: str
+    topics: frozenset[str]
+    ending: Ending
+
+
+class Written:
+    """The transactions of all services of a client: those that have ended, and the topics of those that haven't."""
+
+    def __init__(self, backend: Backend, patch: pytest.MonkeyPatch) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[int, frozenset[str]] = {}
+        self._begun = 0
+        self.ended: list[_Transaction] = []
+        real = backend.transactions
+        patch.setattr(backend, "transactions", lambda transactional_id: _Noting(real(transactional_id), self))
+
+    def begin(self, topics: frozenset[str]) -> int:
+        """Notes that a transaction begins; returns its number."""
+        with self._lock:
+            self._begun += 1
+            self._open[self._begun] = topics
+            return self._begun
+
+    def end(self, number: int, transactional_id: str, outcome: Outcome) -> None:
+        """Notes that it has ended."""
+        with self._lock:
+            self.ended.append(_Transaction(transactional_id, self._open.pop(number), outcome.ending))
+
+    def under_way(self, topic: str) -> set[int]:
+        """Returns the numbers of those that are under way, with records for the topic."""
+        with self._lock:
+            return {number for number, topics in self._open.items() if topic in topics}
+
+    def do_while_under_way(self, topic: str, act: Callable[[], object]) -> None:
+        """Acts until it has begun and ended while one and the same transaction with records for the topic was open."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            before = self.under_way(topic)
+            act()
+            if before & self.under_way(topic):
+                return
+            assert time.monotonic() < end, f"nothing was done while {topic!r} was written to"
+
+
+class _Noting(Transactions):
+    """Transactions that are noted."""
+
+    def __init__(self, real: Transactions, written: Written) -> None:
+        self._real, self._written = real, written
+
+    @property
+    def transactional_id(self) -> str:
+        return self._real.transactional_id
+
+    def transact(
+        self,
+        records: Sequence[NewRecord],
+        positions: Positions | PositionsLater,
+        membership: Membership | None,
+        *,
+        locate: bool = True,
+    ) -> Outcome:
+        number = self._written.begin(frozenset(each.topic for each in records))
+        outcome = self._real.transact(records, positions, membership, locate=locate)
+        self._written.end(number, self.transactional_id, outcome)
+        return outcome
+
+    def fence(self, transactional_id: str) -> None:
+        self._real.fence(transactional_id)
+
+    def close(self) -> None:
+        self._real.close()
