@@ -37,7 +37,6 @@ __all__ = [
     "execute",
     "find",
     "follow_options",
-    "late_options",
     "option",
     "pairs",
     "table_options",
@@ -49,10 +48,7 @@ JOBS = {
     "archive": "archive",
     "audit": "audit",
     "replay": "replay",
-    "hot-keys": "hot_keys",
-    "sessions": "sessions",
     "cdc": "cdc",
-    "telemetry": "telemetry",
 }
 
 
@@ -193,18 +189,6 @@ def follow_options() -> list[click.Option]:
             show_default=True,
             help="What to do when messages that should be read next were deleted (by retention, or with their topic): "
             "'fail' stops and names their offsets; 'skip' names them and goes on without them.",
-        ),
-    ]
-
-
-def late_options() -> list[click.Option]:
-    """Returns the options of the streaming jobs that leave out messages that come too late."""
-    return [
-        option(
-            "--late-to",
-            metavar="TABLE",
-            help="Keep the messages that came later than --late allows, and readings without a time, in this Delta "
-            "table (a path, or a name in a catalog). Each batch is read twice then. Default: they are counted only.",
         ),
     ]
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition
 
-from . import admission, ownership
+from . import ownership
 from .cluster import Cluster
 from .files import Files
 
@@ -73,8 +73,8 @@ def note_ids(checkpoint: Files, ids: Mapping[str, str]) -> None:
 
 def topics_of(checkpoint: Files) -> set[str]:
     """Returns the topics in Spark's log: in the last finished batch and in the one planned after it."""
-    planned = admission.batch_of(checkpoint, ownership.last_planned(checkpoint))
-    return {*ownership.committed_offsets(checkpoint), *(planned.ends if planned else ())}
+    planned = ownership.planned_offsets(checkpoint, ownership.last_planned(checkpoint))
+    return {*ownership.committed_offsets(checkpoint), *planned}
 
 
 def made_again(checkpoint: Files, cluster: Cluster) -> set[str]:

@@ -27,8 +27,10 @@ __all__ = [
     "claim",
     "committed_offsets",
     "confirm",
+    "is_open",
     "last_batch",
     "last_planned",
+    "planned_offsets",
     "query_of",
 ]
 
@@ -122,14 +124,34 @@ def committed_offsets(checkpoint: Files) -> dict[str, dict[int, int]]:
     """Returns where the query goes on, as topic -> partition -> offset; empty before its first start."""
     last = last_batch(checkpoint)
     if last >= 0:
-        # The file has a version, the batch's settings, and a line for each source; jobs have one source.
-        source = (checkpoint.read(f"offsets/{last}") or "\n\n-").splitlines()[2]
-    else:
-        # The file of the source's first offsets has a NUL and the version, and then the same line.
-        source = (checkpoint.read("sources/0/0") or "\n-").partition("\n")[2]
-    if source == "-":
+        return planned_offsets(checkpoint, last)
+    # The file of the source's first offsets has a NUL and the version, and then the same line.
+    return _offsets_in((checkpoint.read("sources/0/0") or "").partition("\n")[2])
+
+
+def planned_offsets(checkpoint: Files, number: int) -> dict[str, dict[int, int]]:
+    """Returns where a batch ends, as topic -> partition -> offset; empty if it wasn't planned."""
+    told = None if number < 0 else checkpoint.read(f"offsets/{number}")
+    if told is None:
+        return {}
+    # The file has a version, the batch's settings, and a line for each source; jobs have one source.
+    lines = told.splitlines()
+    if len(lines) < 3:
+        raise FailedPrecondition(
+            f"{checkpoint.full(f'offsets/{number}')} isn't whole: restore the checkpoint"
+        )
+    return _offsets_in(lines[2])
+
+
+def _offsets_in(line: str) -> dict[str, dict[int, int]]:
+    if line in ("", "-"):
         return {}
     return {
         topic: {int(number): offset for number, offset in partitions.items()}
-        for topic, partitions in json.loads(source).items()
+        for topic, partitions in json.loads(line).items()
     }
+
+
+def is_open(checkpoint: Files) -> bool:
+    """Returns whether a batch was planned and isn't finished; Spark runs that one first."""
+    return last_planned(checkpoint) > last_batch(checkpoint)

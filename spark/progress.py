@@ -1,8 +1,8 @@
 """Reports the progress of a streaming job's batches, from Spark's own reports: as lines, a table and metrics.
 
 Theory. Spark makes one report for each batch (`StreamingQueryProgress`, which its listeners get and its queries keep).
-Only these reports say how far away the log's end is and what a watermark left out; Spark's metrics don't. So `Gauges`
-adds these figures to Spark's metrics, and Spark's own sinks publish them, the one for Prometheus among them.
+Only these reports say how far away the log's end is; Spark's metrics don't. So `Gauges` adds these figures to Spark's
+metrics, and Spark's own sinks publish them, the one for Prometheus among them.
 
 Rules
 1. A job that follows a topic for months keeps the last `KEPT` batches, and sums of the others.
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "KEPT",
     "METRICS_PATH",
-    "UNTIMED",
     "Gauges",
     "History",
     "Progress",
@@ -35,8 +34,6 @@ __all__ = [
 #: How many batches the table at the end shows.
 KEPT = 20
 METRICS_PATH = "/metrics/prometheus"
-#: The name under which Spark reports how many messages of a batch have no time.
-UNTIMED = "kafka_pubsub_untimed"
 _SINK = "spark.metrics.conf.*.sink.prometheusServlet"
 
 
@@ -46,18 +43,10 @@ class Progress(NamedTuple):
     rows: int
     rows_per_s: float
     behind: int | None
-    #: How many rows were left out, because they came later than the watermark allows.
-    dropped: int
-    #: How many messages have no time, where a job asks for one.
-    untimed: int = 0
 
     def __str__(self) -> str:
         lag = "" if self.behind is None else f", {self.behind:,} behind the log's end"
-        left = (
-            f", {self.dropped:,} left out because they came later than --late allows" if self.dropped else ""
-        )
-        none = f", {self.untimed:,} left out because they have no time" if self.untimed else ""
-        return f"{self.rows:,} messages read, {self.rows_per_s:,.0f} a second{lag}{left}{none}"
+        return f"{self.rows:,} messages read, {self.rows_per_s:,.0f} a second{lag}"
 
     @property
     def seconds(self) -> float:
@@ -65,7 +54,7 @@ class Progress(NamedTuple):
         return self.rows / self.rows_per_s if self.rows_per_s else 0.0
 
 
-_NOTHING = Progress(0, 0.0, None, 0)
+_NOTHING = Progress(0, 0.0, None)
 
 
 class History:
@@ -83,7 +72,7 @@ class History:
         While no messages come, Spark reports the last batch again, with fewer rows.
         """
         known = self._last.get(number, _NOTHING)
-        return number > self._forgotten and (found.rows > known.rows or found.dropped > known.dropped)
+        return number > self._forgotten and found.rows > known.rows
 
     def take(self, number: int, found: Progress) -> None:
         """Notes a report of a batch."""
@@ -96,9 +85,7 @@ class History:
         self._forgotten = number
         self._earlier_seconds += gone.seconds
         was = self._earlier
-        self._earlier = Progress(
-            was.rows + gone.rows, 0.0, None, was.dropped + gone.dropped, was.untimed + gone.untimed
-        )
+        self._earlier = Progress(was.rows + gone.rows, 0.0, None)
 
     def total(self) -> Progress:
         """Returns the sums of all batches, their mean rate, and how far away the log's end was at last."""
@@ -106,9 +93,7 @@ class History:
         rows = self._earlier.rows + sum(each.rows for each in every)
         seconds = self._earlier_seconds + sum(each.seconds for each in every)
         behind = self._last[max(self._last)].behind if self._last else None
-        dropped = self._earlier.dropped + sum(each.dropped for each in every)
-        untimed = self._earlier.untimed + sum(each.untimed for each in every)
-        return Progress(rows, rows / seconds if seconds else 0.0, behind, dropped, untimed)
+        return Progress(rows, rows / seconds if seconds else 0.0, behind)
 
     def facts(self) -> list[dict[str, Any]]:
         """Returns the last batches for JSON."""
@@ -118,8 +103,6 @@ class History:
                 "messages_read": each.rows,
                 "messages_per_s": round(each.rows_per_s, 1),
                 "behind": each.behind,
-                "dropped_rows": each.dropped,
-                "without_time": each.untimed,
             }
             for number, each in sorted(self._last.items())
         ]
@@ -128,9 +111,9 @@ class History:
         """Returns a table of the last batches and the sum of all; empty if there was no batch."""
         if not self._last:
             return ""
-        lines: list[tuple[str, ...]] = [("batch", "read", "a second", "behind", "left out")]
+        lines: list[tuple[str, ...]] = [("batch", "read", "a second", "behind")]
         if self._earlier.rows:
-            lines.append(("earlier", f"{self._earlier.rows:,}", "", "", f"{self._earlier.dropped:,}"))
+            lines.append(("earlier", f"{self._earlier.rows:,}", "", ""))
         lines += [_line(str(number), each) for number, each in sorted(self._last.items())]
         lines.append(_line("all", self.total()))
         return "\n".join("".join(f"{cell:>14}" for cell in line) for line in lines)
@@ -138,23 +121,17 @@ class History:
 
 def _line(name: str, found: Progress) -> tuple[str, ...]:
     behind = "" if found.behind is None else f"{found.behind:,}"
-    return (name, f"{found.rows:,}", f"{found.rows_per_s:,.0f}", behind, f"{found.dropped:,}")
+    return (name, f"{found.rows:,}", f"{found.rows_per_s:,.0f}", behind)
 
 
 def progress_of(told: Any) -> Progress:
     """Reads the figures from one of Spark's reports."""
-    dropped = sum(int(each["numRowsDroppedByWatermark"]) for each in told["stateOperators"])
     behind = [found for each in told["sources"] if (found := _behind(each)) is not None]
     rows, rate = (
         sum(float(each[name] or 0) for each in told["sources"])
         for name in ("numInputRows", "processedRowsPerSecond")
     )
-    return Progress(int(rows), rate, sum(behind) if behind else None, dropped, _untimed(told))
-
-
-def _untimed(told: Any) -> int:
-    """Reads the count of readings without a time."""
-    return int(((told.get("observedMetrics") or {}).get(UNTIMED) or [0])[0])
+    return Progress(int(rows), rate, sum(behind) if behind else None)
 
 
 def _behind(source: Any) -> int | None:
@@ -195,7 +172,7 @@ class Gauges:
         if self._values:
             return
         scala = context._jsc.sc()
-        for name in ("messages_read", "messages_per_second", "behind", "dropped_rows"):
+        for name in ("messages_read", "messages_per_second", "behind"):
             self._values[name] = scala.longAccumulator(f"{job}_{name}")
         named = java.java.util.HashMap()
         for name, value in self._values.items():
@@ -210,7 +187,6 @@ class Gauges:
     def show(self, last: Progress, total: Progress) -> None:
         """Sets the sums so far, and of the last batch its rate and how far away the log's end was."""
         self._values["messages_read"].setValue(total.rows)
-        self._values["dropped_rows"].setValue(total.dropped)
         self._values["messages_per_second"].setValue(round(last.rows_per_s))
         if last.behind is not None:
             self._values["behind"].setValue(last.behind)

@@ -1,19 +1,14 @@
 """Writes the rows that a streaming job rejects to a table.
 
-Theory. A job that writes each batch also writes the rejected rows of that batch. The batches of a job that keeps state
-hold windows or sessions, and no messages. So a second query over the same topic, with its own checkpoint, writes the
-messages that such a job rejects.
-
 Rule: a row is in the table of rejected rows once, however often a batch is repeated.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .streams import Run, prepare
+from .streams import Run
 from .tables import Table
 from .transforms.expectations import REJECTS, split
 
@@ -39,7 +34,6 @@ class Rejects:
         self.table = table
         self._conditions = conditions
         self._written = 0
-        self._failure: BaseException | None = None
 
     def check_conditions(self, rows: DataFrame) -> None:
         """Raises `InvalidArgument` if a condition isn't one over these columns; reads no data."""
@@ -64,45 +58,6 @@ class Rejects:
             return count
         finally:
             rejected.unpersist()
-
-    def aside(self, going: Run, messages: DataFrame, checkpoint: str) -> DataFrame:
-        """Returns a stream's messages that aren't rejected; a query of its own writes the others.
-
-        Without --follow that query has ended when this method returns; with it, it runs beside the job.
-        """
-        kept, rejected = split(messages, self._conditions)
-        about = {name: value for name, value in going.about.items() if name != "job"}
-        beside = prepare(
-            going.context,
-            self.table.spark,
-            going.streaming,
-            f"{checkpoint.rstrip('/')}-rejects",
-            {**about, "rejects": self.table.address},
-            [self.table],
-        )
-
-        def take(batch: DataFrame, number: int) -> int:
-            return self._write(beside, batch, number)
-
-        def go() -> None:
-            try:
-                beside.go(rejected, take, query=f"kafka_pubsub {going.context.name} rejects")
-            except BaseException as error:
-                self._failure = error
-
-        going.also = self.check
-        if going.streaming.follow:
-            # The thread ends with the process.
-            threading.Thread(target=go, name="rejects", daemon=True).start()
-        else:
-            go()
-            self.check()
-        return kept
-
-    def check(self) -> None:
-        """Raises the error of the query beside the job, if that query has failed."""
-        if self._failure is not None:
-            raise self._failure
 
     @property
     def rows(self) -> int:

@@ -9,12 +9,9 @@ Rules
    each batch. It may name an offset that the job still gets, because a consumer reads ahead.
 4. Of two drivers on one checkpoint one ends with an error that says so. Spark's logs of offsets and commits and
    Delta's transactions decide which one. What the other driver wrote stays, and is there once.
-5. Rows that come later than a watermark allows are counted as Spark counts them, and the count is reported. With
-   --late-to the job keeps them in a table. A job with a watermark takes a backlog in parts of one span of time each
-   (`admission.py`), so that no row is late only because the job was late.
-6. Between two batches the job's tables are optimized and vacuumed when that is due. The checkpoint keeps the times of
+5. Between two batches the job's tables are optimized and vacuumed when that is due. The checkpoint keeps the times of
    both, so a job that is started each hour doesn't repeat them each hour.
-7. A batch that wasn't finished is repeated by itself, before the query goes on.
+6. A batch that wasn't finished is repeated by itself, before the query goes on.
 """
 
 from __future__ import annotations
@@ -23,20 +20,19 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
-from . import admission, ownership
+from . import ownership
 from .cluster import Cluster
-from .failing import failing_message
 from .files import Files
 from .intervals import seconds_of
 from .job import Context
 from .losses import Loss, ids_of, lost_since, made_again, note_ids, take_out, topics_of
 from .progress import Gauges, History, progress_of
 from .restored import refuse_ahead
-from .spark_session import cause_line, cause_of, is_of_spark
+from .spark_session import cause_of, is_of_spark
 from .tables import Table
 from .transforms.messages import Topics, may_hold_retries, raw_records
 from .transforms.rows import rows
@@ -80,13 +76,6 @@ class Streaming:
     vacuum_every: str | None = None
 
 
-class KeepsLate(Protocol):
-    """A store of the messages that came too late (`late.Late`)."""
-
-    def keep(self, run: Run, number: int) -> None:
-        """Adds the late messages of batch `number` to their table."""
-
-
 @dataclass
 class Run:
     """One start of a streaming job: it runs a query over a DataFrame and hands its batches to the job."""
@@ -98,18 +87,12 @@ class Run:
     about: Mapping[str, str]
     #: The tables that the job writes.
     tables: Sequence[Table] = ()
-    #: Of a job with a watermark: the topic whose backlog is taken by time.
-    by_time: str | None = None
-    #: Keeps the messages that came too late; None: they are counted only.
-    late: KeepsLate | None = None
     #: What was deleted before the job could read it, as text; only with lost="skip".
     lost: list[str] = field(default_factory=list)
     #: Up to which offset of a partition such losses were reported.
     told: dict[tuple[str, int | None], int] = field(default_factory=dict)
     #: The id of each topic that the job reads (`losses.py`).
     ids: dict[str, str] = field(default_factory=dict)
-    #: The topic, and what the query computes of its messages by expressions of the user; None: nothing.
-    computed: tuple[str, Callable[[DataFrame], DataFrame]] | None = None
     batches: int = 0
     rows: int = 0
     #: How many small files were put together.
@@ -119,8 +102,6 @@ class Run:
     #: The same figures among Spark's metrics; None: they aren't there.
     gauges: Gauges | None = None
     began: float = field(default_factory=time.time)
-    #: Raises the error of the query that runs beside this one (`rejects.py`), if that query failed.
-    also: Callable[[], None] = lambda: None
 
     @property
     def identity(self) -> str:
@@ -162,10 +143,10 @@ class Run:
                     return
                 raise self._explained(error, failures, spark) from error
 
-        while self._plan(spark):
+        while ownership.is_open(self.checkpoint):
+            # With partitions that came since, Spark refuses to repeat a batch in a query that ends when all is read.
             run(once=True)
         run(available_now=not self.streaming.follow, every=self.streaming.every)
-        self.also()
         if self.tables:
             self._maintain(0)
 
@@ -176,8 +157,6 @@ class Run:
             ownership.confirm(self.checkpoint, "checkpoint", self.about)
         self._tell_lost(batch.sparkSession)
         self._check_topics(batch.sparkSession, number)
-        if self.late is not None:
-            self.late.keep(self, number)
         self._count(each_batch(batch, number), number)
         if self.streaming.follow:
             self._maintain(self.began)
@@ -195,9 +174,8 @@ class Run:
 
     def _check_topics(self, spark: SparkSession, number: int) -> None:
         """Stores the ids of new topics in a batch; raises `FailedPrecondition` if one was made again meanwhile."""
-        planned = admission.batch_of(self.checkpoint, number)
         with Cluster(spark, self.context.connection) as cluster:
-            now = cluster.topic_ids([] if planned is None else planned.ends)
+            now = cluster.topic_ids(ownership.planned_offsets(self.checkpoint, number))
         for topic, found in now.items():
             if self.ids.setdefault(topic, found) != found:
                 raise FailedPrecondition(
@@ -216,7 +194,7 @@ class Run:
 
     def _only_unreported(self, error: Exception) -> bool:
         """Returns whether the batch is finished, and Spark 4.1 only failed to report it (SPARK-55271)."""
-        return _UNREPORTED in str(cause_of(error)) and not admission.is_open(self.checkpoint)
+        return _UNREPORTED in str(cause_of(error)) and not ownership.is_open(self.checkpoint)
 
     def _tell_lost(self, spark: SparkSession) -> None:
         if self.streaming.lost == "skip":
@@ -226,26 +204,11 @@ class Run:
         """Notes the progress until the query ends, and stops the query when this method ends early."""
         try:
             while not running.awaitTermination(_LOOK):
-                self.also()
                 self._note_progress(running)
             self._note_progress(running)
         finally:
             if running.isActive:
                 running.stop()
-
-    def _plan(self, spark: SparkSession) -> bool:
-        """Returns whether Spark must run one batch alone: one that wasn't finished, or a part of a backlog."""
-        if admission.is_open(self.checkpoint):
-            # With partitions that came since, Spark refuses to repeat a batch in a query that ends when all is read.
-            return True
-        if self.by_time is None:
-            return False
-        with Cluster(spark, self.context.connection) as cluster:
-            ends = admission.plan(cluster, self.by_time, self.checkpoint, self.streaming.max_per_batch)
-        if ends is None:
-            return False
-        admission.put(self.checkpoint, spark, ends)
-        return True
 
     def go_counting(self, frame: DataFrame, each_batch: Callable[[DataFrame, int], None]) -> None:
         """Does what `go` does, but keeps each batch in memory or on disk until it is finished, and counts its rows."""
@@ -269,13 +232,13 @@ class Run:
             topic,
             self.context.connection,
             stream=True,
-            max_per_batch=None if self.by_time else self.streaming.max_per_batch,
+            max_per_batch=self.streaming.max_per_batch,
             lost=self.streaming.lost,
         )
         return rows(records, retry_topics=may_hold_retries(topic), beside=beside)
 
     def said(self, text: str) -> str:
-        """Returns `text` and below it what was read, at which rate, and what was left out, in all and of each batch."""
+        """Returns `text` and below it what was read and at which rate, in all and of each batch."""
         return f"{text}; {self.progress.total()}\n{self.progress.table()}".rstrip()
 
     def append(self, rows: DataFrame, to: Table, number: int) -> None:
@@ -296,16 +259,15 @@ class Run:
 
     def _behind(self, number: int) -> int | None:
         """Counts the messages behind a batch now; None if the cluster doesn't answer."""
-        planned = admission.batch_of(self.checkpoint, number)
-        if planned is None:
+        read = ownership.planned_offsets(self.checkpoint, number)
+        if not read:
             return None
         try:
             with Cluster(self.checkpoint.spark, self.context.connection) as cluster:
-                ends = cluster.ends(cluster.topic_ids(planned.ends))
+                ends = cluster.ends(cluster.topic_ids(read))
         except PubSubError:
             # The query itself ends with the reason, or goes on when the cluster answers again.
             return None
-        read = planned.ends
         return sum(max(0, end - read[at.topic].get(at.partition, 0)) for at, end in ends.items())
 
     def _maintain(self, first: float) -> None:
@@ -341,7 +303,7 @@ class Run:
         facts = {"batches": self.batches, **counted, "lost": self.lost, "to": to}
         total = self.progress.total()
         facts |= {"messages_read": total.rows, "messages_per_s": round(total.rows_per_s, 1)}
-        facts |= {"behind": total.behind, "dropped_rows": total.dropped, "progress": self.progress.facts()}
+        facts |= {"behind": total.behind, "progress": self.progress.facts()}
         return {**facts, "optimized_files": self.optimized} if self.tables else facts
 
     def _count(self, rows: int | None, number: int) -> None:
@@ -391,7 +353,7 @@ class Run:
                 "this one ends. Nothing is lost and nothing is there twice: let one of them run"
             )
         if not any(said in text for said in (*_GONE, _CHANGED)):
-            return self._with_place(cause if is_of_spark(cause) else error)
+            return cause if is_of_spark(cause) else error
         try:
             self._refuse(self._lost(spark))
         except FailedPrecondition as refusal:
@@ -405,21 +367,6 @@ class Run:
             f"again): {text[:300]}. --lost skip goes on without"
         )
 
-    def _with_place(self, error: Exception) -> Exception:
-        """Names the message that the job's expressions fail for, if that is the reason."""
-        if self.computed is None:
-            return error
-        topic, computed = self.computed
-        place = failing_message(self.checkpoint, self.context.connection, topic, computed, error)
-        return (
-            error
-            if place is None
-            else InvalidArgument(
-                f"{self.context.name} can't go on behind the message at {place}, for which an expression fails: "
-                f"{cause_line(error)}"
-            )
-        )
-
 
 def prepare(
     context: Context,
@@ -428,19 +375,14 @@ def prepare(
     checkpoint: str,
     about: Mapping[str, str],
     tables: Sequence[Table] = (),
-    *,
-    by_time: str | None = None,
 ) -> Run:
-    """Checks that the job may use the checkpoint and can go on where it stopped; writes nothing.
-
-    `by_time` is the topic that a job with a watermark reads.
-    """
+    """Checks that the job may use the checkpoint and can go on where it stopped; writes nothing."""
     files = Files(spark, checkpoint)
     told = {"job": context.name, **about}
     for table in tables:
         table.check()
     mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
-    run = Run(context, streaming, files, told, tables, by_time)
+    run = Run(context, streaming, files, told, tables)
     run.gauges = Gauges(spark, context.name)
     if mine:
         refuse_ahead(spark, files, *(table.address for table in tables))

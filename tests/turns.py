@@ -33,7 +33,6 @@ BY_TURNS = frozenset(
         "tests/spark/drivers/test_kills.py",
         "tests/spark/session/test_delayed_homes.py",
         "tests/spark/session/test_expectations.py",
-        "tests/spark/session/test_late.py",
         "tests/spark/session/test_lost.py",
         "tests/spark/session/test_snapshots.py",
         "tests/spark/session/test_waiting.py",

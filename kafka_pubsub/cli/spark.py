@@ -131,7 +131,7 @@ def spark() -> None:
     cls=Jobs,
     examples=[
         ("what a job takes", "kafka-pubsub spark run archive --help"),
-        ("", "kafka-pubsub spark run hot-keys --topic orders"),
+        ("", "kafka-pubsub spark run audit --topic orders"),
     ],
 )
 def run() -> None:
@@ -145,6 +145,10 @@ def run() -> None:
             "on a cluster",
             "spark-submit $(kafka-pubsub spark submit-args) archive -b HOST:PORT --topic orders --to hdfs:///archive",
         ),
+        (
+            "a program of your own",
+            "spark-submit $(kafka-pubsub spark submit-args --program sessions.py) --topic user-events",
+        ),
         ("for Spark Connect", "start-connect-server.sh $(kafka-pubsub spark submit-args --connect)"),
     ],
 )
@@ -152,13 +156,18 @@ def run() -> None:
     "--zip", "target", type=click.Path(dir_okay=False, path_type=Path), help="Also write what nodes need."
 )
 @click.option(
+    "--program",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Start this program of yours, whose options follow. Default: the program that runs jobs.",
+)
+@click.option(
     "--connect",
     is_flag=True,
     help="Print what start-connect-server.sh takes instead. Default: what spark-submit takes.",
 )
 @click.pass_obj
-def submit_args(session: Session, target: Path | None, connect: bool) -> None:
-    """Print what spark-submit takes before a job's name: packages, Python files, the file to start.
+def submit_args(session: Session, target: Path | None, program: str | None, connect: bool) -> None:
+    """Print what spark-submit takes before a job's name or a program's options: packages, files, the file to start.
 
     With --zip the Python of this package is written to that file, for drivers and nodes where it isn't installed.
     """
@@ -177,7 +186,7 @@ def submit_args(session: Session, target: Path | None, connect: bool) -> None:
     else:
         words = ["--packages", found.packages(version)]
         words += [] if target is None else ["--py-files", str(target)]
-        words.append(str(BESIDE / pipeline() / "submit.py"))
+        words.append(program or str(BESIDE / pipeline() / "submit.py"))
     session.output.result({"arguments": words}, " ".join(words))
 
 

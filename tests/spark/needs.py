@@ -31,11 +31,7 @@ def need_spark() -> None:
 
 
 def _missing() -> str | None:
-    parts = [
-        name
-        for name in ("pyspark", "pyarrow", "pandas", "fastavro")
-        if importlib.util.find_spec(name) is None
-    ]
+    parts = [name for name in ("pyspark", "pyarrow", "fastavro") if importlib.util.find_spec(name) is None]
     if parts:
         return f"{', '.join(parts)} missing: pip install -e '.[spark]'"
     home = os.environ.get("JAVA_HOME")

@@ -99,24 +99,12 @@ class Story:
         return [self.job, *self.typed(scene), *following]
 
 
-def windows_and_alerts(scene: Scene) -> list[str]:
-    to = ["--to", str(scene.directory / "windows"), "--alert", "temp_max >= 0", "--alerts-to", scene.target]
-    return [*to, "--field", "temp", "--window", "10 seconds", "--late", "1 hour"]
-
-
 def change(number: int) -> Any:
     return "no change" if number % 10 == 9 else {"action": "UPDATE", "data": {"n": number}}
 
 
 STORIES = {
-    "telemetry": Story("telemetry", windows_and_alerts, lambda number: {"temp": number}, {"temp": 0}),
     "cdc": Story("cdc", lambda scene: ["--to", str(scene.directory / "state")], change, {"action": "DELETE"}),
-    "sessions": Story(
-        "sessions",
-        lambda scene: ["--to", scene.target, "--gap", "3600", "--late", "1 hour"],
-        lambda _: {"type": "view"},
-        {"type": "view"},
-    ),
     "write_stream": Story("copying", lambda _: [], lambda number: {"n": number}),
 }
 
@@ -182,18 +170,6 @@ def ended(scenes: dict[str, Scene], name: str) -> Scene:
     return scene
 
 
-def test_telemetry(scenes: dict[str, Scene]) -> None:
-    scene = ended(scenes, "telemetry")
-    table = str(scene.directory / "windows")
-    rows = scene.spark.read.format("delta").load(table).where("ordering_key <> 'end'").collect()
-    seconds = scene.published // KEYS
-    windows = [(f"k{key}", at) for key in range(KEYS) for at in range(0, seconds, 10)]
-    assert sorted((row.ordering_key, int(row.start.timestamp()) - START // 1000) for row in rows) == windows
-    assert sum(row.readings for row in rows) == scene.published
-    told = [(each["ordering_key"], each["start"]) for each in scene.arrived().values()]
-    assert len(told) == len(set(told)) == len(windows)
-
-
 def test_cdc(scenes: dict[str, Scene]) -> None:
     scene = ended(scenes, "cdc")
     table = str(scene.directory / "state")
@@ -207,12 +183,6 @@ def test_cdc(scenes: dict[str, Scene]) -> None:
     assert (
         rejects.count() == rejects.select("partition", "offset").distinct().count() == scene.published // 10
     )
-
-
-def test_sessions(scenes: dict[str, Scene]) -> None:
-    scene = ended(scenes, "sessions")
-    told = scene.arrived().values()
-    assert [each["events"] for each in told] == [scene.published // KEYS] * KEYS
 
 
 def test_write_stream(scenes: dict[str, Scene]) -> None:

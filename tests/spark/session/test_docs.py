@@ -81,8 +81,9 @@ def test_the_job_of_the_page_on_own_jobs_runs_and_writes_each_message_once(
     import spark as ours
 
     monkeypatch.setitem(sys.modules, "kafka_pubsub_spark", ours)
-    ((kind, text),) = blocks(ROOT / "docs" / "spark-job.md")
-    assert kind == "python"
+    ((kind, text), (shell, commands)) = blocks(ROOT / "docs" / "spark-job.md")
+    assert (kind, shell) == ("python", "sh")
+    _check_programs(commands)
     assert len(text.splitlines()) <= 30
     names: dict[str, Any] = {"__name__": "orders_table"}
     exec(compile(text, "spark-job.md", "exec"), names)
@@ -125,6 +126,14 @@ def _check_submit(text: str) -> None:
         name, *options = shlex.split(line.partition(")")[2])
         with click.Context(command(find(name))) as context:
             context.command.parse_args(context, options)
+
+
+def _check_programs(text: str) -> None:
+    """The commands of the examples have options that these know; test_examples.py runs the programs."""
+    for line in text.replace("\\\n", " ").splitlines():
+        program, options = re.findall(r"(\w+\.py)\)? (.*)", line)[0]
+        known = re.findall(r'"(--[a-z-]+)"', (ROOT / "spark" / "examples" / program).read_text())
+        assert set(re.findall(r"--[a-z-]+", options)) <= set(known), line
 
 
 def _check_connect(text: str, directory: Path) -> None:

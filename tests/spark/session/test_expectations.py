@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +10,9 @@ import click
 import pytest
 from confluent_kafka import Producer
 
-from kafka_pubsub import FailedPrecondition, InvalidArgument, PubSub
+from kafka_pubsub import InvalidArgument, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from tests.spark.session.support import LONG, Runner
-from tests.support import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,7 +122,7 @@ def test_rows_of_a_database_that_aren_t_as_expected(run: Runner, name: str, tmp_
     assert not (tmp_path / "another").exists()
 
 
-def test_an_archive_an_audit_and_hot_keys_with_expectations(run: Runner, name: str, tmp_path: Path) -> None:
+def test_an_archive_and_an_audit_with_expectations(run: Runner, name: str, tmp_path: Path) -> None:
     topic_of(run, name, [{"amount": 1, "kind": "a"}, {"amount": -1}, b"no JSON", {"amount": 2}])
     expected: dict[str, Any] = {"schema": SCHEMA, "expect": ["amount >= 0"]}
     outcome = run("archive", topics=[name], to=tmp_path / "archive", rejects=tmp_path / "left", **expected)
@@ -137,8 +134,6 @@ def test_an_archive_an_audit_and_hot_keys_with_expectations(run: Runner, name: s
     outcome = run("audit", topic=name, **expected)
     assert outcome.facts["steps"]["expectations"] == {"unexpected": 2}
     assert [(each["offset"], each["said"]) for each in outcome.facts["findings"]] == reasons
-    found = run("hot-keys", topic=name, **expected).facts
-    assert (found["messages"], found["rejected"]) == (2, 2)
 
 
 def test_a_replay_leaves_out_what_isn_t_as_expected(run: Runner, name: str, tmp_path: Path) -> None:
@@ -160,64 +155,3 @@ def test_a_replay_leaves_out_what_isn_t_as_expected(run: Runner, name: str, tmp_
     assert [each[:2] for each in rejected(run, tmp_path / "state-rejects-table")] == [
         (1, "expected amount >= 0")
     ]
-
-
-def test_windows_and_sessions_of_what_is_as_expected(run: Runner, name: str, tmp_path: Path) -> None:
-    readings = [{"amount": 1}, {"amount": -1}, b"no JSON", *[{"amount": 3}] * 2, *[{"amount": 1}] * 20]
-    topic_of(run, name, readings)
-    expected: dict[str, Any] = {"schema": "amount double", "expect": ["amount >= 0"]}
-    options: dict[str, Any] = {"topic": name, "to": tmp_path / "windows", "checkpoint": tmp_path / "c"}
-    options |= {"fields": ["amount"], "window": "10 minutes", **expected}
-    outcome = run("telemetry", **options)
-    rows = run.spark.read.format("delta").load(str(tmp_path / "windows")).orderBy("start").collect()
-    # START is 3 minutes and 20 seconds after the beginning of a window.
-    assert (rows[0].readings, rows[0].amount_min, rows[0].amount_max) == (5, 1.0, 3.0)
-    reasons = [(1, "expected amount >= 0"), (2, "isn't a JSON object")]
-    assert [each[:2] for each in rejected(run, tmp_path / "windows-rejects")] == reasons
-    assert outcome.facts["rejected"] == 2
-    assert run("telemetry", **options).facts["rejected"] == 0
-    assert len(rejected(run, tmp_path / "windows-rejects")) == 2
-
-    topic_of(run, f"{name}-events", [{"type": "login"}, {"type": "robot"}, {"type": "logout"}], key="ann")
-    topic_of(run, f"{name}-sessions", [])
-    options = {"topic": f"{name}-events", "to": f"{name}-sessions", "checkpoint": tmp_path / "s"}
-    options |= {"schema": "type string", "expect": ["type <> 'robot'"], "rejects": tmp_path / "robots"}
-    outcome = run("sessions", **options)
-    assert (outcome.facts["sessions"], outcome.facts["rejected"]) == (1, 1)
-    assert [each[0] for each in rejected(run, tmp_path / "robots")] == [1]
-
-
-def test_with_follow_the_query_beside_the_job_goes_on_and_its_failure_ends_the_job(
-    run: Runner, name: str, tmp_path: Path
-) -> None:
-    topic_of(run, name, [{"amount": -1}, {"amount": 1}])
-    options: dict[str, Any] = {"topic": name, "to": tmp_path / "windows", "checkpoint": tmp_path / "c"}
-    options |= {"fields": ["amount"], "schema": "amount double", "expect": ["amount >= 0"], "follow": True}
-    left = tmp_path / "windows-rejects"
-    ended: list[BaseException] = []
-
-    def go() -> None:
-        try:
-            run("telemetry", **options, every="200 milliseconds")
-        except BaseException as error:
-            ended.append(error)
-
-    def rejected_rows() -> int:
-        return len(rejected(run, left)) if (left / "_delta_log" / f"{1:020}.json").exists() else 0
-
-    job = threading.Thread(target=go)
-    job.start()
-    until(lambda: rejected_rows() == 1, patience=200)
-    publish(run, name, [{"amount": -2}])
-    until(lambda: rejected_rows() == 2, patience=200)
-    shutil.rmtree(left)
-
-    def has_ended() -> bool:
-        # A reading that is rejected, and one that gives the job itself a batch.
-        publish(run, name, [{"amount": -3}, {"amount": 3}])
-        job.join(2)
-        return not job.is_alive()
-
-    until(has_ended, patience=200)
-    assert [type(error) for error in ended] == [FailedPrecondition]
-    assert "was deleted while a job wrote to it" in str(ended[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +61,6 @@ def test_an_archive_has_all_lanes_and_a_replay_publishes_them(run: Runner, name:
         assert run("replay", **options, dry_run=True).facts["messages"] == 90
         assert run("replay", **options, state=tmp_path / f"state{len(source)}").facts["written"] == 90
     assert values(messages(run.spark, target, bootstrap=run.bootstrap)) == sorted(numbers(0, 90) * 2)
-    assert run("hot-keys", topic=name).facts["messages"] == 90
 
 
 @pytest.mark.parametrize("follow", [True, False], ids=["follow", "all that is there"])
@@ -116,27 +114,6 @@ def test_a_lane_that_comes_after_a_kill_is_taken_up(
 
 class Ended(Exception):
     """Ends a job that follows."""
-
-
-def test_windows_have_the_readings_of_all_lanes(run: Runner, name: str, tmp_path: Path) -> None:
-    to = str(tmp_path / "windows")
-    with PubSub(run.bootstrap) as ps:
-        ps.create_topic(name, partitions=2, priorities=10, transient=True)
-        publish(ps, name, [json.dumps({"at": 1_700_000_000_000 + at, "temp": at}) for at in range(40)])
-        # More than a batch may have: the backlog is taken by time, in all lanes.
-        ends = [json.dumps({"at": 1_700_003_600_000, "temp": 0})] * 3
-        publish(ps, name, ends, [(4, True)])
-        run(
-            "telemetry",
-            topic=name,
-            to=to,
-            checkpoint=tmp_path / "checkpoint",
-            fields=("temp",),
-            time="timestamp_millis(try_cast(get_json_object(cast(data AS string), '$.at') AS bigint))",
-            max_per_batch=15,
-        )
-    rows = run.spark.read.format("delta").load(to).collect()
-    assert sum(row.readings for row in rows) == 40, rows
 
 
 def test_an_audit_covers_all_lanes(run: Runner, name: str, tmp_path: Path) -> None:

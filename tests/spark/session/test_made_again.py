@@ -171,30 +171,6 @@ def test_the_last_states_are_those_of_the_new_topic(run: Runner, name: str, tmp_
     assert json.loads(row.data) == {"total": 99}
 
 
-def test_windows_have_the_readings_of_both_topics(run: Runner, name: str, tmp_path: Path) -> None:
-    to, hour = str(tmp_path / "windows"), 3_600_000
-    options: dict[str, Any] = {
-        "topic": name,
-        "to": to,
-        "checkpoint": tmp_path / "checkpoint",
-        "fields": ("temp",),
-        "time": "timestamp_millis(try_cast(get_json_object(cast(data AS string), '$.at') AS bigint))",
-    }
-
-    def readings(*hours: int) -> list[str]:
-        return [json.dumps({"at": 1_700_000_000_000 + each * hour, "temp": 1}) for each in hours]
-
-    with PubSub(run.bootstrap) as ps:
-        make(ps, name, readings(0, 0, 0, 1))
-        run("telemetry", **options)
-        make_again(ps, name, readings(2, 2, 2, 2, 2, 3))
-    with pytest.raises(FailedPrecondition, match=f"'{name}' was made again"):
-        run("telemetry", **options)
-    run("telemetry", **options, lost="skip")
-    rows = run.spark.read.format("delta").load(to).orderBy("start").collect()
-    assert [row.readings for row in rows] == [3, 1, 5]
-
-
 def test_a_replay_whose_source_or_target_was_made_again_is_refused(
     run: Runner, name: str, tmp_path: Path
 ) -> None:

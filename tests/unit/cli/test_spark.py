@@ -50,7 +50,7 @@ def test_jobs_are_listed_without_spark() -> None:
         ["archive", "--to", "x"],
         ["archive", "--to", "x", "--topic", "a", "--pattern", "b"],
         ["archive", "--to", "x", "--topic", "a", "--lost", "maybe"],
-        ["hot-keys", "--topic", "a", "--conf", "novalue"],
+        ["audit", "--topic", "a", "--conf", "novalue"],
         ["replay", "--topic", "a", "--to", "b"],
         ["replay", "--topic", "a", "--to", "b", "--rate", "0"],
     ],
@@ -63,17 +63,28 @@ def test_wrong_usage_is_said_before_spark_starts(run: CommandLine, arguments: li
 
 def test_no_kafka_and_settings_that_must_stay(run: CommandLine) -> None:
     nowhere = CommandLine(run.pubsub, None)
-    assert "no Kafka to talk to" in str(nowhere.error("spark", "run", "hot-keys", "--topic", "a")["message"])
+    assert "no Kafka to talk to" in str(nowhere.error("spark", "run", "audit", "--topic", "a")["message"])
     refused = run.error(
-        "spark", "run", "hot-keys", "--topic", "a", "--config", "isolation.level=read_uncommitted"
+        "spark", "run", "audit", "--topic", "a", "--config", "isolation.level=read_uncommitted"
     )
     assert "isolation.level" in str(refused["message"])
 
 
 def test_without_the_extra_it_says_how_to_get_it(run: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
-    for arguments in (["run", "hot-keys", "--topic", "a"], ["submit-args"]):
+    for arguments in (["run", "audit", "--topic", "a"], ["submit-args"]):
         assert "pip install 'kafka-pubsub-orderly[spark]'" in str(run.error("spark", *arguments)["message"])
+
+
+def test_what_a_program_of_ones_own_is_started_with(run: CommandLine, tmp_path: Path) -> None:
+    program = tmp_path / "mine.py"
+    program.touch()
+    result = CliRunner().invoke(cli, ["spark", "submit-args", "--program", str(program)])
+    assert result.exit_code == 0, result.output
+    packages, _, last = result.output.split()
+    assert (packages, last) == ("--packages", str(program))
+    missing = run.error("spark", "submit-args", "--program", str(tmp_path / "none.py"))
+    assert (missing["exit_code"], missing["type"]) == (2, "UsageError")
 
 
 def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Short programs to read, copy and change; `docs/spark-examples.md` shows how to start them."""
