@@ -11,30 +11,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
+from functools import cache
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from .html_report import (
-    Markup,
-    Tick,
-    bars,
-    columns,
-    definitions,
-    duration,
-    folded,
-    lines,
-    page,
-    paragraph,
-    share,
-    stack,
-    table,
-    tiles,
-)
+from .plots import Tick, bars, columns, duration, lines, share, stack
 
-__all__ = ["DRAWN", "LINK", "made"]
+__all__ = ["DRAWN", "LINK", "made", "template"]
 
 #: Up to so many partitions have a bar each; with more, the page shows their distribution.
 DRAWN = 32
@@ -79,24 +65,43 @@ class _Link(click.ParamType[str]):
 LINK = _Link()
 
 
+@cache
+def template() -> Any:
+    """Returns the template of the page; `ModuleNotFoundError` names jinja2 where that is missing."""
+    from jinja2 import Environment, StrictUndefined
+
+    text = files(__package__).joinpath("audit_report.html.j2").read_text(encoding="utf-8")
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text)
+
+
 def made(facts: Mapping[str, Any], link: str | None = None) -> str:
     """Makes the page.
 
     `link` is an address with {topic}, {partition} and {offset} (default: findings link to themselves).
     """
-    sections = [("What was read", _read(facts)), ("Checks", _checks(facts))]
-    if facts["findings"]:
-        sections.append(("Findings", _findings(facts, link)))
-    if facts["subscriptions"]:
-        parts = [_subscription(each) for each in facts["subscriptions"]]
-        sections.append(("Subscriptions", Markup("".join(parts))))
-    if facts["rate"]["counts"]:
-        sections.append(("Messages over time", _rate(facts["rate"])))
-    sections.append(("Partitions", _partitions(facts["partitions"])))
-    if "archive" in facts:
-        sections.append(("From publishing to the archive", _archive(facts)))
-    foot = f"Made by kafka-pubsub spark run audit at {_time(facts['read']['began'])}. All times are UTC."
-    return page(f"Audit of {facts['topic']}", _verdict(facts), sections, foot=foot)
+    checks = _checks(facts)
+    advised = any(row["what to do"] for row in checks)
+    kinds = {each["kind"] for each in facts["findings"]}
+    page: str = template().render(
+        topic=facts["topic"],
+        ok=facts["ok"],
+        verdict=_verdict(facts),
+        extent=_extent(facts),
+        read=_read(facts),
+        checks=checks,
+        check_columns=["check", "result", *(["what to do"] if advised else [])],
+        open=OPEN,
+        found=sum(_found(facts).values()),
+        findings=[_finding(each, at, link) for at, each in enumerate(facts["findings"], 1)],
+        meanings={kind: said for kind, said in _EXPLAINED.items() if kind in kinds},
+        bootstrap=facts["read"]["bootstrap"],
+        subscriptions=[_subscription(each) for each in facts["subscriptions"]],
+        rate=_rate(facts["rate"]) if facts["rate"]["counts"] else None,
+        partitions=_partitions(facts["partitions"]),
+        archive=_archive(facts) if "archive" in facts else None,
+        began=_time(facts["read"]["began"]),
+    )
+    return page
 
 
 def _found(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -108,24 +113,20 @@ def _found(facts: Mapping[str, Any]) -> dict[str, int]:
     return counts
 
 
-def _verdict(facts: Mapping[str, Any]) -> Markup:
-    news = " new" if facts["read"]["since"] is not None else ""
-    read = f"{facts['messages']:,}{news} messages were read; {len(facts['steps'])} checks were made."
+def _verdict(facts: Mapping[str, Any]) -> str:
     if facts["ok"]:
-        return Markup(
-            f'<div class="verdict ok"><b>✓ No promise was broken</b>{paragraph(read + _unchecked(facts))}</div>'
-        )
+        return "✓ No promise was broken"
     counts = _found(facts)
     total = sum(counts.values())
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-    word = "finding" if total == 1 else "findings"
-    head = escape(f"✗ {total:,} {word}: {kinds}")
-    return Markup(f'<div class="verdict bad"><b>{head}</b>{paragraph(read + _unchecked(facts))}</div>')
+    return f"✗ {total:,} {'finding' if total == 1 else 'findings'}: {kinds}"
 
 
-def _unchecked(facts: Mapping[str, Any]) -> str:
+def _extent(facts: Mapping[str, Any]) -> str:
+    news = " new" if facts["read"]["since"] is not None else ""
+    read = f"{facts['messages']:,}{news} messages were read; {len(facts['steps'])} checks were made."
     left = [name for name, _ in _not_checked(facts)]
-    return f" Not checked: {', '.join(left)}." if left else ""
+    return read + (f" Not checked: {', '.join(left)}." if left else "")
 
 
 def _not_checked(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -138,7 +139,7 @@ def _not_checked(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     return left
 
 
-def _read(facts: Mapping[str, Any]) -> Markup:
+def _read(facts: Mapping[str, Any]) -> dict[str, str]:
     read = facts["read"]
     offsets = sum(each["end"] - each["beginning"] for each in facts["partitions"])
     first, last = read["first"], read["last"]
@@ -159,49 +160,18 @@ def _read(facts: Mapping[str, Any]) -> Markup:
         told["Only what came since"] = since
     if "archive" in facts:
         told["Archive"] = facts["archive"]["path"]
-    return definitions(told)
+    return told
 
 
-def _checks(facts: Mapping[str, Any]) -> Markup:
+def _checks(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name, counts in facts["steps"].items():
-        said = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-        result = _marked("found", said) if counts else _marked("clean", "✓ nothing found")
-        rows.append({"check": name, "result": result, "what to do": facts["advice"].get(name)})
+        said = ", ".join(f"{count:,} {kind}" for kind, count in counts.items()) or "✓ nothing found"
+        kind = "found" if counts else "clean"
+        rows.append({"check": name, "result": said, "kind": kind, "what to do": facts["advice"].get(name)})
     for name, how in _not_checked(facts):
-        rows.append({"check": name, "result": _marked("skipped", "not checked"), "what to do": how})
-    advised = any(row["what to do"] for row in rows)
-    names = ["check", "result", *(["what to do"] if advised else [])]
-    return table(rows, names, tight=["check", "result"])
-
-
-def _marked(kind: str, text: str) -> Markup:
-    return Markup(f'<span class="{kind}">{escape(text)}</span>')
-
-
-def _findings(facts: Mapping[str, Any], link: str | None) -> Markup:
-    rows = [_finding(each, at, link) for at, each in enumerate(facts["findings"], 1)]
-    total = sum(_found(facts).values())
-    names = ["what", "where", "key", "said", "check"]
-    kinds = {each["kind"] for each in facts["findings"]}
-    meaning = {kind: _EXPLAINED[kind] for kind in _EXPLAINED if kind in kinds}
-    parts = [definitions(meaning)] if meaning else []
-    shown, more = (
-        table(part, names, tight=["what", "where", "check"], anchor="id")
-        for part in (rows[:OPEN], rows[OPEN:])
-    )
-    parts.append(shown)
-    if len(rows) > OPEN:
-        parts.append(folded(f"{len(rows) - OPEN:,} more", more))
-    if total > len(rows):
-        parts.append(paragraph(f"{len(rows):,} of {total:,} findings are listed.", "quiet"))
-    bootstrap = facts["read"]["bootstrap"]
-    command = (
-        f"kafka-console-consumer.sh --bootstrap-server {bootstrap} --topic TOPIC --partition PARTITION "
-        "--offset OFFSET --max-messages 1 --property print.key=true"
-    )
-    parts.append(Markup(f'<p class="quiet">A record by its offset: <code>{escape(command)}</code></p>'))
-    return Markup("".join(parts))
+        rows.append({"check": name, "result": "not checked", "kind": "skipped", "what to do": how})
+    return rows
 
 
 def _finding(found: Mapping[str, Any], number: int, link: str | None) -> dict[str, Any]:
@@ -218,30 +188,30 @@ def _finding(found: Mapping[str, Any], number: int, link: str | None) -> dict[st
     return {
         "id": at,
         "what": found["kind"],
-        "where": Markup(f'<a href="{escape(address)}">{escape(where)}</a>'),
+        "where": where,
+        "address": address,
         "key": found["key"],
         "said": found["said"],
         "check": found["step"],
     }
 
 
-def _subscription(found: Mapping[str, Any]) -> Markup:
+def _subscription(found: Mapping[str, Any]) -> dict[str, Any]:
     whole = sum(found[state] for state in _STATES)
     kinds = {"acked": "ok" if found["acked"] == whole else "", "parked": "warn", "dead": "bad"}
     figures = [
         (state, f"{found[state]:,}", share(found[state], whole), kinds.get(state, "") if found[state] else "")
         for state in _STATES
     ]
-    parts = [f"<h3>{escape(found['name'])}</h3>", tiles(figures)]
-    if whole:
-        parts.append(stack({state: found[state] for state in _STATES}))
-    if found["reasons"]:
-        parts.append("<h3>Why messages are dead</h3>")
-        parts.append(bars({reason or "no reason given": n for reason, n in found["reasons"].items()}))
-    return Markup("".join(parts))
+    return {
+        "name": found["name"],
+        "tiles": figures,
+        "parts": stack({state: found[state] for state in _STATES}) if whole else [],
+        "reasons": bars({reason or "no reason given": n for reason, n in found["reasons"].items()}),
+    }
 
 
-def _rate(rate: Mapping[str, Any]) -> Markup:
+def _rate(rate: Mapping[str, Any]) -> dict[str, Any]:
     counts, step, begin = rate["counts"], rate["step_s"], rate["begins_s"]
     titles = [
         f"{_at(begin + at * step)} UTC, for {duration(step)}: {count:,} messages, "
@@ -250,7 +220,7 @@ def _rate(rate: Mapping[str, Any]) -> Markup:
     ]
     values = [count / step for count in counts]
     label = f"Messages a second by the time of publishing (UTC), each column {duration(step)}"
-    parts = [columns(values, titles, _times(begin, begin + step * len(counts)), label)]
+    drawn = columns(values, titles, _times(begin, begin + step * len(counts)), label)
     busiest = max(range(len(counts)), key=counts.__getitem__)
     said = (
         f"On average {sum(counts) / (step * len(counts)):,.4g} a second; most at "
@@ -258,13 +228,13 @@ def _rate(rate: Mapping[str, Any]) -> Markup:
     )
     if rate["outside"]:
         said += f" {rate['outside']:,} messages have times outside of this range, or none."
-    return Markup("".join([*parts, paragraph(said, "quiet")]))
+    return {"plot": drawn, "said": said}
 
 
-def _partitions(found: Sequence[Mapping[str, Any]]) -> Markup:
+def _partitions(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     counts = [each["messages"] for each in found]
     if not counts:
-        return paragraph("The topic has no partitions.")
+        return None
     mean = statistics.fmean(counts)
     figures = [
         ("partitions", f"{len(counts):,}", f"{counts.count(0):,} empty", ""),
@@ -273,25 +243,25 @@ def _partitions(found: Sequence[Mapping[str, Any]]) -> Markup:
         ("most", f"{max(counts):,}", "messages", ""),
         ("most to mean", f"{max(counts) / mean:.2f}" if mean else "", "1 is even", ""),
     ]
-    names = ["topic", "partition", "messages", "bytes", "keys", "first", "last"]
     rows = [
         {**each, "first": _time(each["first"]), "last": _time(each["last"])}
         for each in sorted(found, key=lambda each: -int(each["messages"]))
     ]
     if len(found) > DRAWN:
-        shown = [*rows[:5], *rows[-5:]]
-        few = table(shown, names)
-        return Markup(
-            tiles(figures) + _distribution(counts) + folded("the 5 fullest and the 5 emptiest", few)
-        )
-    every = table(sorted(rows, key=lambda each: (each["topic"], int(each["partition"]))), names)
+        more = {"plot": _distribution(counts), "rows": [*rows[:5], *rows[-5:]]}
+        return {"tiles": figures, "summary": "the 5 fullest and the 5 emptiest", **more}
     of_lane = "{topic} {partition}" if len({each["topic"] for each in found}) > 1 else "{partition}"
-    drawn = bars({of_lane.format(**each): each["messages"] for each in found})
-    return Markup(tiles(figures) + drawn + folded("bytes, keys and times of each", every))
+    return {
+        "tiles": figures,
+        "plot": None,
+        "bars": bars({of_lane.format(**each): each["messages"] for each in found}),
+        "rows": sorted(rows, key=lambda each: (each["topic"], int(each["partition"]))),
+        "summary": "bytes, keys and times of each",
+    }
 
 
-def _distribution(counts: Sequence[int]) -> Markup:
-    """Draws how many partitions hold how many messages."""
+def _distribution(counts: Sequence[int]) -> dict[str, Any]:
+    """Returns a plot of how many partitions hold how many messages."""
     low, high = min(counts), max(counts)
     bins = min(24, high - low + 1)
     width = (high - low + 1) / bins
@@ -311,7 +281,7 @@ def _distribution(counts: Sequence[int]) -> Markup:
     return columns(held, titles, across, "Partitions, by how many messages they hold")
 
 
-def _archive(facts: Mapping[str, Any]) -> Markup:
+def _archive(facts: Mapping[str, Any]) -> dict[str, Any]:
     found, told = facts["archive"], facts["archive"]["delays"]
     behind = sum(found["behind"].values())
     figures = [
@@ -319,21 +289,18 @@ def _archive(facts: Mapping[str, Any]) -> Markup:
         ("behind", f"{behind:,}", "offsets", "warn" if behind else "ok"),
         *((name, duration(told[key]), "after publishing", "") for name, key in _PERCENTILES.items()),
     ]
-    parts = [tiles(figures)]
-    if told["messages"]:
-        ranges, before, named = {}, 0, "up to"
-        for bound, count in told["below"].items():
-            ranges[f"{named} {duration(float(bound))}"] = count - before
-            before = count
-        ranges["longer"] = told["messages"] - before
-        parts.append(bars(ranges))
-    over = told["over_time"]
+    ranges, before, named = {}, 0, "up to"
+    for bound, count in told["below"].items():
+        ranges[f"{named} {duration(float(bound))}"] = count - before
+        before = count
+    ranges["longer"] = told["messages"] - before
+    over, drawn = told["over_time"], None
     if over["p50"]:
         begin, step = over["begins_s"], over["step_s"]
         label = "Time from publishing to the archive, by the time of publishing (UTC)"
         series = {"half of the messages within": over["p50"], "99 % within": over["p99"]}
-        parts.append(lines(series, _times(begin, begin + step * len(over["p50"])), label))
-    return Markup("".join(parts))
+        drawn = lines(series, _times(begin, begin + step * len(over["p50"])), label)
+    return {"tiles": figures, "bars": bars(ranges) if told["messages"] else [], "plot": drawn}
 
 
 _PERCENTILES = {"half within": "p50", "90 % within": "p90", "99 % within": "p99", "all within": "max"}

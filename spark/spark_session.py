@@ -339,7 +339,7 @@ def bundle(target: Path, *, driver: bool = False) -> Path:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
 
         def add(directory: Path, name: str) -> None:
-            for path in sorted([*directory.rglob("*.py"), *directory.rglob("*.avsc")]):
+            for path in sorted(each for kind in ("*.py", "*.avsc", "*.j2") for each in directory.rglob(kind)):
                 archive.write(path, Path(name) / path.relative_to(directory))
 
         add(own, name)

@@ -9,7 +9,7 @@ import click
 
 from kafka_pubsub.errors import NotFound
 
-from ..audit_report import LINK, made
+from ..audit_report import LINK, made, template
 from ..bodies import Bodies, expect_option, schema_option
 from ..job import Context, Job, Outcome, option
 from ..transforms.protobuf import Protobuf
@@ -53,6 +53,9 @@ def run(
 
     # This comes first, so that a path that can't be written is an error now and not after an hour.
     page = None if report is None else OneFile(spark, report, "--report")
+    if page is not None:
+        # A page that can't be made is an error before the topic is read.
+        template()
     kept = None if state is None else AuditState(spark, state, topic)
     audit = Audit(spark, context.connection, topic, context.note, sequence=sequence, archive=archive)
     known = subscriptions_of(spark, context.connection, topic, context.note)

@@ -5,7 +5,6 @@ archive: the job beside a bare Spark read and append to Delta of the same column
 audit: one topic that grows; at each size one run in a process with 4 GB; the time by message must not grow. Then 1 %
 more, and an audit that goes on from the last one: a tenth of the time.
 replay: the archive's topic into another one, unthrottled; the target is 50,000 messages a second.
-`--plot FILE` draws the audits.
 
 Rules
 1. Every measure is a process of its own, warmed up by the same work on a small topic: the start of a session, and
@@ -281,22 +280,12 @@ class Bench:
         return row
 
 
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    from spark.html_report import bars, page
-
-    times = {f"{row['messages']:,}": row["seconds"] for row in rows}
-    each = {f"{row['messages']:,}": row["us_per_message"] for row in rows}
-    sections = [("Seconds", bars(times, "s")), ("Microseconds a message", bars(each, "us"))]
-    path.write_text(page("Audit by messages", "", sections), encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--messages", type=int, default=2_000_000, help="for archive; 0: only the audit")
     parser.add_argument("--sizes", default="1000000,3000000,10000000", help="for audit")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=4)
-    parser.add_argument("--plot", type=Path, help="an HTML page")
     for hidden in ("--bootstrap", "--topic", "--small", "--numbers", "--only", "--state"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
@@ -318,9 +307,7 @@ def compare(told: argparse.Namespace) -> None:
         if told.messages:
             print(json.dumps({"archive": bench.archive(told.messages, told.repeat)}), flush=True)
             print(json.dumps({"replay": bench.replay(told.messages)}), flush=True)
-        rows = bench.audit(sizes)
-    if told.plot is not None:
-        plot(rows, told.plot)
+        bench.audit(sizes)
     tell("done")
 
 
