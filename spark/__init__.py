@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from .archive_table import archived
     from .delays import waiting
     from .lanes import lane_messages
+    from .registry import registered
     from .restored import check_checkpoint
     from .source import register_tables
     from .spark_session import session
     from .transforms.decoding import decoded
     from .transforms.expectations import split
-    from .transforms.frames import registered
     from .transforms.messages import as_messages, messages, source_options
     from .transforms.outgoing import write, write_stream
     from .transforms.protobuf import Protobuf
@@ -64,7 +64,7 @@ _PLACES = {
     "lane_messages": ".lanes",
     "messages": ".transforms.messages",
     "register_tables": ".source",
-    "registered": ".transforms.frames",
+    "registered": ".registry",
     "session": ".spark_session",
     "source_options": ".transforms.messages",
     "split": ".transforms.expectations",

@@ -62,8 +62,8 @@ class Bodies(NamedTuple):
                     "--framing and --registry say how bodies are framed: give --schema as well"
                 )
             return messages
+        from .registry import registered
         from .transforms.decoding import decoded
-        from .transforms.frames import registered
 
         writers = None
         if self.registry is not None:

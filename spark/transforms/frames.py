@@ -10,29 +10,23 @@ Rule: a body whose schema isn't known is not decoded by another schema, which wo
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound, PermissionDenied, SchemaError
+from kafka_pubsub.errors import InvalidArgument
 
 from .python_decoder import BODY, SCHEMA_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FRAME_PROBLEM", "Framing", "registered", "unframed"]
+__all__ = ["FRAME_PROBLEM", "Framing", "unframed"]
 
 #: How a body is framed: not at all, or as one of these serializers does it.
 Framing = Literal["none", "confluent", "apicurio", "apicurio3"]
 _NUMBER = {"confluent": 4, "apicurio": 8, "apicurio3": 4}
 #: The column that says why a body has no frame.
 FRAME_PROBLEM = "_frame_problem"
-#: Seconds for one request to a registry.
-_PATIENCE = 20
 
 
 def unframed(messages: DataFrame, framing: Framing, known: Mapping[int, Any] | None) -> DataFrame:
@@ -66,38 +60,3 @@ def unframed(messages: DataFrame, framing: Framing, known: Mapping[int, Any] | N
     found = messages.withColumn(SCHEMA_ID, F.when(framed, number)).withColumn(FRAME_PROBLEM, problem)
     rest = F.substring(body, F.lit(size + 2), F.length(body))
     return found.withColumn(BODY, F.when(F.col(FRAME_PROBLEM).isNull(), rest))
-
-
-def registered(registry: str, subject: str, *, headers: Mapping[str, str] | None = None) -> dict[int, str]:
-    """Reads the schemas of a subject (`orders-value`) from a registry, by number: the `writers` for `decoded`.
-
-    `registry` is the address of Confluent's interface, which Apicurio has as well (http://HOST:8080/apis/ccompat/v7).
-    `headers` are sent with each request, e.g. Authorization (default: none).
-
-    Example:
-        writers = registered("http://registry:8081", "orders-value")
-    """
-    base = f"{registry.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
-    found = {}
-    for version in _asked(base, headers):
-        told = _asked(f"{base}/{version}", headers)
-        if told.get("references"):
-            raise SchemaError(f"{base}/{version} refers to other schemas: give it as one schema")
-        found[int(told["id"])] = str(told["schema"])
-    return found
-
-
-def _asked(address: str, headers: Mapping[str, str] | None) -> Any:
-    if not address.startswith(("http://", "https://")):
-        raise InvalidArgument(f"registry {address!r} isn't an address: begin it with https:// or http://")
-    request = urllib.request.Request(address, headers=dict(headers or {}))
-    try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        said = f"registry {address}: {error.code} {error.reason}"
-        if error.code in (401, 403):
-            raise PermissionDenied(said) from error
-        raise (NotFound if error.code == 404 else BrokerUnavailable)(said) from error
-    except (OSError, ValueError) as error:
-        raise BrokerUnavailable(f"registry {address}: {error}") from error

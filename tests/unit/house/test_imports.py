@@ -53,6 +53,7 @@ def empty_house(tmp_path: Path) -> Path:
     (package / "kafka" / "admin.py").write_text("import confluent_kafka\n")
     (tmp_path / "spark").mkdir()
     (tmp_path / "spark" / "source.py").write_text("from kafka_pubsub import app\n")
+    (tmp_path / "spark" / "registry.py").write_text("import confluent_kafka\n")
     (tmp_path / "spark" / "__init__.py").write_text("import pyspark\nfrom kafka_pubsub import model\n")
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     return tmp_path
