@@ -22,7 +22,6 @@ import click
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 
 from .connection import Connection
-from .intervals import INTERVAL, OR_NEVER
 from .progress import METRICS_PATH, metrics_conf
 from .spark_session import cause_line, is_of_spark, jvm
 
@@ -39,6 +38,7 @@ __all__ = [
     "follow_options",
     "option",
     "pairs",
+    "seconds_of",
     "table_options",
     "time_of",
 ]
@@ -167,7 +167,6 @@ def follow_options() -> list[click.Option]:
         ),
         option(
             "--every",
-            type=INTERVAL,
             default="10 seconds",
             show_default=True,
             metavar="INTERVAL",
@@ -193,12 +192,16 @@ def follow_options() -> list[click.Option]:
     ]
 
 
+def _none_if_never(_: click.Context, __: click.Parameter, value: str) -> str | None:
+    return None if value.strip().lower() == "never" else value
+
+
 def table_options() -> list[click.Option]:
     """Returns the options of the streaming jobs that write Delta tables."""
     return [
         option(
             "--optimize-every",
-            type=OR_NEVER,
+            callback=_none_if_never,
             default="1 hour",
             show_default=True,
             metavar="INTERVAL",
@@ -207,7 +210,7 @@ def table_options() -> list[click.Option]:
         ),
         option(
             "--vacuum-every",
-            type=OR_NEVER,
+            callback=_none_if_never,
             default="1 day",
             show_default=True,
             metavar="INTERVAL",
@@ -215,6 +218,18 @@ def table_options() -> list[click.Option]:
             "at work aren't disturbed. 'never': another program does it.",
         ),
     ]
+
+
+def seconds_of(spark: SparkSession, text: str, name: str) -> float:
+    """Returns the seconds of a span of time, as Spark reads it; `InvalidArgument` names the option `name`."""
+    # A text that Spark can't read is null, also in its ANSI mode.
+    asked = "SELECT unix_micros(timestamp_seconds(0) + try_cast(:span AS interval))"
+    found = spark.sql(asked, {"span": text}).collect()[0][0]
+    if found is None or found < 0:
+        raise InvalidArgument(
+            f"{name} {text!r} isn't a span of time: write a number and a unit, e.g. '10 seconds' or '1 hour'"
+        )
+    return float(found / 1e6)
 
 
 def time_of(text: str | None, name: str) -> datetime | None:

@@ -62,7 +62,9 @@ def _schemas(client: SchemaRegistryClient, subject: str) -> dict[int, str]:
     for number in client.get_versions(subject):
         told = client.get_version(subject, number)
         if told.schema_id is None or told.schema is None:
-            raise SchemaError(f"version {number} of subject {subject!r} has no schema in the registry's answer")
+            raise SchemaError(
+                f"version {number} of subject {subject!r} has no schema in the registry's answer"
+            )
         if told.schema.references:
             raise SchemaError(
                 f"version {number} of subject {subject!r} refers to other schemas: give it as one schema"

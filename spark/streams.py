@@ -27,8 +27,7 @@ from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from . import ownership
 from .cluster import Cluster
 from .files import Files
-from .intervals import seconds_of
-from .job import Context
+from .job import Context, seconds_of
 from .losses import Loss, ids_of, lost_since, made_again, note_ids, take_out, topics_of
 from .progress import Gauges, History, progress_of
 from .restored import refuse_ahead
@@ -87,6 +86,8 @@ class Run:
     about: Mapping[str, str]
     #: The tables that the job writes.
     tables: Sequence[Table] = ()
+    #: Seconds between two runs of a command over these tables; a command that isn't named doesn't run.
+    spans: Mapping[str, float] = field(default_factory=dict)
     #: What was deleted before the job could read it, as text; only with lost="skip".
     lost: list[str] = field(default_factory=list)
     #: Up to which offset of a partition such losses were reported.
@@ -274,11 +275,8 @@ class Run:
         """Runs OPTIMIZE and VACUUM where they are due; `first` stands for the last time of a command that never ran."""
         last = self._maintained()
         due = {
-            command: every is not None and last.get(command, first) + seconds_of(every) <= time.time()
-            for command, every in (
-                ("optimize", self.streaming.optimize_every),
-                ("vacuum", self.streaming.vacuum_every),
-            )
+            command: command in self.spans and last.get(command, first) + self.spans[command] <= time.time()
+            for command in ("optimize", "vacuum")
         }
         for table in self.tables:
             if due["optimize"]:
@@ -379,10 +377,13 @@ def prepare(
     """Checks that the job may use the checkpoint and can go on where it stopped; writes nothing."""
     files = Files(spark, checkpoint)
     told = {"job": context.name, **about}
+    seconds_of(spark, streaming.every, "--every")
+    every = {"optimize": streaming.optimize_every, "vacuum": streaming.vacuum_every}
+    spans = {name: seconds_of(spark, text, f"--{name}-every") for name, text in every.items() if text}
     for table in tables:
         table.check()
     mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
-    run = Run(context, streaming, files, told, tables)
+    run = Run(context, streaming, files, told, tables, spans)
     run.gauges = Gauges(spark, context.name)
     if mine:
         refuse_ahead(spark, files, *(table.address for table in tables))

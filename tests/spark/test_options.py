@@ -8,7 +8,6 @@ import click
 import pytest
 
 from spark.bodies import SCHEMA
-from spark.intervals import INTERVAL, OR_NEVER, seconds_of
 from spark.job import JOBS, find
 from spark.transforms.protobuf import Protobuf
 
@@ -36,24 +35,3 @@ def test_a_schema_is_a_text_or_a_file(tmp_path: Path) -> None:
     for wrong in ("nowhere.avsc", "nowhere.desc#shop.Order", str(descriptors)):
         with pytest.raises(click.BadParameter, match=r"is no schema .* and no file that can be read"):
             SCHEMA.convert(wrong, None, None)
-
-
-def test_a_span_of_time() -> None:
-    spans = {
-        "10 seconds": 10,
-        "1 hour 30 minutes": 5400,
-        "500 MILLISECONDS": 0.5,
-        "1.5 days": 129_600,
-        "0 seconds": 0,
-    }
-    assert {text: seconds_of(text) for text in spans} == spans
-    for wrong in ("", "soon", "10", "10 parsecs", "seconds", "10 seconds later", "-1 hour"):
-        with pytest.raises(ValueError, match="isn't a span of time: write a number and a unit"):
-            seconds_of(wrong)
-
-
-def test_never_is_a_span_where_that_is_allowed() -> None:
-    assert OR_NEVER.convert("Never", None, None) is None
-    assert OR_NEVER.convert("1 day", None, None) == "1 day"
-    with pytest.raises(click.BadParameter, match="isn't a span of time"):
-        INTERVAL.convert("never", None, None)
