@@ -1,4 +1,8 @@
-"""Reads what is stored in one partition from an offset on, by a consumer that belongs to no group."""
+"""Reads what is stored in one partition from an offset on, by a consumer that belongs to no group.
+
+An error never takes records with it: librdkafka goes on behind them, so they would be lost. It is raised when nothing
+was read with it, and reading goes on afterwards: a right that is granted later is enough.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import FailedPrecondition
@@ -35,6 +39,9 @@ _RULES: Mapping[str, ConfigValue] = {
     "auto.offset.reset": "earliest",
 }
 
+#: Errors that are passed over: librdkafka asks for the group's coordinator too, whose refusal means nothing here.
+_PASSING = TRANSIENT | {KafkaError.GROUP_AUTHORIZATION_FAILED}
+
 #: Seconds between two checks for Ctrl-C while waiting.
 _SLICE = 0.5
 
@@ -50,6 +57,8 @@ class KafkaTail(LogTail):
         self._closed = False
         # None until the first read.
         self._consumer: Consumer | None = None
+        # What is to be raised; None: nothing is.
+        self._failed: KafkaError | None = None
 
     @property
     def closed(self) -> bool:
@@ -65,11 +74,19 @@ class KafkaTail(LogTail):
                 found += consumer.consume(max_records - 1, 0) if max_records > 1 else []
         for record in found:
             error = record.error()
-            if error is not None and error.code() not in TRANSIENT:
-                topic = self._place.topic
-                doing = Doing(f"read topic {topic!r}", *on_topics("READ", topic))
-                raise explain(KafkaException(error), doing, self._handles.address, self._trouble)
-        return [cast("StoredRecord", record) for record in found if record.error() is None]
+            if error is not None and error.code() not in _PASSING:
+                self._failed = error
+        records = [record for record in found if record.error() is None]
+        if not records:
+            self._raise_failed()
+        return cast("list[StoredRecord]", records)  # its header values are typed wider than they are
+
+    def _raise_failed(self) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            topic = self._place.topic
+            doing = Doing(f"read topic {topic!r}", *on_topics("READ", topic))
+            raise explain(KafkaException(failed), doing, self._handles.address, self._trouble)
 
     def close(self) -> None:
         """Closes the consumer."""

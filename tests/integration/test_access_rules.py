@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -86,8 +88,26 @@ class GuardedKafka:
             for (kind, name), operations in rights.items()
             for operation in operations
         ]
-        for done in self.admin.create_acls(acls).values():
+        self.add(acls)
+
+    def add(self, acls: Sequence[AclBinding]) -> None:
+        """Makes rules, and waits until the broker goes by them."""
+        for done in self.admin.create_acls(list(acls)).values():
             done.result(10)
+        until(lambda: self._rules().issuperset(acls), "the new access rules")
+
+    def _rules(self) -> set[AclBinding]:
+        every = cast("str", None)  # the stub doesn't know that None stands for all
+        all_of_them = AclBindingFilter(
+            ResourceType.ANY,
+            every,
+            ResourcePatternType.ANY,
+            every,
+            every,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        return set(self.admin.describe_acls(all_of_them).result(10))
 
     def login(self, user: str) -> PubSub:
         return PubSub(self.guarded, config={**LOGIN, "sasl.username": user})

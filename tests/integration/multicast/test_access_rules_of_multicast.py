@@ -15,9 +15,11 @@ from confluent_kafka.admin import (
 )
 
 from kafka_pubsub import PubSub
+from kafka_pubsub.core.multicast.layout import RECEIPTS
 from kafka_pubsub.services.sequencer import Sequencer
 from tests.access_rules import Rule, rules_of
 from tests.integration.test_access_rules import LOGIN, GuardedKafka, broker
+from tests.support import until
 
 __all__ = ["broker"]
 
@@ -51,8 +53,7 @@ def grant(guarded: GuardedKafka, user: str, rules: Sequence[Rule]) -> None:
         for rule in rules
         for operation in rule.operations
     ]
-    for done in guarded.admin.create_acls(acls).values():
-        done.result(10)
+    guarded.add(acls)
 
 
 def login(user: str) -> Mapping[str, str]:
@@ -91,6 +92,26 @@ def test_the_rules_are_enough_and_only_a_sequencer_writes_home(guarded: GuardedK
     for user in ("publisher", "subscriber"):
         assert refusal(guarded, user, "orders") == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert refusal(guarded, "subscriber", "orders.inbox") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_right_to_read_receipts_that_is_granted_late_is_enough(
+    broker: GuardedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PubSub(broker.bootstrap) as owner, Sequencer(owner) as sequencer:
+        for name in TOPICS:
+            owner.create_topic(name, causal=True)
+        sequencer.wait_until_running(PATIENCE)
+        rules = rules_of("publisher", TOPICS)
+        early = [each if each.name != RECEIPTS else each._replace(operations=("Describe",)) for each in rules]
+        grant(broker, "publisher", early)
+        with PubSub(broker.guarded, config=login("publisher")) as publisher:
+            sent = publisher.publish_multi(TOPICS, b"x")
+            until(lambda: f"can't be read: read topic '{RECEIPTS}'" in caplog.text)
+            assert "GROUP_AUTHORIZATION_FAILED" not in caplog.text
+            assert not sent.done()
+            grant(broker, "publisher", rules)
+            until(sent.done)
+            assert sent.result().message_id
 
 
 def refusal(guarded: GuardedKafka, user: str, topic: str) -> int | None:
