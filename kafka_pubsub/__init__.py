@@ -15,22 +15,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.admin.drain import UnreadableRecord
-    from kafka_pubsub.client.admin.repartition import RepartitionProgress
-    from kafka_pubsub.client.assignment.lost_tails import LostTail
-    from kafka_pubsub.client.dead_letters.key_states import KeyState
-    from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
-    from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
-    from kafka_pubsub.client.delays.waiting import WaitingMessage
-    from kafka_pubsub.client.looks.message import PeekedMessage
-    from kafka_pubsub.client.multicast.dead_letters import MulticastDeadLetter
-    from kafka_pubsub.client.multicast.future import Sent
-    from kafka_pubsub.client.multicast.status import CausalBlock, CausalStatus
-    from kafka_pubsub.client.publish.many import PublishFutures, PublishItem
-    from kafka_pubsub.client.publish.topic import Topic
-    from kafka_pubsub.client.subscribe.status import SubscriptionState
-    from kafka_pubsub.client.subscribe.stream import Stream
-    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.config import (
         Batching,
         DeadLetterPolicy,
@@ -41,6 +25,10 @@ if TYPE_CHECKING:
         SubscriptionOptions,
         TopicOptions,
     )
+    from kafka_pubsub.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.delays.dead_letters import DelayDeadLetter
+    from kafka_pubsub.delays.service import DelayRouter
+    from kafka_pubsub.delays.waiting import WaitingMessage
     from kafka_pubsub.errors import (
         AckError,
         AlreadyExists,
@@ -59,9 +47,21 @@ if TYPE_CHECKING:
         StaleAck,
         UnknownAck,
     )
+    from kafka_pubsub.looks.message import PeekedMessage
     from kafka_pubsub.model import Message
-    from kafka_pubsub.services.delays import DelayRouter
-    from kafka_pubsub.services.sequencer import Sequencer
+    from kafka_pubsub.multicast.dead_letters import MulticastDeadLetter
+    from kafka_pubsub.multicast.future import Sent
+    from kafka_pubsub.multicast.service import Sequencer
+    from kafka_pubsub.multicast.status import CausalBlock, CausalStatus
+    from kafka_pubsub.publish.many import PublishFutures, PublishItem
+    from kafka_pubsub.repartition.drain import UnreadableRecord
+    from kafka_pubsub.repartition.repartition import RepartitionProgress
+    from kafka_pubsub.subscribe.retry_topic.key_states import KeyState
+    from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
+    from kafka_pubsub.subscribe.stream.status import SubscriptionState
+    from kafka_pubsub.subscribe.stream.stream import Stream
+    from kafka_pubsub.subscription import Subscription
+    from kafka_pubsub.topic import Topic
 
 __all__ = [
     "AckError",
@@ -117,37 +117,37 @@ __all__ = [
 #: The module of each public name that isn't an error.
 _HOMES = {
     "Batching": "config",
-    "CausalBlock": "client.multicast.status",
-    "CausalStatus": "client.multicast.status",
-    "DeadLetter": "client.dead_letters.model",
+    "CausalBlock": "multicast.status",
+    "CausalStatus": "multicast.status",
+    "DeadLetter": "dead_letters.model",
     "DeadLetterPolicy": "config",
-    "DeadLetterProgress": "client.dead_letters.model",
-    "DeadLetterResult": "client.dead_letters.model",
-    "DelayDeadLetter": "client.delays.dead_letters",
-    "DelayRouter": "services.delays",
-    "Sent": "client.multicast.future",
-    "Sequencer": "services.sequencer",
+    "DeadLetterProgress": "dead_letters.model",
+    "DeadLetterResult": "dead_letters.model",
+    "DelayDeadLetter": "delays.dead_letters",
+    "DelayRouter": "delays.service",
+    "Sent": "multicast.future",
+    "Sequencer": "multicast.service",
     "FlowControl": "config",
-    "KeyState": "client.dead_letters.key_states",
-    "LostTail": "client.assignment.lost_tails",
+    "KeyState": "subscribe.retry_topic.key_states",
+    "LostTail": "subscribe.retry_topic.lost_tails",
     "Message": "model",
-    "MulticastDeadLetter": "client.multicast.dead_letters",
-    "PeekedMessage": "client.looks.message",
+    "MulticastDeadLetter": "multicast.dead_letters",
+    "PeekedMessage": "looks.message",
     "PubSub": "app",
     "PublishFlow": "config",
-    "PublishFutures": "client.publish.many",
-    "PublishItem": "client.publish.many",
-    "RepartitionProgress": "client.admin.repartition",
+    "PublishFutures": "publish.many",
+    "PublishItem": "publish.many",
+    "RepartitionProgress": "repartition.repartition",
     "RetryPolicy": "config",
     "Settings": "config",
-    "Stream": "client.subscribe.stream",
-    "Subscription": "client.subscribe.subscription",
+    "Stream": "subscribe.stream.stream",
+    "Subscription": "subscription",
     "SubscriptionOptions": "config",
-    "SubscriptionState": "client.subscribe.status",
-    "Topic": "client.publish.topic",
+    "SubscriptionState": "subscribe.stream.status",
+    "Topic": "topic",
     "TopicOptions": "config",
-    "UnreadableRecord": "client.admin.drain",
-    "WaitingMessage": "client.delays.waiting",
+    "UnreadableRecord": "repartition.drain",
+    "WaitingMessage": "delays.waiting",
 }
 
 

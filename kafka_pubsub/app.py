@@ -2,7 +2,7 @@
 
 Rules
 1. Making a `PubSub` opens no connection: the first call that needs the cluster reports a wrong address.
-2. A method checks its arguments, calls `client/`, which does the work, and returns a handle.
+2. A method checks its arguments, calls the part that does the work, and returns a handle.
 3. A method refuses an option that isn't supported yet by name, and never ignores it.
 """
 
@@ -16,17 +16,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset, given, options_of
-from kafka_pubsub.client.admin.repartition import RepartitionProgress
-from kafka_pubsub.client.assignment.lost_tails import LostTail
-from kafka_pubsub.client.cluster import Cluster
-from kafka_pubsub.client.delays.waiting import WaitingMessage
-from kafka_pubsub.client.history.protocol import Histories
-from kafka_pubsub.client.multicast.future import Sent
-from kafka_pubsub.client.multicast.status import CausalStatus
-from kafka_pubsub.client.publish.topic import Topic, names_of
-from kafka_pubsub.client.service_calls import ServiceCalls
-from kafka_pubsub.client.subscribe.subscription import Subscription
+from kafka_pubsub.cluster import Cluster
 from kafka_pubsub.config import (
     DeadLetterPolicy,
     RetryPolicy,
@@ -34,12 +24,22 @@ from kafka_pubsub.config import (
     TopicOptions,
     load_settings,
 )
+from kafka_pubsub.delays.waiting import WaitingMessage
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.history.protocol import Histories
 from kafka_pubsub.local.address import choose_address
-from kafka_pubsub.ports import Backend, MovableClock
+from kafka_pubsub.log.ports import Backend, MovableClock
+from kafka_pubsub.multicast.future import Sent
+from kafka_pubsub.multicast.status import CausalStatus
+from kafka_pubsub.repartition.repartition import RepartitionProgress
+from kafka_pubsub.service_calls import ServiceCalls
+from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
+from kafka_pubsub.subscription import Subscription
+from kafka_pubsub.topic import Topic, names_of
+from kafka_pubsub.topics.catalog_changes import UNSET, Unset, given, options_of
 
 if TYPE_CHECKING:
-    from kafka_pubsub.memory.clock import VirtualClock
+    from kafka_pubsub.log.memory.clock import VirtualClock
 
 __all__ = ["PubSub"]
 
@@ -83,7 +83,7 @@ class PubSub(ServiceCalls):
             raise InvalidArgument(f"group_protocol must be 'classic' or 'consumer', not {protocol!r}")
 
         def connect() -> Backend:
-            from kafka_pubsub.kafka.backend import KafkaBackend
+            from kafka_pubsub.log.kafka.backend import KafkaBackend
 
             return KafkaBackend(address, merged, create=may_create, group_protocol=protocol)
 
@@ -102,12 +102,12 @@ class PubSub(ServiceCalls):
     ) -> Self:
         """Returns a `PubSub` that works in memory, without a broker, for tests (docs/testing.md).
 
-        Several of them with backends of one `kafka_pubsub.memory` cluster behave like processes on one Kafka. With
+        Several of them with backends of one `kafka_pubsub.log.memory` cluster behave like processes on one Kafka. With
         `services`, the default, it runs a delay router and a sequencer itself, from the first message that needs one.
         `clock` (default: the real time): delays, backoffs and deadlines pass when a test moves this clock.
         """
-        from kafka_pubsub.memory.backend import MemoryBackend
-        from kafka_pubsub.services.own import run_own_services
+        from kafka_pubsub.log.memory.backend import MemoryBackend
+        from kafka_pubsub.own_services import run_own_services
 
         if backend is not None and clock is not None:
             raise InvalidArgument("clock: a backend has its cluster's; give the clock to the MemoryBackend")
@@ -467,6 +467,6 @@ class PubSub(ServiceCalls):
 def _histories(directory: str | PathLike[str] | None) -> Histories | None:
     if directory is None:
         return None
-    from kafka_pubsub.observe.histories import HistoryFolder
+    from kafka_pubsub.history.histories import HistoryFolder
 
     return HistoryFolder(directory)

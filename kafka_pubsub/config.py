@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal, Self
@@ -30,15 +29,12 @@ from pydantic import (
     model_validator,
 )
 
-from kafka_pubsub.core.delays.layout import MOST_TIERS, PARTITIONS, DelayLayout
-from kafka_pubsub.core.lanes.ageing import BOUND
-from kafka_pubsub.core.lanes.names import MOST_PRIORITIES, Lane, LaneRules, middle_priority
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.lane_names import AGEING, MOST_PRIORITIES, Lane, LaneRules, middle_priority
 
 __all__ = [
     "Batching",
     "DeadLetterPolicy",
-    "DelayDeclaration",
     "FlowControl",
     "LaneTopic",
     "PublishFlow",
@@ -260,7 +256,7 @@ class SubscriptionOptions(Value):
     retry: RetryPolicy | None = None
     dead_letter: DeadLetterPolicy | None = None
     exactly_once: bool = False
-    ageing: Seconds = Field(default=BOUND, gt=0, le=3600)
+    ageing: Seconds = Field(default=AGEING, gt=0, le=3600)
     strict: bool = False
     labels: dict[str, str] = Field(default_factory=dict)
 
@@ -271,7 +267,7 @@ ResourceState = Literal["creating", "ready", "deleting"]
 
 
 class Repartition(Value):
-    """A change of a topic's number of partitions that is under way; see `client/admin/repartition.py`.
+    """A change of a topic's number of partitions that is under way; see `repartition/repartition.py`.
 
     `barrier` holds the end offset of each old partition at the time when publishers had stopped using keys: messages
     below it must be finished before the topic grows. It is empty until all publishers have stopped.
@@ -419,29 +415,3 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         raise explain(error, "environment", prefix=_PREFIX) from None
-
-
-class DelayDeclaration(Value):
-    """The topics of delayed delivery, as a file declares them.
-
-    `tiers` (28): delays go up to 2^tiers - 1 seconds. `partitions` (2): how many routers can share the work; it can't
-    be changed later. `replication` (the broker's default): copies of each record. `settings` (none): topic settings
-    beside those that delays need, such as `min.insync.replicas`.
-    """
-
-    tiers: int = Field(MOST_TIERS, ge=1, le=MOST_TIERS)
-    partitions: int = Field(PARTITIONS, ge=1)
-    replication: int | None = Field(None, ge=1)
-    settings: dict[str, str] = Field(default_factory=dict)
-
-    @field_validator("settings")
-    @classmethod
-    def _keep_ours(cls, value: dict[str, str]) -> dict[str, str]:
-        strange = [name for name in value if not re.fullmatch(r"[a-z0-9.]+", name)]
-        if strange:
-            raise ValueError(f"{', '.join(map(repr, strange))}: no topic setting has such a name")
-        fixed = DelayLayout().settings
-        wrong = [f"{name}={given}" for name, given in value.items() if fixed.get(name, given) != given]
-        if wrong:
-            raise ValueError(f"{', '.join(wrong)}: delays need another value, or waiting messages are lost")
-        return value

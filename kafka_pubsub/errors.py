@@ -1,7 +1,7 @@
 """Every error that reaches a user, under one root.
 
 Each error carries a `code` (the canonical RPC code, as a number) and a message that says what happened and what
-to do about it. No exception of librdkafka ever reaches a user: `kafka_pubsub.kafka.errors` translates them.
+to do about it. No exception of librdkafka ever reaches a user: `kafka_pubsub.log.kafka.errors` translates them.
 
 Rule: an error whose text advises a call of this package carries that call as a `Call` too. So the advice is written
 once, and the command line can name its own command instead.

@@ -305,7 +305,7 @@ class Message:
         self._record = record
         self._sink = sink
         self._attempt = attempt
-        # 0 until the message is acked or nacked, then a code of its sink (client/workers/lease_runner.py)
+        # 0 until the message is acked or nacked, then a code of its sink (subscribe/workers/lease_runner.py)
         self._state = 0
 
     @property

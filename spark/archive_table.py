@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.lane_names import every_name
 
 from .files import Files
 from .spark_session import check_delta, first_line, is_remote

@@ -22,8 +22,8 @@ from uuid import uuid4
 
 from pyspark.sql import functions as F
 
-from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.lane_names import every_name
 from kafka_pubsub.model import TopicPartition
 
 from .tables import Layout, Table

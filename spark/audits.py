@@ -24,9 +24,9 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.key_places import former_partitions, remedy
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.topics.key_places import former_partitions, remedy
 
 from . import ownership
 from .archive_table import archive_table

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound, PermissionDenied, PubSubError
+from kafka_pubsub.lane_names import every_name
 from kafka_pubsub.model import Committed, TopicPartition
 
 from .connection import Connection

@@ -1,7 +1,7 @@
 """Reads the delayed messages that wait, as a table.
 
 Theory. A router moves messages while Spark reads. So commits are read before ends, as
-`kafka_pubsub/client/delays/waiting.py` does it, and records are read at once and kept: the same rows come however often
+`kafka_pubsub/delays/waiting.py` does it, and records are read at once and kept: the same rows come however often
 the table is used.
 
 Rules
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kafka_pubsub.core.delays.layout import GROUP, INGEST, tier_topic, tiers_of
-from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
+from kafka_pubsub.delays.layout import GROUP, INGEST, tier_topic, tiers_of
+from kafka_pubsub.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
 

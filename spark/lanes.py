@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from kafka_pubsub.core.lanes.names import LANE_INFIX
+from kafka_pubsub.lane_names import LANE_INFIX
 
 from .catalog import topic_of
 from .connection import connection_of

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from kafka_pubsub.core.lanes.names import every_name
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.lane_names import every_name
 from kafka_pubsub.model import TopicPartition
 
 from . import ownership

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, Part, joined
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.schema import checkpoints
+from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named, Part, joined
+from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 
 from .cluster import Cluster
 from .transforms.subscriptions import Positions, dead_letters, named_checkpoints, parked, positions

@@ -31,6 +31,7 @@ import click
 
 from kafka_pubsub import errors
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.log.sealed import schema_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -344,6 +345,7 @@ def bundle(target: Path, *, driver: bool = False) -> Path:
 
         add(own, name)
         add(base, "kafka_pubsub")
+        add(Path(str(schema_folder())), "kafka_pubsub/schemas")
         add(Path(click.__file__).resolve().parent, "click")
         archive.write(own.parent / _FOUND_BY_SPARK, _FOUND_BY_SPARK)
     return target

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.effects import CommitBoth
-from kafka_pubsub.core.retry.finished_runs import FinishedRuns
-from kafka_pubsub.core.retry.retry_partition import RetryPartition
+from kafka_pubsub.subscribe.partition.effects import CommitBoth
+from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 
 __all__ = ["checkpoint_is_all", "trimmed_before_the_answer", "trimmed_past_the_checkpoint"]
 

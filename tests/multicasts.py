@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.core.multicast.layout import participant
-from kafka_pubsub.core.multicast.values import Stage
+from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import NewRecord
-from kafka_pubsub.ports import Backend
-from kafka_pubsub.schema.batch import BatchMessage, encode_batch
-from kafka_pubsub.schema.multicast import StageRecord, encode_stage
+from kafka_pubsub.multicast.batch import BatchMessage, encode_batch
+from kafka_pubsub.multicast.layout import participant
+from kafka_pubsub.multicast.records import StageRecord, encode_stage
+from kafka_pubsub.multicast.values import Stage
+from kafka_pubsub.topics.names import inbox_topic
 
 __all__ = ["named", "stage"]
 

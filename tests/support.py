@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.model import Committed, Header, TopicPartition
-from kafka_pubsub.ports import LogReader
 
 __all__ = ["FakeBody", "commit", "until"]
 

@@ -9,9 +9,6 @@ Rules
 2. `publish` returns a future at once, so that many messages can be on their way; calls that need the cluster are
    coroutines.
 3. A wait for an event that may never come (a stream's end) holds no thread, so that a loop can always end.
-
-May import, beside top modules: `client.admin`, `client.assignment`, `client.dead_letters`, `client.delays`,
-`client.looks`, `client.multicast`, `client.publish`, `client.subscribe`, `core`, `memory`.
 """
 
 from __future__ import annotations

@@ -14,21 +14,21 @@ from kafka_pubsub.aio.subscription import AT_ONCE, Subscription
 from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue, Seconds
 from kafka_pubsub.app import PubSub as SyncPubSub
-from kafka_pubsub.client.admin.catalog_changes import UNSET, Unset
-from kafka_pubsub.client.admin.repartition import RepartitionProgress
-from kafka_pubsub.client.assignment.lost_tails import LostTail
-from kafka_pubsub.client.dead_letters.model import DeadLetterResult
-from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
-from kafka_pubsub.client.delays.waiting import WaitingMessage
-from kafka_pubsub.client.multicast.dead_letters import MulticastDeadLetter
-from kafka_pubsub.client.multicast.future import Sent
-from kafka_pubsub.client.multicast.status import CausalStatus
-from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.ports import Backend
+from kafka_pubsub.dead_letters.model import DeadLetterResult
+from kafka_pubsub.delays.dead_letters import DelayDeadLetter
+from kafka_pubsub.delays.waiting import WaitingMessage
+from kafka_pubsub.log.ports import Backend
+from kafka_pubsub.multicast.dead_letters import MulticastDeadLetter
+from kafka_pubsub.multicast.future import Sent
+from kafka_pubsub.multicast.status import CausalStatus
+from kafka_pubsub.repartition.repartition import RepartitionProgress
+from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
+from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT
+from kafka_pubsub.topics.catalog_changes import UNSET, Unset
 
 if TYPE_CHECKING:
-    from kafka_pubsub.memory.clock import VirtualClock
+    from kafka_pubsub.log.memory.clock import VirtualClock
 
 __all__ = ["PubSub"]
 

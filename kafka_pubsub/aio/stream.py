@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Self
 
-from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT, Stats
-from kafka_pubsub.client.subscribe.stream import Stream as SyncStream
+from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT, Stats
+from kafka_pubsub.subscribe.stream.stream import Stream as SyncStream
 
 __all__ = ["Opening", "Stream"]
 

@@ -19,14 +19,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from kafka_pubsub.aio.stream import Opening
-from kafka_pubsub.client.dead_letters.key_states import KeyState
-from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
-from kafka_pubsub.client.looks.message import PeekedMessage
-from kafka_pubsub.client.subscribe.status import SubscriptionState
-from kafka_pubsub.client.subscribe.subscription import Subscription as SyncSubscription
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
+from kafka_pubsub.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.looks.message import PeekedMessage
 from kafka_pubsub.model import Message
+from kafka_pubsub.subscribe.retry_topic.key_states import KeyState
+from kafka_pubsub.subscribe.stream.status import SubscriptionState
+from kafka_pubsub.subscription import Subscription as SyncSubscription
 
 __all__ = ["Subscription"]
 

@@ -9,15 +9,15 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from kafka_pubsub.aio.publish_queue import PublishLine
-from kafka_pubsub.client.delays.due import NOW
-from kafka_pubsub.client.looks.tail import PAUSE
-from kafka_pubsub.client.publish.many import PublishItem, read_items
-from kafka_pubsub.client.publish.topic import Topic as SyncTopic
-from kafka_pubsub.client.publish.topic import encode_json
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
-from kafka_pubsub.core.key_places import KeyPlaces
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.looks.tail import PAUSE, tail_of
 from kafka_pubsub.model import Message
+from kafka_pubsub.publish.due import NOW
+from kafka_pubsub.publish.many import PublishItem, read_items
+from kafka_pubsub.topic import Topic as SyncTopic
+from kafka_pubsub.topic import encode_json
+from kafka_pubsub.topics.key_places import KeyPlaces
 
 __all__ = ["Topic"]
 
@@ -47,7 +47,7 @@ class Topic:
 
     async def tail(self, max_messages: int = 10, *, follow: bool = False) -> AsyncIterator[Message]:
         """Yields the newest messages, without a group; see `kafka_pubsub.Topic.tail`."""
-        tail = await asyncio.to_thread(lambda: self._sync._admin().tail(self.name))
+        tail = await asyncio.to_thread(lambda: tail_of(self._sync._admin(), self.name))
         try:
             some = await asyncio.to_thread(tail.newest, max_messages)
             while True:

@@ -22,8 +22,8 @@ from kafka_pubsub.cli.types import MOMENT, ago
 from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
-    from kafka_pubsub.client.subscribe.subscription import Subscription
+    from kafka_pubsub.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.subscription import Subscription
 
 __all__ = ["deadletter"]
 

@@ -20,8 +20,8 @@ from kafka_pubsub.errors import FailedPrecondition, NotFound
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.delays.dead_letters import DelayDeadLetter
-    from kafka_pubsub.client.delays.waiting import WaitingMessage
+    from kafka_pubsub.delays.dead_letters import DelayDeadLetter
+    from kafka_pubsub.delays.waiting import WaitingMessage
 
 __all__ = ["delay"]
 

@@ -19,9 +19,9 @@ from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, Permission
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
     from kafka_pubsub.cli.progress import Tell
-    from kafka_pubsub.client.publish.topic import Topic
-    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.model import Message
+    from kafka_pubsub.subscription import Subscription
+    from kafka_pubsub.topic import Topic
 
 __all__ = ["Figures", "Load", "measure_latency", "measure_publishing", "measure_pulling"]
 

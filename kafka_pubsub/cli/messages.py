@@ -15,8 +15,8 @@ import click
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, at_terminal, printable, shown_bytes, text_or_base64, to_json
 from kafka_pubsub.cli.types import ago
-from kafka_pubsub.client.looks.message import PeekedMessage
-from kafka_pubsub.core.lanes.names import lane_of
+from kafka_pubsub.lane_names import lane_of
+from kafka_pubsub.looks.message import PeekedMessage
 
 if TYPE_CHECKING:
     from kafka_pubsub.model import Message

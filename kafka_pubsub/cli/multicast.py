@@ -17,8 +17,8 @@ from kafka_pubsub.cli.routers import count_sequencers
 from kafka_pubsub.cli.service_deadletters import Picked, Service, at, deal_with, picking
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.multicast.dead_letters import MulticastDeadLetter
-    from kafka_pubsub.client.multicast.status import CausalStatus
+    from kafka_pubsub.multicast.dead_letters import MulticastDeadLetter
+    from kafka_pubsub.multicast.status import CausalStatus
 
 __all__ = ["multicast", "pending_line", "status_row"]
 

@@ -20,7 +20,7 @@ from kafka_pubsub.cli.types import DURATION, PAIR, duration_text, pairs
 from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.admin.catalog_changes import Unset
+    from kafka_pubsub.topics.catalog_changes import Unset
 
 __all__ = [
     "EXIST_OK",
@@ -92,7 +92,7 @@ def given_labels(labels: Labels) -> dict[str, str] | None:
 
 def kept_unless(value: T | None) -> T | Unset:
     """Returns a changed setting; a setting that wasn't given stays."""
-    from kafka_pubsub.client.admin.catalog_changes import UNSET
+    from kafka_pubsub.topics.catalog_changes import UNSET
 
     return UNSET if value is None else value
 

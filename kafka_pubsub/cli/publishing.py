@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-    from kafka_pubsub.client.publish.topic import Topic
+    from kafka_pubsub.topic import Topic
 
 __all__ = ["Choices", "Progress", "Publishing"]
 

@@ -29,8 +29,8 @@ from kafka_pubsub.cli.signals import StopFlag, stop_flag
 from kafka_pubsub.cli.types import DURATION
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.model import Message
+    from kafka_pubsub.subscription import Subscription
 
 __all__ = ["pull"]
 

@@ -68,7 +68,7 @@ def router(session: Session, tiers: int | None, partitions: int | None, begin_ag
 
     With --json it prints its counters as an object a line.
     """
-    from kafka_pubsub.services.delays import DelayRouter
+    from kafka_pubsub.delays.service import DelayRouter
 
     _run(
         session,
@@ -86,7 +86,7 @@ def sequencer(session: Session) -> None:
 
     It takes up new causal topics by itself. With --json it prints its counters as an object a line.
     """
-    from kafka_pubsub.services.sequencer import Sequencer
+    from kafka_pubsub.multicast.service import Sequencer
 
     _run(session, Sequencer)
 
@@ -102,8 +102,8 @@ def all_services(session: Session) -> None:
 
     The delay tiers are made with one partition if they are missing.
     """
-    from kafka_pubsub.services.delays import DelayRouter
-    from kafka_pubsub.services.sequencer import Sequencer
+    from kafka_pubsub.delays.service import DelayRouter
+    from kafka_pubsub.multicast.service import Sequencer
 
     def make_router(pubsub: PubSub) -> Service:
         there = pubsub._cluster.delay_topics.find()

@@ -16,7 +16,7 @@ from kafka_pubsub.cli.output import JsonValue
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.dead_letters.model import DeadLetterResult
+    from kafka_pubsub.dead_letters.model import DeadLetterResult
 
 __all__ = ["Picked", "Service", "at", "deal_with", "picking"]
 

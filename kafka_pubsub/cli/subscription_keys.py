@@ -15,7 +15,7 @@ from kafka_pubsub.cli.types import ago
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from kafka_pubsub.client.dead_letters.key_states import KeyState
+    from kafka_pubsub.subscribe.retry_topic.key_states import KeyState
 
 __all__ = ["keys"]
 

@@ -18,8 +18,8 @@ from kafka_pubsub.cli.subscription_state import LIMIT, figures, read_state
 from kafka_pubsub.errors import PubSubError
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.subscribe.status import SubscriptionState
-    from kafka_pubsub.client.subscribe.subscription import Subscription
+    from kafka_pubsub.subscribe.stream.status import SubscriptionState
+    from kafka_pubsub.subscription import Subscription
 
 __all__ = ["metrics"]
 

@@ -14,8 +14,8 @@ from kafka_pubsub.cli.types import rough_duration
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, PermissionDenied, PubSubError
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.subscribe.status import LaneState, SubscriptionState
-    from kafka_pubsub.client.subscribe.subscription import Subscription
+    from kafka_pubsub.subscribe.stream.status import LaneState, SubscriptionState
+    from kafka_pubsub.subscription import Subscription
 
 __all__ = ["FIGURES", "LIMIT", "figures", "for_eyes", "progress", "read_state"]
 

@@ -20,9 +20,9 @@ from kafka_pubsub.cli.types import rough_duration
 from kafka_pubsub.errors import PubSubError
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.subscribe.status import SubscriptionState
-    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy, SubscriptionOptions
+    from kafka_pubsub.subscribe.stream.status import SubscriptionState
+    from kafka_pubsub.subscription import Subscription
 
 __all__ = ["subscription"]
 
@@ -295,7 +295,7 @@ def update(
 
     What isn't given stays. Streams that are open keep the settings they began with.
     """
-    from kafka_pubsub.client.admin.catalog_changes import UNSET
+    from kafka_pubsub.topics.catalog_changes import UNSET
 
     backoff = min_backoff is not None or max_backoff is not None
     if no_backoff and backoff:

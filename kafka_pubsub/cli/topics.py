@@ -22,12 +22,12 @@ from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.admin.drain import UnreadableRecord
-    from kafka_pubsub.client.admin.repartition import RepartitionProgress
-    from kafka_pubsub.client.multicast.status import CausalStatus
-    from kafka_pubsub.client.publish.topic import Topic
     from kafka_pubsub.config import TopicOptions
-    from kafka_pubsub.core.key_places import KeyPlaces
+    from kafka_pubsub.multicast.status import CausalStatus
+    from kafka_pubsub.repartition.drain import UnreadableRecord
+    from kafka_pubsub.repartition.repartition import RepartitionProgress
+    from kafka_pubsub.topic import Topic
+    from kafka_pubsub.topics.key_places import KeyPlaces
 
 __all__ = ["topic"]
 

@@ -12,7 +12,7 @@ from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
 
 if TYPE_CHECKING:
-    from kafka_pubsub.client.topology.plan import Change
+    from kafka_pubsub.delays.plan import Change
 
 __all__ = ["topology"]
 
@@ -53,7 +53,7 @@ def topology() -> None:
 @click.pass_context
 def plan(ctx: click.Context, file: Path | None, check: bool) -> None:
     """Show what differs between the cluster and the declaration; change nothing."""
-    from kafka_pubsub.client.topology.declaration import read_declaration
+    from kafka_pubsub.delays.declaration import read_declaration
 
     session = ctx.ensure_object(Session)
     declaration = read_declaration(file)
@@ -78,7 +78,7 @@ def apply(session: Session, file: Path | None) -> None:
 
     It can be repeated. It deletes nothing and changes no number of partitions.
     """
-    from kafka_pubsub.client.topology.declaration import read_declaration
+    from kafka_pubsub.delays.declaration import read_declaration
 
     declaration = read_declaration(file)
     with session.pubsub() as pubsub:
@@ -100,8 +100,8 @@ def apply(session: Session, file: Path | None) -> None:
 @click.pass_obj
 def render(session: Session, tool: str, file: Path | None) -> None:
     """Print the topics for TOOL: a Terraform module, Strimzi resources, or the declaration itself."""
-    from kafka_pubsub.client.topology.declaration import read_declaration
-    from kafka_pubsub.client.topology.rendering import render_strimzi, render_terraform
+    from kafka_pubsub.delays.declaration import read_declaration
+    from kafka_pubsub.delays.rendering import render_strimzi, render_terraform
 
     declaration = read_declaration(file)
     if tool == "terraform":

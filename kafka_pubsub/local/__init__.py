@@ -7,8 +7,6 @@
 `LocalKafka` lives as long as a `with` block; `up`, `down` and `status` manage a broker that outlives the command;
 `find_running` gives its address. The pytest fixture `local_kafka` is in `pytest_plugin`, which pytest imports wherever
 this package is installed; therefore a name of this module is loaded at its first use.
-
-May import, beside top modules: nothing.
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from kafka_pubsub.client.clocks import steady_milliseconds
-from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.log.clocks import steady_milliseconds
+from kafka_pubsub.log.ports import Backend, LogWriter
+from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import Ending, ReadFrom, StoredRecord, TopicPartition
-from kafka_pubsub.ports import Backend, LogWriter
 from kafka_pubsub.services.beginnings import Beginnings, Found
 from kafka_pubsub.services.group_record import GroupRecord
 from kafka_pubsub.services.metrics import ServiceMetrics

@@ -21,11 +21,11 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from kafka_pubsub.client.clocks import steady_milliseconds
-from kafka_pubsub.client.cluster import Cluster
-from kafka_pubsub.client.trouble_log import TroubleLog
+from kafka_pubsub.cluster import Cluster
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
-from kafka_pubsub.ports import MovableClock
+from kafka_pubsub.log.clocks import steady_milliseconds
+from kafka_pubsub.log.ports import MovableClock
+from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
 

@@ -19,8 +19,8 @@ from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
+from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
-from kafka_pubsub.ports import Backend
 from kafka_pubsub.services.role import Task, Work
 from kafka_pubsub.services.transactions import ServiceTransactions
 

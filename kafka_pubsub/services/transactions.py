@@ -15,10 +15,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.errors import InvariantViolated, PubSubError
+from kafka_pubsub.log.ports import Backend, Transactions
+from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions
-from kafka_pubsub.ports import Backend, Transactions
 
 __all__ = ["ServiceTransactions"]
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 import threading
 
-from kafka_pubsub.client.trouble_log import TroubleLog
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.log.ports import Admin
+from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.ports import Admin
 
 __all__ = ["EVERY", "Trimming"]
 

@@ -7,8 +7,6 @@
 ...     clock.advance(30)
 
 Pytest loads `fixtures` wherever this package is installed; therefore a name of this module is loaded at its first use.
-
-May import, beside top modules: `memory`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafka_pubsub.memory.clock import VirtualClock
+    from kafka_pubsub.log.memory.clock import VirtualClock
 
 __all__ = ["VirtualClock"]
 
@@ -25,6 +23,6 @@ __all__ = ["VirtualClock"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module("kafka_pubsub.memory.clock"), name)
+    value: object = getattr(import_module("kafka_pubsub.log.memory.clock"), name)
     globals()[name] = value
     return value

@@ -1,6 +1,6 @@
 """Turns records of the delay topics into rows of the messages that wait; no other module does this.
 
-Theory. The rules are those of `kafka_pubsub/client/delays/waiting.py`: what lies above the handled position of its log
+Theory. The rules are those of `kafka_pubsub/delays/waiting.py`: what lies above the handled position of its log
 waits, and below it only what rests in a router's memory and isn't home yet.
 
 Rules
@@ -15,16 +15,15 @@ Rules
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
-from kafka_pubsub import schema as schemas
-from kafka_pubsub.core.delays.layout import INGEST, UNIT
+from kafka_pubsub.delays.layout import INGEST, UNIT
+from kafka_pubsub.delays.records import CANCEL_HEADER, DELAY_HEADER, VERSION
+from kafka_pubsub.log.sealed import schema_text
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
-from kafka_pubsub.schema.delays import CANCEL_HEADER, DELAY_HEADER, VERSION
 
 from .avro import by_avro
 from .python_decoder import BODY, SCHEMA_ID
@@ -107,7 +106,7 @@ def _opened(header: Column) -> Column:
 
 def _schema(name: str) -> dict[str, Any]:
     """Returns the schema of one kind; all have one name, because a decoder compares the names."""
-    text = files(schemas).joinpath(name, f"v{VERSION}.avsc").read_text(encoding="utf-8")
+    text = schema_text(name, VERSION)
     fields = [{"name": each["name"], "type": each["type"]} for each in json.loads(text)["fields"]]
     return {"type": "record", "name": "said", "fields": fields}
 
@@ -126,7 +125,7 @@ def _reader(written: dict[int, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _is_sound(said: Column) -> Column:
-    """Returns whether the fields of a record can be; the conditions are those of `schema/delays.py`."""
+    """Returns whether the fields of a record can be; the conditions are those of `delays/records.py`."""
     one_time = said["due"].isNull() != said["delay"].isNull()
     kind = F.col(SCHEMA_ID)
     return (

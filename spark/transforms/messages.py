@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from kafka_pubsub.core.lanes.names import LANE_INFIX
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound
+from kafka_pubsub.lane_names import LANE_INFIX
 from kafka_pubsub.model import TopicPartition
 
 from ..connection import Connection, connection_of

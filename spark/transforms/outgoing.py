@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["records", "write", "write_records", "write_stream"]
 
-#: The limit of client/publish/checks.py.
+#: The limit of publish/checks.py.
 _MAX_KEY_BYTES = 1024
 _HEADERS = "array<struct<key:string,value:binary>>"
 

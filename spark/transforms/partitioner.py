@@ -1,4 +1,4 @@
-"""Computes the partition of a key as a Spark expression: `core/partitioner.py` for the executors' JVM.
+"""Computes the partition of a key as a Spark expression: `log/partitioner.py` for the executors' JVM.
 
 Rule: no step exceeds 64 bits, because an overflow is an error in Spark's ANSI mode. So products are computed in two
 halves.

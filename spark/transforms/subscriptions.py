@@ -8,7 +8,7 @@ Rules
 1. Facts that were read at different moments may contradict each other though nothing is wrong. So ends are read before
    the commits: records below the ends count as parked or dead, and records above them only explain a missing message.
 2. A record in the retry topic is unfinished unless it is below the retry partition's position, or finished by the
-   metadata or by the checkpoint that the metadata names (`core/commit/checkpoint.py`). Commands and checkpoints in the
+   metadata or by the checkpoint that the metadata names (`checkpoint.py`). Commands and checkpoints in the
    retry topic aren't messages.
 3. A replayed message comes late on purpose, so it isn't reported.
 4. A checkpoint may have many thousand runs, and as many messages may lie between them. So runs are cut into buckets of
@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.checkpoint import Named, united
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.checkpoint import Named, united
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.partition.record import Why
 
 from .order import FINDINGS
 from .rows import header_text, is_message, is_retry, retry_number

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from kafka_pubsub import DelayRouter, Message, PubSub
-from kafka_pubsub.core.delays.layout import INGEST, tier_topic
+from kafka_pubsub.delays.layout import INGEST, tier_topic
 from tests.acceptance.support import PATIENCE, Room, all_stored, until
 
 __all__ = ["DELAYS", "Arrival", "Journey", "Routers", "Sent", "Watch", "travel"]

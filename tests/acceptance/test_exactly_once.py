@@ -29,9 +29,9 @@ from kafka_pubsub import (
     UnknownAck,
     aio,
 )
-from kafka_pubsub.client.subscribe import runner
-from kafka_pubsub.core.commit import commits
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.subscribe.partition import commits
+from kafka_pubsub.subscribe.stream import runner
 from tests.acceptance.exact_member import ACKED, DELIVERED
 from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 

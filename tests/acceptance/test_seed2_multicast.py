@@ -14,9 +14,9 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub import InvalidArgument, Message, NotFound, PubSub
-from kafka_pubsub.client.multicast.future import Sent
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.future import Sent
+from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 
 #: Seconds for one answer on a busy machine.

@@ -16,9 +16,9 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import DeadLetterPolicy, InvalidArgument, Message, PubSub, RetryPolicy
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, tier_topic
+from kafka_pubsub.delays.layout import DEAD, INGEST, tier_topic
+from kafka_pubsub.delays.records import decode_delayed
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from kafka_pubsub.schema.delays import decode_delayed
 from tests.acceptance.delay_journey import DELAYS, Journey, Routers, Watch, travel
 from tests.acceptance.support import PATIENCE, Deliveries, Room, until
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from kafka_pubsub.kafka import transactions
+from kafka_pubsub.log.kafka import transactions
 from tests.benchmarks import journal
 from tests.benchmarks.pulling import noting, pull_until_ended
 

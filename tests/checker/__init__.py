@@ -5,7 +5,7 @@
     tests.checker.check.check(paths, Settings(...))       of one subscription's files; gives a `Report`
 
 What goes in: the files of a subscription - of each stream, each publisher of its topic, and the test's driver - as
-`kafka_pubsub.observe.history` writes them; the format is at the head of that file. Processes write them by themselves
+`kafka_pubsub.history.history` writes them; the format is at the head of that file. Processes write them by themselves
 with `KAFKA_PUBSUB_HISTORY=directory`. The driver must tell of every
 process that it kills (`crash`), stops and continues, of what it does to the network (`fault`, `mend`) and of replays;
 what is wrong and wasn't told of is a violation. Without a `subscribe` everything in the topic must be delivered.

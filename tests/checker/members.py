@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.observe.history import HistoryFile
+from kafka_pubsub.history.history import HistoryFile
+from kafka_pubsub.subscribe.partition.offsets import Run
 
 __all__ = [
     "MS",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_pubsub.observe.history import FORMAT
+from kafka_pubsub.history.history import FORMAT
 
 __all__ = ["Event", "History", "NotAHistory", "Order", "head_of", "open_all", "read"]
 

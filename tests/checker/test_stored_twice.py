@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pubsub.observe.history import HistoryFile, fingerprint
+from kafka_pubsub.history.history import HistoryFile, fingerprint
 from tests.checker.check import check
 
 

@@ -10,7 +10,7 @@ import random
 import sys
 from pathlib import Path
 
-from kafka_pubsub.observe.history import HistoryFile
+from kafka_pubsub.history.history import HistoryFile
 
 __all__ = ["write"]
 

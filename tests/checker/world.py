@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from kafka_pubsub.observe.history import HistoryFile, fingerprint
+from kafka_pubsub.history.history import HistoryFile, fingerprint
 from tests.checker.members import MS, START, Held, Host, Member, Owner, Partition, Plan, Unanswered, standing
 
 __all__ = ["Plan", "make"]

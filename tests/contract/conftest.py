@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from kafka_pubsub.memory import MemoryBackend, MemoryCluster
-from kafka_pubsub.ports import Backend
+from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster
+from kafka_pubsub.log.ports import Backend
 from tests.contract.left_open import kafka_leaves_open, memory_leaves_open
 from tests.contract.world import World
 
 
 @pytest.fixture(scope="session")
 def kafka_backend(kafka: RunningKafka) -> Iterator[Backend]:
-    from kafka_pubsub.kafka.backend import KafkaBackend
+    from kafka_pubsub.log.kafka.backend import KafkaBackend
 
     backend = KafkaBackend(kafka.bootstrap)
     yield backend
@@ -42,7 +42,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def _kafka(request: pytest.FixtureRequest) -> World:
-    from kafka_pubsub.kafka.backend import KafkaBackend
+    from kafka_pubsub.log.kafka.backend import KafkaBackend
 
     backend: Backend = request.getfixturevalue("kafka_backend")
     bootstrap: str = request.getfixturevalue("kafka").bootstrap

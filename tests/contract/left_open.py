@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_pubsub.memory import FaultPlan, MemoryCluster, Step
-from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
+from kafka_pubsub.log.memory import FaultPlan, MemoryCluster, Step
+from kafka_pubsub.log.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Committed, Membership, NewRecord, TopicPartition
 from tests.contract.world import LeaveOpen, OpenTransaction
 

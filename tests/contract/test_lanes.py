@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.log.partitioner import partition_of
 from tests.contract.world import Delivery, World, flush, until
 
 #: What `StoredRecord.timestamp` calls a publisher's time, and the broker's.

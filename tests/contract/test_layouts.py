@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 from tests.contract.world import PATIENCE, World, flush, until
 

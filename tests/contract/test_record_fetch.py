@@ -8,8 +8,8 @@ import time
 import pytest
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.log.ports import RecordFetch
 from kafka_pubsub.model import Committed, Fetched, NewRecord, TopicPartition
-from kafka_pubsub.ports import RecordFetch
 from tests.contract.world import MEGABYTE, PATIENCE, World, until
 
 LIMIT = 100 * MEGABYTE

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.client.admin.companion_topics import companion_settings
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
@@ -16,6 +15,7 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     NotFound,
 )
+from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.model import (
     Committed,
     Ending,
@@ -26,7 +26,7 @@ from kafka_pubsub.model import (
     Positions,
     TopicPartition,
 )
-from kafka_pubsub.ports import LogReader
+from kafka_pubsub.topics.companion_topics import companion_settings
 from tests.contract.world import Member, World, until
 from tests.support import commit
 

@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import pytest
 
-from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import StoredRecord
 from tests.contract.world import PATIENCE, Delivery, World, flush, until
 

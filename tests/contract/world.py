@@ -15,8 +15,8 @@ from typing import Protocol
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.log.ports import Backend, LogReader, LogWriter, RecordFetch, Transactions
 from kafka_pubsub.model import Committed, Header, Membership, NewRecord, StoredRecord, TopicPartition
-from kafka_pubsub.ports import Backend, LogReader, LogWriter, RecordFetch, Transactions
 
 __all__ = ["MEGABYTE", "Delivery", "LeaveOpen", "Member", "OpenTransaction", "World", "flush", "until"]
 

@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_pubsub.history.history import HistoryFile
 from kafka_pubsub.local.orphan_guard import Guard
-from kafka_pubsub.observe.history import HistoryFile
 from tests.faults.plan import ConsumerPlan, PublisherPlan
 from tests.faults.watcher import Sight, last_sight
 

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import BrokerUnavailable, FlowControl, Message, PubSub, Stream, Subscription
 from kafka_pubsub.cli.signals import StopFlag
-from kafka_pubsub.kafka import client_factory
+from kafka_pubsub.log.kafka import client_factory
 from tests.faults.plan import ConsumerPlan
 from tests.faults.publisher import intact
 

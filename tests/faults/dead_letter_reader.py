@@ -8,7 +8,7 @@ from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from kafka_pubsub.observe.history import fingerprint
+from kafka_pubsub.history.history import fingerprint
 
 __all__ = ["DeadLetter", "DeadLetterReader", "fingerprint_of", "texts_of"]
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.observe.history import HistoryFile
+from kafka_pubsub.history.history import HistoryFile
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from tests.faults.arena import Arena
 from tests.faults.children import Children
 from tests.faults.plan import Poison

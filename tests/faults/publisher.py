@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from kafka_pubsub import PubSub, Topic
 from kafka_pubsub.cli.signals import StopFlag
-from kafka_pubsub.observe.history import fingerprint
+from kafka_pubsub.history.history import fingerprint
 from tests.faults.delayed import ENDING, Diary
 from tests.faults.plan import PublisherPlan
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_pubsub import DeadLetterPolicy, PubSub, RetryPolicy, Subscription
-from kafka_pubsub.client.admin.names import retry_topic
-from kafka_pubsub.observe.history import HistoryFile
+from kafka_pubsub.history.history import HistoryFile
+from kafka_pubsub.topics.names import retry_topic
 from tests.faults.arena import Arena
 from tests.faults.check import histories, judge, prove
 from tests.faults.children import Children

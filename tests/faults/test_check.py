@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kafka_pubsub.observe.history import HistoryFile, fingerprint
+from kafka_pubsub.history.history import HistoryFile, fingerprint
 from tests.faults.check import Event, histories, judge, prove
 from tests.faults.dead_letter_reader import DeadLetter
 from tests.faults.progress import Progress, place_of

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_pubsub.history.history import HistoryFile
 from kafka_pubsub.local import processes
-from kafka_pubsub.observe.history import HistoryFile
 from tests.acceptance.support import until
 from tests.faults.arena import Arena
 from tests.faults.check import histories
@@ -107,7 +107,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from kafka_pubsub.local import processes
-from kafka_pubsub.observe.history import HistoryFile
+from kafka_pubsub.history.history import HistoryFile
 from tests.faults.children import Children
 from tests.faults.test_children_and_faults import nowhere
 folder = Path(sys.argv[1])

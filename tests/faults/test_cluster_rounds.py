@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from tests.faults.arena import Arena, clustered
 from tests.faults.rounds import HUNG, check, possible
 

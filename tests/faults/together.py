@@ -14,9 +14,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from kafka_pubsub import PubSub, Topic
-from kafka_pubsub.core.lanes.names import lane_of
-from kafka_pubsub.core.lanes.numbers import lane_index, number_of
-from kafka_pubsub.observe.history import HistoryFile
+from kafka_pubsub.history.history import HistoryFile
+from kafka_pubsub.lane_names import lane_of
+from kafka_pubsub.partition_numbers import lane_index, number_of
 from tests.acceptance.test_seed2_multicast import parse_place
 from tests.faults import delayed, multicast_history
 from tests.faults.dead_letter_reader import fingerprint_of, texts_of

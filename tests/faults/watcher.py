@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafka_pubsub import PubSub, PubSubError
-from kafka_pubsub.client.admin.drain import Drain
-from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.repartition.drain import Drain
 
 __all__ = ["Sight", "last_sight"]
 

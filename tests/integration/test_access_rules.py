@@ -20,14 +20,14 @@ from confluent_kafka.admin import (
 )
 
 from kafka_pubsub import DeadLetterPolicy, DelayRouter, Message, PubSub
-from kafka_pubsub.config import DelayDeclaration
+from kafka_pubsub.delays.declaration import DelayDeclaration
 from kafka_pubsub.errors import PermissionDenied
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.configuration import Configuration
-from kafka_pubsub.kafka.tails import find_lost_tails
 from kafka_pubsub.local import LocalKafka, broker_process
 from kafka_pubsub.local.node_config import LOOPBACK, NodeSettings, server_properties
 from kafka_pubsub.local.tcp_ports import free_ports
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.configuration import Configuration
+from kafka_pubsub.log.kafka.tails import find_lost_tails
 from kafka_pubsub.model import LogEnd, TopicPartition
 from tests.support import until
 

@@ -16,14 +16,14 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, Subscription
-from kafka_pubsub.client.dead_letters import exclusive_session
-from kafka_pubsub.client.dead_letters.exclusive_session import session_group
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.core.retry.dead_letter_record import Origin, replay_headers
-from kafka_pubsub.core.retry.record import Death, RetryInfo, dead_headers
-from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.subscribe.admin import exclusive_session
+from kafka_pubsub.subscribe.admin.exclusive_session import session_group
+from kafka_pubsub.subscribe.partition.dead_letter_record import Origin, replay_headers
+from kafka_pubsub.subscribe.partition.record import Death, RetryInfo, dead_headers
 from tests.support import until
 
 #: Seconds after which a test gives up; far above what anything here takes.
@@ -151,7 +151,7 @@ def test_thousands_go_back_while_somebody_receives(ps: PubSub, kafka: Any, name:
 REPLAY = """
 import sys
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.dead_letters import replay
+from kafka_pubsub.dead_letters import replay
 replay.BATCH = 50
 with PubSub(sys.argv[1]) as ps:
     def tell(progress):

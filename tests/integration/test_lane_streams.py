@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pubsub import DeadLetterPolicy, FailedPrecondition, Message, PublishItem, PubSub, RetryPolicy
-from kafka_pubsub.client.subscribe.stream import Stream
-from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.model import AckFuture
+from kafka_pubsub.subscribe.stream.stream import Stream
 from tests.support import until
 
 SECONDS = 60

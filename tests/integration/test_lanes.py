@@ -12,10 +12,10 @@ from concurrent.futures import Future, wait
 import pytest
 
 from kafka_pubsub import FailedPrecondition, PublishError, PubSub
-from kafka_pubsub.core.lanes.headers import read_lane_headers
-from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.headers import read_lane_headers
 from kafka_pubsub.local import LocalKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.model import StoredRecord, TopicPartition
 
 SECONDS = 60

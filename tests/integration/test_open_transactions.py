@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client.retry import open_transactions
 from kafka_pubsub.local.java import find_java
+from kafka_pubsub.subscribe.retry_topic import open_transactions
 from tests.support import until
 
 #: Seconds after which a test gives up; far above what anything here takes.

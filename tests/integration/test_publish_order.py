@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from kafka_pubsub.client.publish.many import PublishItem, read_items
-from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
-from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import InvalidArgument, OrderingKeyPaused, PublishError, PubSubError
-from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.publish.many import PublishItem, read_items
+from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.publish.writer_pool import WriterPool
 
 # Seconds; upper bounds for a slow machine, not expectations.
 PATIENCE = 60.0

@@ -15,12 +15,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
-from kafka_pubsub.client.publish.writer_pool import WriterPool
 from kafka_pubsub.config import PublishFlow
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PublishError, ResourceExhausted
-from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.publish.writer_pool import WriterPool
 
 # Seconds; upper bounds for a slow machine, not expectations.
 PATIENCE = 60.0
@@ -143,10 +143,10 @@ def test_closing_without_a_broker_fails_what_waits_and_says_so(broker: LocalKafk
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     head = """
         import os, signal, sys, threading, time
-        from kafka_pubsub.client.publish.writer_pool import WriterPool
-        from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
+        from kafka_pubsub.publish.writer_pool import WriterPool
+        from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
         from kafka_pubsub.errors import *
-        from kafka_pubsub.kafka.backend import KafkaBackend
+        from kafka_pubsub.log.kafka.backend import KafkaBackend
         backend = KafkaBackend(sys.argv[1])
         writers = WriterPool(backend.writer)
         publisher = TopicPublisher(sys.argv[2], lambda: PublishTarget(None, 1_048_588), writers)

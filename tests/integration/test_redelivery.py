@@ -14,12 +14,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub
-from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
-from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.kafka import commit_requests
-from kafka_pubsub.kafka.reader import KafkaLogReader
+from kafka_pubsub.log.kafka import commit_requests
+from kafka_pubsub.log.kafka.reader import KafkaLogReader
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
+from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
 from tests.support import until
 
 #: Seconds after which a test gives up; far above what anything here takes.

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_pubsub import DeadlineExceeded, FailedPrecondition, Message, PubSub, RepartitionProgress
-from kafka_pubsub.client.admin.repartition import Repartitioner
-from kafka_pubsub.client.admin.topics import TopicAdmin
-from kafka_pubsub.client.publish import writer_pool
-from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.log.partitioner import partition_of
+from kafka_pubsub.publish import writer_pool
+from kafka_pubsub.repartition.repartition import Repartitioner
+from kafka_pubsub.topics.topics import TopicAdmin
 from tests.support import until
 
 SECONDS = 60

@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
 )
 
 from kafka_pubsub import DeadLetterPolicy, FailedPrecondition, PubSub
-from kafka_pubsub.client.admin.companion_topics import companion_settings
-from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.model import Committed
+from kafka_pubsub.topics.companion_topics import companion_settings
 from tests.support import until
 
 SECONDS = 30

@@ -14,11 +14,11 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.multicast.values import Output, Propose
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.model import Ending, NewRecord, TopicPartition
-from kafka_pubsub.services.sequencer import Sequencer
-from kafka_pubsub.services.sequencer_task import SequencerTask
+from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.multicast.task import SequencerTask
+from kafka_pubsub.multicast.values import Output, Propose
 from tests.support import until
 
 #: Seconds for one answer on a busy machine.

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.core.delays.ingest import Ingest
-from kafka_pubsub.core.delays.router import Router
-from kafka_pubsub.core.delays.ticks import Ticks
-from kafka_pubsub.core.delays.values import Came, Move, Tick
+from kafka_pubsub.delays.ingest import Ingest
+from kafka_pubsub.delays.router import Router
+from kafka_pubsub.delays.ticks import Ticks
+from kafka_pubsub.delays.values import Came, Move, Tick
 from tests.property.delays_world import DelayWorld
 
 __all__ = ["ARRIVALS"]

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.core.delays import router
-from kafka_pubsub.core.delays.ingest import Ingest, _Rise
-from kafka_pubsub.core.delays.progress import IngestProgress, Progress
-from kafka_pubsub.core.delays.router import Router
-from kafka_pubsub.core.delays.ticks import TickPace
-from kafka_pubsub.core.delays.tier import Tier
-from kafka_pubsub.core.delays.values import BEFORE_ALL, Came, Key, Move, Tick, Waiting
+from kafka_pubsub.delays import router
+from kafka_pubsub.delays.ingest import Ingest, _Rise
+from kafka_pubsub.delays.progress import IngestProgress, Progress
+from kafka_pubsub.delays.router import Router
+from kafka_pubsub.delays.ticks import TickPace
+from kafka_pubsub.delays.tier import Tier
+from kafka_pubsub.delays.values import BEFORE_ALL, Came, Key, Move, Tick, Waiting
 from tests.property.arrival_mutations import ARRIVALS
 
 __all__ = ["MUTATIONS"]

@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, cast
 
-from kafka_pubsub.core.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
-from kafka_pubsub.core.delays.router import Router, RouterStart
-from kafka_pubsub.core.delays.ticks import TickPace
-from kafka_pubsub.core.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Key, Move, Tick, Waiting
+from kafka_pubsub.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
+from kafka_pubsub.delays.router import Router, RouterStart
+from kafka_pubsub.delays.ticks import TickPace
+from kafka_pubsub.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Key, Move, Tick, Waiting
 
 __all__ = ["LONGEST", "TIERS", "UNIT", "DelayWorld"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafka_pubsub.core.lanes.names import Lane
+from kafka_pubsub.lane_names import Lane
 
 __all__ = ["Message", "Side"]
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.core.lanes import merge
-from kafka_pubsub.core.lanes.ageing import Ageing
-from kafka_pubsub.core.lanes.merge import Choice, LaneMerge
-from kafka_pubsub.core.lanes.priority import Missing, Pick, Priority
-from kafka_pubsub.core.lanes.read_ahead import ReadAhead
+from kafka_pubsub.lane_names import AGEING
+from kafka_pubsub.lanes import merge
+from kafka_pubsub.lanes.ageing import Ageing
+from kafka_pubsub.lanes.merge import Choice, LaneMerge
+from kafka_pubsub.lanes.priority import Missing, Pick, Priority
+from kafka_pubsub.lanes.read_ahead import ReadAhead
 
 __all__ = ["MUTATIONS"]
 
@@ -363,7 +364,7 @@ def aged_for_ever(patch: Patch) -> None:
 def not_strict(patch: Patch) -> None:
     """Strict priorities age too."""
     real = Ageing.__init__
-    patch.setattr(Ageing, "__init__", lambda self, bound: real(self, merge.BOUND))
+    patch.setattr(Ageing, "__init__", lambda self, bound: real(self, AGEING))
 
 
 MUTATIONS: Sequence[Callable[[Patch], None]] = (

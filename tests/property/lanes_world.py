@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kafka_pubsub.core.lanes.headers import Name, Sent
-from kafka_pubsub.core.lanes.merge import LaneMerge
-from kafka_pubsub.core.lanes.names import Lane
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.headers import Name, Sent
+from kafka_pubsub.lanes.merge import LaneMerge
 from tests.property.lanes_logs import Message, Side
 
 __all__ = ["BOUND", "SHARE", "LaneWorld", "Message"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import LeaseReport
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition.events import LeaseReport
+from kafka_pubsub.subscribe.partition.leases import Lease
 
 __all__ = ["Inline", "Runner"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from kafka_pubsub.core.multicast.values import Alive, Gone, Refuse, Said, Stage
+from kafka_pubsub.multicast.values import Alive, Gone, Refuse, Said, Stage
 from tests.property.multicast_world import Topic, World
 
 __all__ = ["LossyWorld", "run_lossy"]

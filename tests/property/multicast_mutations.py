@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_pubsub.core.multicast.release_queue import ReleaseQueue
-from kafka_pubsub.core.multicast.sequencer import START, Checkpoint, Sequencer
-from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Refuse, Release, Stage, Timestamp
+from kafka_pubsub.multicast.release_queue import ReleaseQueue
+from kafka_pubsub.multicast.sequencer import START, Checkpoint, Sequencer
+from kafka_pubsub.multicast.values import Output, Proposal, Propose, Refuse, Release, Stage, Timestamp
 from tests.property.multicast_losses import LossyWorld
 from tests.property.multicast_world import Topic, World
 

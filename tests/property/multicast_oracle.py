@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_pubsub.core.multicast.values import Proposal, Refuse, Release, Said, Stage, Timestamp
+from kafka_pubsub.multicast.values import Proposal, Refuse, Release, Said, Stage, Timestamp
 from tests.property.multicast_world import Topic, World
 from tests.property.multicast_world import place as place_in_order
 

@@ -8,23 +8,25 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafka_pubsub.client.multicast import multicast, publisher, read_back
-from kafka_pubsub.client.multicast.arguments import target_of
-from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
-from kafka_pubsub.client.multicast.read_back import StageLooks
-from kafka_pubsub.client.multicast.routes import Target
-from kafka_pubsub.core.multicast import layout
-from kafka_pubsub.core.multicast.progress import parse_progress
-from kafka_pubsub.core.multicast.values import Release
 from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
-from kafka_pubsub.memory.faults import RequestOutcome
+from kafka_pubsub.log.memory.faults import RequestOutcome
 from kafka_pubsub.model import Committed, Ending
-from kafka_pubsub.schema.batch import BatchMessage
-from kafka_pubsub.schema.multicast import decode_inbox
-from kafka_pubsub.services import engine, sequencer_batches, sequencer_role, sequencer_task
+from kafka_pubsub.multicast import batches as sequencer_batches
+from kafka_pubsub.multicast import layout, multicast, publisher, read_back
+from kafka_pubsub.multicast import role as sequencer_role
+from kafka_pubsub.multicast import task as sequencer_task
+from kafka_pubsub.multicast.arguments import target_of
+from kafka_pubsub.multicast.batch import BatchMessage
+from kafka_pubsub.multicast.outbox import Batch, Outbox, Outgoing, Standing
+from kafka_pubsub.multicast.progress import parse_progress
+from kafka_pubsub.multicast.read_back import StageLooks
+from kafka_pubsub.multicast.records import decode_inbox
+from kafka_pubsub.multicast.role import SequencerRole
+from kafka_pubsub.multicast.routes import Target
+from kafka_pubsub.multicast.task import SequencerTask
+from kafka_pubsub.multicast.values import Release
+from kafka_pubsub.services import engine
 from kafka_pubsub.services.sending import Sendings
-from kafka_pubsub.services.sequencer_role import SequencerRole
-from kafka_pubsub.services.sequencer_task import SequencerTask
 from tests.unit.client.multicast import test_outbox
 from tests.unit.services import (
     test_locality,
@@ -271,7 +273,7 @@ def time_of_publishing(patch: Patch) -> None:
 
 def replayed_one_by_one(patch: Patch) -> None:
     """Replayed messages have the participants of their own handles only."""
-    from kafka_pubsub.client.multicast import dead_letters
+    from kafka_pubsub.multicast import dead_letters
 
     real = dead_letters._Letters.at_home
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kafka_pubsub.core.multicast.sequencer import Sequencer
-from kafka_pubsub.core.multicast.values import Proposal, Said, Stage
+from kafka_pubsub.multicast.sequencer import Sequencer
+from kafka_pubsub.multicast.values import Proposal, Said, Stage
 from tests.property.multicast_world import Topic, World
 
 __all__ = ["LARGE_PLANS", "PLANS", "Plan", "explore"]

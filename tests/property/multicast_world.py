@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
-from kafka_pubsub.core.multicast.sequencer import START, Checkpoint, Sequencer
-from kafka_pubsub.core.multicast.values import (
+from kafka_pubsub.multicast.sequencer import START, Checkpoint, Sequencer
+from kafka_pubsub.multicast.values import (
     Alive,
     Proposal,
     Propose,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_pubsub.core.delivery.leases import Lease, Settlement, attempt_of, entry_of
-from kafka_pubsub.core.effects import CommitBoth, WriteDeadLetters
-from kafka_pubsub.core.events import (
+from kafka_pubsub.subscribe.partition.effects import CommitBoth, WriteDeadLetters
+from kafka_pubsub.subscribe.partition.events import (
     Ended,
     Event,
     LeaseOutcome,
@@ -16,8 +15,9 @@ from kafka_pubsub.core.events import (
     Passed,
     Settled,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry.record import RetryRecord
+from kafka_pubsub.subscribe.partition.leases import Lease, Settlement, attempt_of, entry_of
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import RetryRecord
 from tests.property.retry_kafka import WALL, RetryLog, Transaction
 from tests.support import FakeBody
 

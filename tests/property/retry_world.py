@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from random import Random
 
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.checkpoint import Named
-from kafka_pubsub.core.commit.notes import NO_DOUBT, NOTHING
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.effects import (
+from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Backoff, Policy
+from kafka_pubsub.subscribe.partition.checkpoint import Named
+from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     Deliver,
     Effect,
@@ -34,7 +34,7 @@ from kafka_pubsub.core.effects import (
     Withdraw,
     WriteDeadLetters,
 )
-from kafka_pubsub.core.events import (
+from kafka_pubsub.subscribe.partition.events import (
     Bodies,
     CommitAnswered,
     Demand,
@@ -52,12 +52,12 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry.backoff import LONGEST_DELAY, Backoff, Policy
-from kafka_pubsub.core.retry.next_move import LATEST
-from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, Why, decode
-from kafka_pubsub.core.settings import RetryStart, Rules, Start
-from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.next_move import LATEST
+from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, NOTHING
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, Why, decode
+from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.property.retry_callbacks import Handlers, Owner, Runner
 from tests.property.retry_kafka import WALL, Plan, Transaction
 

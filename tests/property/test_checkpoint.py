@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.core.commit.checkpoint import Checkpoint, Log, Part, joined, news, split, united
-from kafka_pubsub.core.commit.notes import Notes, as_runs
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.schema import checkpoints
+from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Log, Part, joined, news, split, united
+from kafka_pubsub.subscribe.partition.notes import Notes, as_runs
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 
 numbers = st.one_of(st.integers(1, 40), st.integers(1, 2**15), st.integers(1, 2**40))
 pairs = st.lists(st.tuples(numbers, numbers), max_size=30)

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kafka_pubsub.core.delays.layout import longest, path, tier_topic, tiers_of
-from kafka_pubsub.core.delays.progress import (
+from kafka_pubsub.delays.layout import longest, path, tier_topic, tiers_of
+from kafka_pubsub.delays.progress import (
     IngestProgress,
     Progress,
     parse_ingest,
     parse_tier,
     writer_of,
 )
-from kafka_pubsub.core.delays.router import Router
+from kafka_pubsub.delays.router import Router
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated
 from tests.property.delays_mutations import MUTATIONS
 from tests.property.delays_world import LONGEST, MOST_SKEW, TIERS, DelayWorld

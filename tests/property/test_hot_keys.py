@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.core.hot_keys import COUNTERS, MEAN_GAP, MOST, REMEMBERED, WINDOW, HotKey, HotKeys
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.takeover.hot_keys import (
+    COUNTERS,
+    MEAN_GAP,
+    MOST,
+    REMEMBERED,
+    WINDOW,
+    HotKey,
+    HotKeys,
+)
 from tests.support import FakeBody
 
 KEYS = st.one_of(st.none(), st.integers(0, 30).map(lambda number: b"k%d" % number), st.just(b"hot"))

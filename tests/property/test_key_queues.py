@@ -10,8 +10,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core.delivery.key_queues import KeyQueues
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from tests.support import FakeBody
 
 KEYS = [b"a", b"b", b"c", b"", None]

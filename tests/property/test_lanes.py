@@ -9,9 +9,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kafka_pubsub.core.lanes.merge import LaneMerge
-from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.merge import LaneMerge
 from tests.property.lanes_mutations import MUTATIONS
 from tests.property.lanes_world import BOUND, LaneWorld
 

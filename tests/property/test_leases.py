@@ -15,9 +15,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
-from kafka_pubsub.core.records import Record
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
 from tests.support import FakeBody
 
 

@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core.retry import outage
-from kafka_pubsub.core.retry.moves import BATCH, BATCH_BYTES, LONGEST_REFUSED, Move, Moves
-from kafka_pubsub.core.retry.outage import Outage
-from kafka_pubsub.core.retry.record import RetryInfo
+from kafka_pubsub.subscribe.partition import outage
+from kafka_pubsub.subscribe.partition.moves import BATCH, BATCH_BYTES, LONGEST_REFUSED, Move, Moves
+from kafka_pubsub.subscribe.partition.outage import Outage
+from kafka_pubsub.subscribe.partition.record import RetryInfo
 from tests.support import FakeBody
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.core.multicast.values import Stage
+from kafka_pubsub.multicast.values import Stage
 from tests.property.multicast_losses import run_lossy
 from tests.property.multicast_mutations import MUTATIONS, MUTATIONS_OF_LOSSES, NOTICED_IN_PLANS
 from tests.property.multicast_oracle import run_beside_oracle

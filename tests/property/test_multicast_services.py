@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.multicast import publisher as publishing
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.multicast import publisher as publishing
+from kafka_pubsub.multicast.service import Sequencer
 from tests.property.multicast_service_mutations import MUTATIONS, Mutation
 from tests.support import until
 from tests.unit.services.wrong_brokers import Wrong

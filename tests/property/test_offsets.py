@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core.commit import ack_map, notes
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import Named
-from kafka_pubsub.core.commit.notes import Doubt, Notes
-from kafka_pubsub.core.commit.offsets import Offsets
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition import ack_map, notes
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import Named
+from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
+from kafka_pubsub.subscribe.partition.offsets import Offsets
 from tests.support import FakeBody
 
 

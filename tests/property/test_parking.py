@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafka_pubsub.core.retry import key_line as parked
-from kafka_pubsub.core.retry import packed_lines
-from kafka_pubsub.core.retry.key_line import FEW, NEVER, Entry, Front, KeyLine, schedule_of
-from kafka_pubsub.core.retry.packed_lines import SHORT, PackedLines
-from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
-from kafka_pubsub.core.retry.record import Why
-from kafka_pubsub.core.retry.unkeyed import Unkeyed
+from kafka_pubsub.subscribe.partition import key_line as parked
+from kafka_pubsub.subscribe.partition import packed_lines
+from kafka_pubsub.subscribe.partition.key_line import FEW, NEVER, Entry, Front, KeyLine, schedule_of
+from kafka_pubsub.subscribe.partition.packed_lines import SHORT, PackedLines
+from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
+from kafka_pubsub.subscribe.partition.record import Why
+from kafka_pubsub.subscribe.partition.unkeyed import Unkeyed
 
 KEYS = [b"a", b"b", b"c"]
 DUES = st.sampled_from([0.0, 0.0, 0.5, 3.0, NEVER])

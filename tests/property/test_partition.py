@@ -22,8 +22,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafka_pubsub.core.delivery.leases import Lease, Settlement
-from kafka_pubsub.core.effects import (
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.backoff import Backoff
+from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     Deliver,
     Effect,
@@ -32,7 +34,7 @@ from kafka_pubsub.core.effects import (
     StoreMoves,
     Withdraw,
 )
-from kafka_pubsub.core.events import (
+from kafka_pubsub.subscribe.partition.events import (
     Bodies,
     CommitAnswered,
     Demand,
@@ -56,11 +58,9 @@ from kafka_pubsub.core.events import (
     Settled,
     Tick,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.records import Record
-from kafka_pubsub.core.retry.backoff import Backoff
-from kafka_pubsub.core.settings import Rules, Start
-from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.settings import Rules, Start
 from tests.property.lease_runners import Inline, Runner
 from tests.property.two_logs import TwoLogs
 from tests.support import FakeBody

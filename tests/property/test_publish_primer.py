@@ -12,8 +12,8 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.kafka.partition_warmup import NOT_SENT, Held, PartitionWarmup, Report
+from kafka_pubsub.log.kafka.partition_warmup import NOT_SENT, Held, PartitionWarmup, Report
+from kafka_pubsub.log.partitioner import partition_of
 
 PARTITIONS = 3
 KEYS = [b"a", b"b", b"c", b"d", b"e"]

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import united
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import united
+from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.offsets import Run
 
 
 class RetryBooksMachine(RuleBasedStateMachine):

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, ReadBodies, StoreMoves
-from kafka_pubsub.core.events import (
+from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
+from kafka_pubsub.subscribe.partition.effects import (
+    Commit,
+    CommitBoth,
+    Deliver,
+    Effect,
+    ReadBodies,
+    StoreMoves,
+)
+from kafka_pubsub.subscribe.partition.events import (
     Bodies,
     CommitAnswered,
     Demand,
@@ -21,11 +29,10 @@ from kafka_pubsub.core.events import (
     RetryFetched,
     Tick,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry.backoff import Backoff, Policy
-from kafka_pubsub.core.retry.record import RetryRecord
-from kafka_pubsub.core.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
-from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import RetryRecord
+from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from tests.property.retry_kafka import Stored
 from tests.support import FakeBody
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.core.retry import record as retry_record
-from kafka_pubsub.core.retry.record import (
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.model import Header
+from kafka_pubsub.subscribe.partition import record as retry_record
+from kafka_pubsub.subscribe.partition.record import (
     ERROR_BYTES,
     FOREVER,
     NO_MESSAGES,
@@ -20,8 +22,6 @@ from kafka_pubsub.core.retry.record import (
     RetryRecord,
     Why,
 )
-from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Header
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 INFOS = st.builds(

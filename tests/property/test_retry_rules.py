@@ -9,14 +9,23 @@ from random import Random
 
 import pytest
 
-from kafka_pubsub.core.commit import ack_map, commits
-from kafka_pubsub.core.commit.checkpoint import split
-from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
-from kafka_pubsub.core.commit.started_notes import StartedNotes
-from kafka_pubsub.core.delivery.lease_outcomes import RecordOutcomes
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver
-from kafka_pubsub.core.events import (
+from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition import (
+    ack_map,
+    commits,
+    maintenance,
+    parked_keys,
+    retry_partition,
+    retry_state,
+)
+from kafka_pubsub.subscribe.partition.appointments import Appointments
+from kafka_pubsub.subscribe.partition.backoff import Exhausted
+from kafka_pubsub.subscribe.partition.checkpoint import split
+from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
+from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Deliver
+from kafka_pubsub.subscribe.partition.events import (
     CommitAnswered,
     Demand,
     Event,
@@ -26,20 +35,17 @@ from kafka_pubsub.core.events import (
     RetryFetched,
     Tick,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry import maintenance, parked_keys, retry_partition, retry_state
-from kafka_pubsub.core.retry.appointments import Appointments
-from kafka_pubsub.core.retry.backoff import Exhausted
-from kafka_pubsub.core.retry.crash_suspects import CrashSuspects, TrialLock
-from kafka_pubsub.core.retry.handout import Handout, Taken
-from kafka_pubsub.core.retry.key_line import NEVER, Entry
-from kafka_pubsub.core.retry.moves import Move, Moves
-from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
-from kafka_pubsub.core.retry.record import RetryInfo, Why, retry_headers
-from kafka_pubsub.core.retry.retry_partition import RetryPartition
-from kafka_pubsub.core.settings import RetryStart, Rules, Start
-from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.handout import Handout, Taken
+from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry
+from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.moves import Move, Moves
+from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import RetryInfo, Why, retry_headers
+from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
+from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
 from tests.checkpoint_rules import (
     trimmed_before_the_answer,
     trimmed_past_the_checkpoint,

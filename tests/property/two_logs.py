@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.checkpoint import Checkpoint, joined, united
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves
-from kafka_pubsub.core.retry.record import RetryInfo, Why, decode
-from kafka_pubsub.core.settings import RetryStart
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, joined, united
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.partition.record import RetryInfo, Why, decode
+from kafka_pubsub.subscribe.partition.settings import RetryStart
 from tests.property.retry_kafka import Stored
 
 __all__ = ["TwoLogs"]

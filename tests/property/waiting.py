@@ -7,10 +7,17 @@ from typing import cast
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.effects import Durable, Effect, Undone, Unstored
-from kafka_pubsub.core.events import Ask, Awaited, CommitAnswered, LeaseOutcome, LeaseReport, LeasesReported
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition.effects import Durable, Effect, Undone, Unstored
+from kafka_pubsub.subscribe.partition.events import (
+    Ask,
+    Awaited,
+    CommitAnswered,
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
+)
+from kafka_pubsub.subscribe.partition.leases import Lease
 from tests.property.lease_runners import Runner as Handler
 from tests.property.test_partition import PartitionMachine
 

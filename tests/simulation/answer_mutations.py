@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from kafka_pubsub.client.workers.lease_runner import PENDING, LeaseRunner
-from kafka_pubsub.core.commit.durable_acks import Durability
-from kafka_pubsub.core.delivery.lease_reports import LeaseReports
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.effects import Unstored
-from kafka_pubsub.core.events import Ask
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Message
+from kafka_pubsub.subscribe.partition.durable_acks import Durability
+from kafka_pubsub.subscribe.partition.effects import Unstored
+from kafka_pubsub.subscribe.partition.events import Ask
+from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.workers.lease_runner import PENDING, LeaseRunner
 
 __all__ = ["ANSWER_MUTATIONS"]
 

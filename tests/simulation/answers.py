@@ -20,10 +20,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from kafka_pubsub.client.workers.ack_futures import _WHY
-from kafka_pubsub.core.effects import Unstored
 from kafka_pubsub.errors import AckError, StaleAck
 from kafka_pubsub.model import Message
+from kafka_pubsub.subscribe.partition.effects import Unstored
+from kafka_pubsub.subscribe.workers.ack_futures import _WHY
 from tests.simulation.ledger import Violation, promise
 
 __all__ = ["Answers", "Place"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from kafka_pubsub.client.retry.transaction_thread import positions_of_all
-from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
+from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
+from kafka_pubsub.subscribe.retry_topic.transaction_thread import positions_of_all
 from tests.checkpoint_rules import (
     checkpoint_is_all,
     trimmed_before_the_answer,

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from kafka_pubsub.core.commit.notes import NOTHING, Doubt
-from kafka_pubsub.core.commit.started_notes import StartedNotes
-from kafka_pubsub.core.retry.crash_suspects import CrashSuspects, TrialLock
-from kafka_pubsub.core.retry.moves import Move
-from kafka_pubsub.core.retry.next_move import NextMoves
-from kafka_pubsub.core.retry.outage import Outage
-from kafka_pubsub.core.retry.record import RetryInfo, Why
+from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.subscribe.partition.moves import Move
+from kafka_pubsub.subscribe.partition.next_move import NextMoves
+from kafka_pubsub.subscribe.partition.notes import NOTHING, Doubt
+from kafka_pubsub.subscribe.partition.outage import Outage
+from kafka_pubsub.subscribe.partition.record import RetryInfo, Why
+from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
 from tests.simulation import variants
 from tests.simulation.plan import PlanVariant
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.memory import FaultPlan, RequestOutcome
-from kafka_pubsub.memory.faults import Step
+from kafka_pubsub.log.memory import FaultPlan, RequestOutcome
+from kafka_pubsub.log.memory.faults import Step
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.simulation.plan import Plan
 from tests.simulation.retry_plan import LATEST, RetryPlan

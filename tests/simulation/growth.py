@@ -2,7 +2,7 @@
 
 Theory. `Repartitioner` is the client's own; whenever it waits, the world goes on, and with it everything that may
 befall it. It may run out of time and be called again. Publishers are modelled: each looks at the topic's record now
-and then, and goes by what it saw (`client/publish/publisher.py`: refuses keys during a change, spreads them over the
+and then, and goes by what it saw (`publish/publisher.py`: refuses keys during a change, spreads them over the
 new number after it). What is promised is the ledger's to judge: no message of a key begins in a new partition before
 all earlier ones of its key are finished in the old one.
 """
@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 
-from kafka_pubsub.client.admin.repartition import Repartitioner
-from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.config import SubscriptionRecord, TopicOptions, TopicRecord
-from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.partitioner import partition_of
+from kafka_pubsub.repartition.repartition import Repartitioner
+from kafka_pubsub.topics.topics import TopicAdmin
 from tests.simulation.plan import Plan
 
 __all__ = ["FENCE", "RENEW", "Growth", "Layout", "Publisher"]

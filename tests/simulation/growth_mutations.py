@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from kafka_pubsub.client.admin.drain import Drain, Left
-from kafka_pubsub.client.admin.repartition import Repartitioner
+from kafka_pubsub.repartition.drain import Drain, Left
+from kafka_pubsub.repartition.repartition import Repartitioner
 
 __all__ = ["GROWTH_MUTATIONS"]
 

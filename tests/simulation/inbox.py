@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kafka_pubsub.client.subscribe.inbox import Inbox
-from kafka_pubsub.core.delivery.leases import Lease, Settlement
-from kafka_pubsub.core.events import LeaseReport
+from kafka_pubsub.subscribe.inbox import Inbox
+from kafka_pubsub.subscribe.partition.events import LeaseReport
+from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

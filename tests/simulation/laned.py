@@ -21,11 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
-from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.subscribe import lane_cuts
-from kafka_pubsub.client.subscribe.lane_choices import LaneChoices, LaneSource
-from kafka_pubsub.client.subscribe.lane_ends import LaneEnds, Receiver
-from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub import partition_numbers as numbers
 from kafka_pubsub.config import (
     LaneTopic,
     RetryTopic,
@@ -34,13 +30,18 @@ from kafka_pubsub.config import (
     TopicOptions,
     TopicRecord,
 )
-from kafka_pubsub.core.lanes import numbers, windows
-from kafka_pubsub.core.lanes.headers import Name, Sent, after_header, read_lane_headers, sequence_header
-from kafka_pubsub.core.lanes.merge import Choice
-from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.core.lanes.numbers import partition_of
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes import cuts as lane_cuts
+from kafka_pubsub.lanes.choices import LaneChoices, LaneSource
+from kafka_pubsub.lanes.ends import LaneEnds, Receiver
+from kafka_pubsub.lanes.headers import Name, Sent, after_header, read_lane_headers, sequence_header
+from kafka_pubsub.lanes.merge import Choice
+from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition
+from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.subscribe import lane_windows as windows
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from tests.simulation.ledger import Log, Ownership, promise
 from tests.simulation.plan import Plan
 from tests.simulation.retry_ledger import RETRY, RetryLedger

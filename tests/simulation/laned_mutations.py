@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.subscribe import lane_followers
-from kafka_pubsub.client.subscribe.lane_cuts import LaneCuts
-from kafka_pubsub.client.subscribe.lane_followers import LaneFollowers
-from kafka_pubsub.core.delivery.key_queues import KeyQueues
-from kafka_pubsub.core.delivery.lease_outcomes import RecordOutcomes
-from kafka_pubsub.core.lanes.followers import Followers
-from kafka_pubsub.core.lanes.headers import Name
-from kafka_pubsub.core.lanes.merge import LaneMerge
-from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.core.lanes.priority import Missing, Pick, Priority
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes import following as lane_followers
+from kafka_pubsub.lanes.cuts import LaneCuts
+from kafka_pubsub.lanes.following import LaneFollowers
+from kafka_pubsub.lanes.headers import Name
+from kafka_pubsub.lanes.merge import LaneMerge
+from kafka_pubsub.lanes.priority import Missing, Pick, Priority
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition.followers import Followers
+from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
+from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
+from kafka_pubsub.subscribe.partition.partition import Partition
 from tests.simulation.laned import InstantEnds, LanedWorld
 
 __all__ = ["LANED_MUTATIONS"]

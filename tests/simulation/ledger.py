@@ -21,9 +21,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.records import Record
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.offsets import Run
 
 __all__ = ["Ledger", "Ownership", "Violation", "promise"]
 

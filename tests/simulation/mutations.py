@@ -12,28 +12,28 @@ from typing import cast
 
 import pytest
 
-from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.client.subscribe.inbox import Inbox
-from kafka_pubsub.client.subscribe.owned_partitions import OwnedPartitions
-from kafka_pubsub.client.workers.inline_runner import InlineLeaseRunner
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner, Reports
-from kafka_pubsub.core.commit.commits import Commits
-from kafka_pubsub.core.commit.offsets import Offsets, Run
-from kafka_pubsub.core.delivery import inline_lease
-from kafka_pubsub.core.delivery.key_queues import KeyQueues
-from kafka_pubsub.core.delivery.lease_outcomes import RecordOutcomes
-from kafka_pubsub.core.delivery.lease_reports import LeaseReports
-from kafka_pubsub.core.delivery.leases import Lease, Leases, LeaseState
-from kafka_pubsub.core.effects import CommitBoth, Effect, Stop, Withdraw
-from kafka_pubsub.core.events import Event, LeaseOutcome, LeaseReport, Passed, Returned
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.records import Record
-from kafka_pubsub.core.retry.crash_suspects import TrialLock
-from kafka_pubsub.core.retry.record import Why
-from kafka_pubsub.core.retry.retry_partition import RetryPartition
-from kafka_pubsub.core.settings import Rules, Start
-from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.log.memory.reader import MemoryReader
+from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Committed, Message
+from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.inbox import Inbox
+from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
+from kafka_pubsub.subscribe.partition import inline_lease
+from kafka_pubsub.subscribe.partition.commits import Commits
+from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
+from kafka_pubsub.subscribe.partition.effects import CommitBoth, Effect, Stop, Withdraw
+from kafka_pubsub.subscribe.partition.events import Event, LeaseOutcome, LeaseReport, Passed, Returned
+from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
+from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
+from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
+from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
+from kafka_pubsub.subscribe.partition.offsets import Offsets, Run
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import Why
+from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
+from kafka_pubsub.subscribe.partition.settings import Rules, Start
+from kafka_pubsub.subscribe.workers.inline_runner import InlineLeaseRunner
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner, Reports
 
 __all__ = ["MUTATIONS", "Mutation"]
 

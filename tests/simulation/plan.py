@@ -13,16 +13,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from kafka_pubsub.client.assignment import listener
-from kafka_pubsub.client.retry import checkpoint_reader as reading
-from kafka_pubsub.client.subscribe import runner
-from kafka_pubsub.core.commit import ack_map, checkpoint_schedule, commits
-from kafka_pubsub.core.commit.checkpoint import split
-from kafka_pubsub.core.delivery import fetch_window
-from kafka_pubsub.core.retry import maintenance, next_move, outage, retry_partition, retry_state
-from kafka_pubsub.core.retry.backoff import Backoff, Policy
-from kafka_pubsub.core.settings import Rules
-from kafka_pubsub.memory import groups
+from kafka_pubsub.log.memory import groups
+from kafka_pubsub.subscribe.partition import (
+    ack_map,
+    checkpoint_schedule,
+    commits,
+    fetch_window,
+    maintenance,
+    next_move,
+    outage,
+    retry_partition,
+    retry_state,
+)
+from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
+from kafka_pubsub.subscribe.partition.checkpoint import split
+from kafka_pubsub.subscribe.partition.settings import Rules
+from kafka_pubsub.subscribe.retry_topic import checkpoint_reader as reading
+from kafka_pubsub.subscribe.stream import runner
+from kafka_pubsub.subscribe.takeover import listener
 from tests.simulation.retry_plan import RetryPlan
 
 __all__ = ["Plan", "PlanVariant", "scaled"]

@@ -13,20 +13,27 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
-from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
-from kafka_pubsub.client.subscribe.runner import READ_WAIT, StreamRunner
-from kafka_pubsub.client.subscribe.subscriber import Subscriber
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
-from kafka_pubsub.core.delivery.inline_lease import finished
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState
-from kafka_pubsub.core.effects import CommitBoth, ReadBodies, Restart, StoreMoves, Trim, WriteDeadLetters
-from kafka_pubsub.core.events import Passed
-from kafka_pubsub.core.lanes.numbers import partition_of
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.memory import MemoryBackend, MemoryCluster
-from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster
+from kafka_pubsub.log.memory.reader import MemoryReader
 from kafka_pubsub.model import AckFuture, Committed, Message, ReadFrom, TopicPartition
+from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.subscribe.partition.effects import (
+    CommitBoth,
+    ReadBodies,
+    Restart,
+    StoreMoves,
+    Trim,
+    WriteDeadLetters,
+)
+from kafka_pubsub.subscribe.partition.events import Passed
+from kafka_pubsub.subscribe.partition.inline_lease import finished
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.stream.runner import READ_WAIT, StreamRunner
+from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
+from kafka_pubsub.subscriber import Subscriber
 from tests.simulation.answers import Answers, Place
 from tests.simulation.faults import Faults
 from tests.simulation.inbox import SimulatedInbox

@@ -20,13 +20,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kafka_pubsub.client.history.recorded_reader import RecordedReader
-from kafka_pubsub.client.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
-from kafka_pubsub.client.history.recorder import Recorder
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.retry.backoff import Exhausted
+from kafka_pubsub.history.history import HistoryFile, fingerprint
+from kafka_pubsub.history.recorded_reader import RecordedReader
+from kafka_pubsub.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
+from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.model import Header, Message, StoredRecord
-from kafka_pubsub.observe.history import HistoryFile, fingerprint
+from kafka_pubsub.subscribe.partition.backoff import Exhausted
+from kafka_pubsub.subscribe.partition.leases import Lease
 from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
 from tests.simulation.disasters import DISASTERS

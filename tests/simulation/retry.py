@@ -2,8 +2,8 @@
 
 Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a
 process may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again
-without a record that was refused, is decided as `client/retry/transaction_thread.py` does, by its own functions. Dead
-letters are written beside it as by `client/retry/dead_letter_writer.py`, in a transaction that waits for its
+without a record that was refused, is decided as `transaction_thread.py` does, by its own functions. Dead
+letters are written beside it as by `subscribe/retry_topic/dead_letter_writer.py`, in a transaction that waits for its
 positions between two of its steps. When their topic doesn't answer, it stands there.
 """
 
@@ -14,22 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
-from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.retry.body_reader import BodyRequest, FoundBodies
-from kafka_pubsub.client.retry.dead_letter_writer import PATIENCE, Written, completed, further
-from kafka_pubsub.client.retry.retry_io import MOVE_WAIT, RetryIO, dead_letter_id, transactional_id
-from kafka_pubsub.client.retry.transaction_thread import (
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.memory.faults import Step
+from kafka_pubsub.log.memory.transactions import MemoryTransactions, Steps
+from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
+from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named
+from kafka_pubsub.subscribe.retry_topic.body_reader import BodyRequest, FoundBodies
+from kafka_pubsub.subscribe.retry_topic.dead_letter_writer import PATIENCE, Written, completed, further
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.retry_topic.retry_io import MOVE_WAIT, RetryIO, dead_letter_id, transactional_id
+from kafka_pubsub.subscribe.retry_topic.transaction_thread import (
     MoveRequest,
     MoveResult,
     _by_move_request,
     positions_of_all,
 )
-from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
-from kafka_pubsub.errors import DeadlineExceeded, PubSubError
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.memory.faults import Step
-from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
-from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
 
 __all__ = ["SteppedRelocating"]
 

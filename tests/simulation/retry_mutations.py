@@ -12,29 +12,29 @@ from math import inf
 
 import pytest
 
-from kafka_pubsub.client.assignment.paired_partitions import PairedPartitions
-from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
-from kafka_pubsub.client.retry.transaction_thread import MoveResult
-from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.client.subscribe.due_partitions import DuePartitions
-from kafka_pubsub.client.subscribe.runner import StreamRunner
-from kafka_pubsub.core.commit.offsets import Offsets
-from kafka_pubsub.core.effects import Effect
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry import parked_keys, retry_state
-from kafka_pubsub.core.retry.finished_runs import FinishedRuns
-from kafka_pubsub.core.retry.maintenance import Maintenance
-from kafka_pubsub.core.retry.moves import Move, Moves
-from kafka_pubsub.core.retry.next_move import NextMoves
-from kafka_pubsub.core.retry.parked_keys import ParkedKeys, Standing
-from kafka_pubsub.core.retry.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
-from kafka_pubsub.core.retry.retry_partition import RetryPartition
-from kafka_pubsub.core.retry.retry_state import RetryState
 from kafka_pubsub.errors import DeadlineExceeded
-from kafka_pubsub.memory.groups import Group
-from kafka_pubsub.memory.reader import MemoryReader
-from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.log.memory.groups import Group
+from kafka_pubsub.log.memory.reader import MemoryReader
+from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, CommitAnswers, Ending, LogEnd, Membership, Positions, TopicPartition
+from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.due_partitions import DuePartitions
+from kafka_pubsub.subscribe.partition import parked_keys, retry_state
+from kafka_pubsub.subscribe.partition.effects import Effect
+from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.maintenance import Maintenance
+from kafka_pubsub.subscribe.partition.moves import Move, Moves
+from kafka_pubsub.subscribe.partition.next_move import NextMoves
+from kafka_pubsub.subscribe.partition.offsets import Offsets
+from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
+from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
+from kafka_pubsub.subscribe.partition.retry_state import RetryState
+from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveResult
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
+from kafka_pubsub.subscribe.takeover.paired_partitions import PairedPartitions
+from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
 from tests.simulation import variants
 from tests.simulation.checkpoint_mutations import CHECKPOINT_MUTATIONS
 from tests.simulation.death_mutations import DEATH_MUTATIONS

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from kafka_pubsub.core.retry.backoff import Exhausted, Policy
-from kafka_pubsub.core.settings import Rules
+from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
+from kafka_pubsub.subscribe.partition.settings import Rules
 
 __all__ = ["ATTEMPTS", "KINDS", "LATEST", "RetryPlan"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.core.events import Event, Tick
-from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.partition.events import Event, Tick
+from kafka_pubsub.subscribe.partition.partition import Partition
 from tests.simulation.ledger import promise
 
 __all__ = ["SparingCoordinator"]

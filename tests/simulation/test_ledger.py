@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import Named
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import Named
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
 from tests.checkpoints import write
 from tests.simulation.retry_ledger import DEAD, RETRY, RetryLedger
 from tests.simulation.trouble import GROUP, TOPIC

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
+from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
 from tests.checker.verdict import judge
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.recorded_world import PATIENT, judged

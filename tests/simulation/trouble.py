@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.retry.record import RETRY_HEADER
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
-from kafka_pubsub.memory import MemoryBackend, MemoryCluster, VirtualClock
+from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.subscribe.partition.record import RETRY_HEADER
 from tests.simulation.growth import Growth
 from tests.simulation.plan import Plan
 from tests.simulation.process import SESSION, Died, Process

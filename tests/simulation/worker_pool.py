@@ -2,11 +2,11 @@
 
 Theory. `ScriptedWorkers` keeps the holders that the client gives it and moves one when it is told to: begin a message,
 use its verbs, end the callback, or say something long after. What it tells the client is what the thread crew, the
-batch crew and the mailbox tell (`client/workers/thread_workers.py`, `client/workers/pull_queue.py`); what it tells
+batch crew and the mailbox tell (`thread_workers.py`, `pull_queue.py`); what it tells
 the ledger is what a handler saw.
 
 Rules
-1. A walking crew lets the fetcher call the callback itself (`client/workers/inline_runner.py`). What else happens
+1. A walking crew lets the fetcher call the callback itself (`subscribe/workers/inline_runner.py`). What else happens
    while such a callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes
    on.
 2. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
@@ -22,12 +22,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kafka_pubsub.client.workers.inline_runner import InlineLeaseRunner
-from kafka_pubsub.client.workers.lease_runner import ACKED, PENDING, BatchLeaseRunner, LeaseRunner, Reports
-from kafka_pubsub.client.workers.thread_workers import Callback, Inline
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.model import AckFuture, Message
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
+from kafka_pubsub.subscribe.workers.inline_runner import InlineLeaseRunner
+from kafka_pubsub.subscribe.workers.lease_runner import ACKED, PENDING, BatchLeaseRunner, LeaseRunner, Reports
+from kafka_pubsub.subscribe.workers.thread_workers import Callback, Inline
 from tests.simulation.ledger import promise
 from tests.simulation.plan import Plan
 
@@ -199,7 +199,7 @@ class ScriptedWorkers:
         """Callbacks that run, the fetcher's too."""
         return self._lent + sum(hand.working and not hand.kept and not hand.inline for hand in self.hands)
 
-    # The crew's side (client/workers/thread_workers.py)
+    # The crew's side (subscribe/workers/thread_workers.py)
 
     def wants(self, free: int) -> int:
         if self._mode == "mailbox":

@@ -19,11 +19,11 @@ from functools import partial
 from itertools import accumulate
 from random import Random
 
-from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.subscribe.runner import StreamRunner
 from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.memory import MemoryBackend, MemoryCluster, VirtualClock
+from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import Header, TopicPartition
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from tests.simulation.answers import Answers, Place
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.ledger import promise

@@ -2,6 +2,4 @@
 
 `story` makes the events, `run` publishes and consumes them, `ledger` judges the order, `screen` draws it,
 `command` puts them together.
-
-May import, beside top modules: `cli`, `client.publish`, `client.subscribe`, `local`.
 """

@@ -24,10 +24,10 @@ from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
-    from kafka_pubsub.client.publish.topic import Topic
-    from kafka_pubsub.client.subscribe.subscriber import Stream
-    from kafka_pubsub.client.subscribe.subscription import Subscription
     from kafka_pubsub.model import Message
+    from kafka_pubsub.subscriber import Stream
+    from kafka_pubsub.subscription import Subscription
+    from kafka_pubsub.topic import Topic
 
 __all__ = ["Plan", "Run"]
 

@@ -15,10 +15,10 @@ from typing import cast
 from confluent_kafka import Consumer, Producer
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, DelayLayout
-from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
-from kafka_pubsub.services.delay_router import DelayRole, DelayTask
+from kafka_pubsub.delays.layout import DEAD, INGEST, DelayLayout
+from kafka_pubsub.delays.records import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.delays.role import DelayRole, DelayTask
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.process import alone

@@ -17,8 +17,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.multicast.layout import GROUP
-from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.multicast.layout import GROUP
 from tests.benchmarks.cluster import PRODUCER, create_plainly
 from tests.benchmarks.figures import percentile
 from tests.benchmarks.multicaster import BODY, PATIENCE, WARMUP

@@ -31,9 +31,9 @@ from kafka_pubsub import (
     RetryPolicy,
     aio,
 )
-from kafka_pubsub.kafka.bounded_calls import DEADLINE
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.kafka.bounded_calls import DEADLINE
 from tests.acceptance.support import PATIENCE, Deliveries, Room, until
 
 SOON = RetryPolicy(min_backoff=0, max_backoff=0)

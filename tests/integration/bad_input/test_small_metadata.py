@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, PubSub
-from kafka_pubsub.kafka.admin import KafkaAdmin
 from kafka_pubsub.local import LocalKafka, broker_process
 from kafka_pubsub.local.node_config import NodeSettings, server_properties
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
 
 PATIENCE = 60.0
 

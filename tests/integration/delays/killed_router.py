@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.kafka import transactions
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.log.kafka import transactions
 
 __all__ = ["PHASES"]
 

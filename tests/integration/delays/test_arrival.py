@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays.layout import INGEST
+from kafka_pubsub.delays.layout import INGEST
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.delays import DelayRouter
 from tests.integration.delays.home import Home
 from tests.support import until
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import PubSub
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.delays import DelayRouter
 from tests.integration.delays.home import Home, publish
 from tests.support import until
 

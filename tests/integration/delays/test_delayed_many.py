@@ -6,10 +6,10 @@ import time
 from collections import defaultdict
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.client.publish.many import PublishItem
-from kafka_pubsub.core.delays.layout import INGEST
+from kafka_pubsub.delays.layout import INGEST
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.publish.many import PublishItem
 from tests.support import until
 
 COUNT, KEYS = 3_000, 5

@@ -8,13 +8,13 @@ from collections import defaultdict
 import pytest
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.client.admin.repartition import Repartitioner
-from kafka_pubsub.client.admin.topics import TopicAdmin
-from kafka_pubsub.client.delays import homes
-from kafka_pubsub.client.publish import writer_pool
-from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.delays import homes
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.publish import writer_pool
+from kafka_pubsub.repartition.repartition import Repartitioner
+from kafka_pubsub.topics.topics import TopicAdmin
 from tests.support import until
 
 COUNT, KEYS = 600, 20

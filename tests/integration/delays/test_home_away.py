@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays.layout import DEAD
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.delays.layout import DEAD
+from kafka_pubsub.delays.service import DelayRouter
 from tests.integration.away import PATIENCE, Written, leader_of, wait_until_taken_over
 from tests.local_cluster import LocalCluster
 from tests.support import until

@@ -12,9 +12,9 @@ import pytest
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.config import Batching
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from kafka_pubsub.services.delays import DelayRouter
 from tests.integration.delays.home import Home, publish
 from tests.integration.delays.killed_router import PHASES
 from tests.support import until

@@ -6,9 +6,9 @@ import random
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.config import Batching
-from kafka_pubsub.core.delays.layout import DEAD, INGEST
+from kafka_pubsub.delays.layout import DEAD, INGEST
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.delays import DelayRouter
 from tests.support import until
 from tests.unit.services.test_delay_router import ids_of
 

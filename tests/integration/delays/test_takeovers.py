@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import PubSub, Topic
-from kafka_pubsub.core.delays.layout import GROUP
+from kafka_pubsub.delays.layout import GROUP
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.delays import DelayRouter
 from tests.integration.delays.home import Home, Published, publish
 from tests.support import until
 from tests.unit.services.test_delay_router import ids_of

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, tier_topic
-from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.delays.layout import DEAD, INGEST, tier_topic
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 
 #: Seconds for one command on a busy machine.
 LIMIT = 60

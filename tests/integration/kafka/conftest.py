@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafka_pubsub.kafka.backend import GroupProtocol, KafkaBackend
-from kafka_pubsub.kafka.configuration import ConfigValue
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.kafka.backend import GroupProtocol, KafkaBackend
+from kafka_pubsub.log.kafka.configuration import ConfigValue
 
 MakeBackend = Callable[..., KafkaBackend]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import Producer
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.kafka.reader import KafkaLogReader
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.reader import KafkaLogReader
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.support import commit
 

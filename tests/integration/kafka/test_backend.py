@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition
-from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from tests.integration.kafka.conftest import MakeBackend
 from tests.integration.kafka.member import Member
 from tests.support import until
@@ -76,7 +76,7 @@ def test_closing_ends_every_thread(kafka: RunningKafka, unique: Unique) -> None:
     _run(
         f"""
         import os
-        from kafka_pubsub.kafka.backend import KafkaBackend
+        from kafka_pubsub.log.kafka.backend import KafkaBackend
         from tests.integration.kafka.member import Member
         from tests.support import until
 
@@ -99,7 +99,7 @@ def test_a_child_of_fork_is_reported_clearly_and_ends(kafka: RunningKafka) -> No
         f"""
         import gc, os, sys
         from kafka_pubsub.errors import FailedPrecondition
-        from kafka_pubsub.kafka.backend import KafkaBackend
+        from kafka_pubsub.log.kafka.backend import KafkaBackend
 
         used = KafkaBackend({kafka.bootstrap!r})
         used.admin.topic_names()
@@ -138,7 +138,7 @@ def test_what_was_not_used_before_a_fork_works_in_every_child(kafka: RunningKafk
     _run(
         f"""
         import os, sys
-        from kafka_pubsub.kafka.backend import KafkaBackend
+        from kafka_pubsub.log.kafka.backend import KafkaBackend
 
         unused = KafkaBackend({kafka.bootstrap!r})
         children = []

@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 
 from kafka_pubsub.config import TopicOptions, TopicRecord
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.kafka.catalog import KafkaCatalog
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.catalog import KafkaCatalog
 from tests.acceptance.support import until
 from tests.integration.kafka.conftest import MakeBackend
 from tests.integration.kafka.member import PATIENCE

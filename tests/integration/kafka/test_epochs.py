@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.kafka.backend import KafkaBackend
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, TopicPartition
 from tests.integration.kafka.member import PATIENCE
 from tests.integration.kafka.test_transactions import Member, step_until

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub.config import Batching, TopicOptions, TopicRecord
-from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.model import Ending, NewRecord
 from tests.integration.kafka.conftest import MakeBackend
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub.config import Batching
-from kafka_pubsub.kafka import writer
-from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.kafka.writer import KafkaLogWriter
+from kafka_pubsub.log.kafka import writer
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.writer import KafkaLogWriter
 from tests.integration.kafka.nameless_brokers import NamelessBrokers
 from tests.support import until
 

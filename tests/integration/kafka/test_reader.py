@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
-from kafka_pubsub.kafka.backend import GroupProtocol, KafkaBackend
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.kafka.backend import GroupProtocol, KafkaBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.integration.kafka.conftest import MakeBackend
 from tests.integration.kafka.member import Member, fill

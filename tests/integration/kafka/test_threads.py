@@ -1,6 +1,6 @@
 """A commit is answered while another thread reads, waits, or is inside a rebalance.
 
-The Python client lets one thread at a time into a consumer; `kafka/consumer_guard.py` goes past that by a name that is
+The Python client lets one thread at a time into a consumer; `consumer_guard.py` goes past that by a name that is
 internal to the client. These tests fail when it no longer works.
 """
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.integration.kafka.member import PATIENCE, Member
 from tests.support import commit, until

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.kafka.backend import GroupProtocol, KafkaBackend
-from kafka_pubsub.kafka.transactions import KafkaTransactions
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.local.processes import wait_until_frozen
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.kafka.backend import GroupProtocol, KafkaBackend
+from kafka_pubsub.log.kafka.transactions import KafkaTransactions
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
 from tests.integration.kafka.conftest import MakeBackend
 from tests.integration.kafka.member import PATIENCE

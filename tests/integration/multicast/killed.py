@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.service import Sequencer
 from tests.integration.delays import killed_router
 
 __all__ = ["body", "some_of"]

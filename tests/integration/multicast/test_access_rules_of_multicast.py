@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 )
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.multicast.layout import RECEIPTS
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.layout import RECEIPTS
+from kafka_pubsub.multicast.service import Sequencer
 from tests.access_rules import Rule, rules_of
 from tests.integration.test_access_rules import LOGIN, GuardedKafka, broker
 from tests.support import until

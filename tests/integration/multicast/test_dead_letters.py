@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.schema.batch import count_of_batch
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.batch import count_of_batch
+from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 
 #: Seconds for one answer on a busy machine.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.layout import GROUP
+from kafka_pubsub.multicast.service import Sequencer
 from tests.integration.multicast.test_lost_inboxes import bodies
 from tests.support import until
 

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_pubsub import DeadlineExceeded, PubSub
-from kafka_pubsub.client.multicast.future import Sent
-from kafka_pubsub.client.multicast.multicast import Multicast
-from kafka_pubsub.client.multicast.publisher import sequencer_watch
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.future import Sent
+from kafka_pubsub.multicast.multicast import Multicast
+from kafka_pubsub.multicast.publisher import sequencer_watch
+from kafka_pubsub.multicast.service import Sequencer
 from tests.acceptance.test_seed2_multicast import Logs
 from tests.integration.multicast.killed import body, some_of
 from tests.support import until

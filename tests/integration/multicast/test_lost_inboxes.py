@@ -9,7 +9,7 @@ import pytest
 
 from kafka_pubsub import FailedPrecondition, NotFound, PubSub
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.service import Sequencer
 from tests.integration.multicast.test_dead_letters import log
 from tests.support import until
 

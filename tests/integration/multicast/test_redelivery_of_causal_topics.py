@@ -10,7 +10,7 @@ import pytest
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.local.broker import LocalKafka
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 
 #: Seconds for one answer on a busy machine.

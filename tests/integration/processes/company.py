@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafka_pubsub import PubSub, RetryPolicy
-from kafka_pubsub.client.admin.drain import Drain
-from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.observe.history import HistoryFile
+from kafka_pubsub.history.history import HistoryFile
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.repartition.drain import Drain
 from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
 from tests.support import until

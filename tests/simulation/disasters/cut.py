@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_pubsub.client.assignment import paired_partitions as takeovers
-from kafka_pubsub.client.assignment.lost_tails import LostTail, Recovery
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.offsets import Offsets
-from kafka_pubsub.core.retry.finished_runs import FinishedRuns
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.offsets import Offsets
+from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail, Recovery
+from kafka_pubsub.subscribe.takeover import paired_partitions as takeovers
 from tests.simulation import variants
 from tests.simulation.disaster import Disaster, end_all
 from tests.simulation.ledger import promise

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_pubsub.client.assignment.lost_tails import Recovery
-from kafka_pubsub.client.retry.checkpoint_reader import stored_by
-from kafka_pubsub.core.commit import checkpoint_schedule, commits
-from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named
-from kafka_pubsub.core.commit.checkpoint_schedule import Checkpoints
-from kafka_pubsub.core.commit.started_notes import StartedNotes
-from kafka_pubsub.core.retry.retry_state import RetryState
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import checkpoint_schedule, commits
+from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named
+from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
+from kafka_pubsub.subscribe.partition.retry_state import RetryState
+from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
+from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import stored_by
+from kafka_pubsub.subscribe.retry_topic.lost_tails import Recovery
 from tests.simulation import variants
 from tests.simulation.disaster import Disaster, end_all
 from tests.simulation.ledger import promise

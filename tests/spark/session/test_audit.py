@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 
 from kafka_pubsub import InvalidArgument, Message, NotFound, PubSub, RetryPolicy
 from kafka_pubsub.config import DeadLetterPolicy
-from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.partitioner import partition_of
 from tests.spark.session.support import LONG, Runner
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.service import Sequencer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafka_pubsub.client.multicast.future import Sent
+    from kafka_pubsub.multicast.future import Sent
 
 #: Seconds for one answer on a busy machine.
 PATIENCE = 60.0

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kafka_pubsub import InvalidArgument, Message, NotFound, PubSub
-from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.local.pytest_plugin import RunningKafka
+from kafka_pubsub.log.partitioner import partition_of
 from tests.spark.session.support import LONG
 
 if TYPE_CHECKING:

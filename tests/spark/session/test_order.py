@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_pubsub import InvalidArgument
-from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import TopicPartition
 
 if TYPE_CHECKING:

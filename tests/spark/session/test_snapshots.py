@@ -12,13 +12,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import DeadlineExceeded, Message, PubSub, RetryPolicy
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import Named, split
-from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.schema import checkpoints
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import Named, split
+from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 from tests.checkpoints import made
 from tests.spark.session.support import Runner, publish
 

@@ -15,10 +15,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub import DelayRouter, FailedPrecondition, PubSub
-from kafka_pubsub.core.delays.layout import GROUP, INGEST, tier_topic
-from kafka_pubsub.core.delays.progress import IngestProgress, Progress
+from kafka_pubsub.delays import records as delays
+from kafka_pubsub.delays.layout import GROUP, INGEST, tier_topic
+from kafka_pubsub.delays.progress import IngestProgress, Progress
 from kafka_pubsub.model import Header
-from kafka_pubsub.schema import delays
 from tests.support import until
 
 if TYPE_CHECKING:

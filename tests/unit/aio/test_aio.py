@@ -24,7 +24,7 @@ from kafka_pubsub import (
     aio,
 )
 from kafka_pubsub.aio.publish_queue import PublishLine
-from kafka_pubsub.memory import FaultPlan, MemoryBackend
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
 
 SECONDS = 20
 

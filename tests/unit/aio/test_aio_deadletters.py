@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, DeadLetterProgress, DelayRouter, Message, RetryPolicy, aio
-from kafka_pubsub.client.dead_letters import replay as replaying
+from kafka_pubsub.dead_letters import replay as replaying
 
 SECONDS = 20
 QUICK = RetryPolicy(min_backoff=0.001, max_backoff=0.002)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 
 
 @pytest.fixture

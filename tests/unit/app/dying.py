@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from kafka_pubsub import DeadLetter, DeadLetterPolicy, Message, PubSub, RetryPolicy, Subscription
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
 from tests.support import until
 

@@ -20,17 +20,17 @@ from kafka_pubsub import (
     Subscription,
     SubscriptionState,
 )
-from kafka_pubsub.client.subscribe import backlog
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import Named
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, retry_headers
-from kafka_pubsub.memory.admin import MemoryAdmin
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.log.memory.admin import MemoryAdmin
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe import backlog
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import Named
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, retry_headers
 from tests.checkpoints import write
 from tests.unit.app.dying import PATIENCE, QUICK, Handler, kill, until
 from tests.unit.app.support import another

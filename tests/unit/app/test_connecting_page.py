@@ -19,8 +19,8 @@ from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.main import cli
 from kafka_pubsub.config import load_settings
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.kafka.configuration import Configuration
-from kafka_pubsub.kafka.errors import unreachable
+from kafka_pubsub.log.kafka.configuration import Configuration
+from kafka_pubsub.log.kafka.errors import unreachable
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "connecting.md").read_text(encoding="utf-8")
 CA_FILE = "/etc/ssl/kafka-ca.pem"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.admin.companion_topics import companion_settings
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.ports import Backend
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.ports import Backend
+from kafka_pubsub.topics.companion_topics import companion_settings
 from tests.unit.app.support import Crash, CrashAt, CrashBefore, another, requests_of
 
 Step = Callable[[PubSub], object]

@@ -16,7 +16,7 @@ from kafka_pubsub import (
     RetryPolicy,
     SubscriptionOptions,
 )
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from tests.unit.app.dying import PATIENCE, until
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.admin.drain import LOOK_AT, NAMED, Drain, UnreadableRecord
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, Header, TopicPartition
+from kafka_pubsub.repartition.drain import LOOK_AT, NAMED, Drain, UnreadableRecord
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
 from tests.unit.app.support import checkpointed
 
 RETRY = "orders.sub.billing.retry"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, NotFound, PubSub, PubSubError
-from kafka_pubsub.client.subscribe.deletion_watch import Watch, reason_to_end
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.subscribe.deletion_watch import Watch, reason_to_end
 from tests.support import until
 from tests.unit.app.support import another
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub import InvalidArgument, Message, PubSub, RetryPolicy, Stream, Subscription, aio
-from kafka_pubsub.observe.histories import HistoryFolder
+from kafka_pubsub.history.histories import HistoryFolder
 from tests.checker.reading import NotAHistory
 from tests.checker.verdict import judge
 from tests.support import until

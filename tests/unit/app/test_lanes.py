@@ -18,12 +18,12 @@ from kafka_pubsub import (
     PubSub,
     TopicOptions,
 )
-from kafka_pubsub.client.admin import catalog_changes
 from kafka_pubsub.config import LaneTopic, TopicRecord
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.topics import catalog_changes
 from tests.unit.app.support import Crash, CrashAt, FailAt, another, requests_of
 
 PATIENCE = 30.0

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, PubSub, RetryPolicy, aio
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.services.delays import DelayRouter
 from tests.checker.verdict import judge
 from tests.support import until
 

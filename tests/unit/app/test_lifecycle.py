@@ -13,7 +13,7 @@ import pytest
 
 import kafka_pubsub.local
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, PubSub, PubSubError
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 
 #: Nothing listens there, and nobody is asked before the first call.
 NOWHERE = "127.0.0.1:1"
@@ -100,7 +100,7 @@ def test_create_comes_from_the_argument_or_the_environment(monkeypatch: pytest.M
             made.append(create)
             super().__init__()
 
-    monkeypatch.setattr("kafka_pubsub.kafka.backend.KafkaBackend", Recorded)
+    monkeypatch.setattr("kafka_pubsub.log.kafka.backend.KafkaBackend", Recorded)
     PubSub(NOWHERE).list_topics()
     monkeypatch.setenv("KAFKA_PUBSUB_CREATE", "false")
     PubSub(NOWHERE).list_topics()
@@ -186,7 +186,7 @@ def test_an_error_while_closing_does_not_leave_the_rest_open(
         raise RuntimeError("a defect")
 
     ps.create_topic("orders").publish(b"x").result(timeout=10)
-    monkeypatch.setattr("kafka_pubsub.client.publish.publisher.TopicPublisher.close", fail)
+    monkeypatch.setattr("kafka_pubsub.publish.publisher.TopicPublisher.close", fail)
     monkeypatch.setattr(MemoryBackend, "close", lambda self: closed.append("backend"))
     with pytest.raises(RuntimeError, match="a defect"):
         ps.close()

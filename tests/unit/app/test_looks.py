@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, Subscription
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.notes import Doubt, Notes
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
 from tests.unit.app.dying import PATIENCE, QUICK, until
 from tests.unit.app.support import another
 

@@ -16,7 +16,7 @@ from kafka_pubsub import (
     RetryPolicy,
     Subscription,
 )
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
 from tests.support import until
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import AlreadyExists, PubSub, PubSubError
-from kafka_pubsub.client.admin.catalog_changes import STANDS
-from kafka_pubsub.client.admin.subscriptions import SubscriptionAdmin
-from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.config import SubscriptionOptions, TopicOptions
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan
+from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
+from kafka_pubsub.topics.catalog_changes import STANDS
+from kafka_pubsub.topics.topics import TopicAdmin
 from tests.unit.app.support import Crash, CrashBefore, FailAt, another
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub import InvalidArgument, PubSub
-from kafka_pubsub.client.admin.names import (
+from kafka_pubsub.topics.names import (
     MAX_KAFKA_NAME,
     MAX_TOPIC_NAME,
     check_new_topic_name,

@@ -18,12 +18,12 @@ from kafka_pubsub import (
     RetryPolicy,
     Subscription,
 )
-from kafka_pubsub.client.dead_letters import exclusive_session
-from kafka_pubsub.client.dead_letters.key_states import WaitingRoom
-from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, retry_headers
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan
+from kafka_pubsub.subscribe.admin import exclusive_session
+from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, retry_headers
+from kafka_pubsub.subscribe.retry_topic.key_states import WaitingRoom
 from tests.unit.app.dying import PATIENCE, QUICK, Handler, deliver, publish, until
 from tests.unit.app.support import another, checkpointed
 

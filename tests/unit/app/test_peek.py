@@ -19,8 +19,8 @@ from kafka_pubsub import (
     RetryPolicy,
     Subscription,
 )
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from tests.unit.app.dying import PATIENCE, publish, until
 from tests.unit.app.support import another
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub import PubSub, Subscription
-from kafka_pubsub.client.dead_letters import exclusive_session, replay
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.dead_letters import replay
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.subscribe.admin import exclusive_session
 from tests.unit.app.dying import PATIENCE, POLICY, QUICK, deliver, kill, publish, starts
 
 

@@ -18,17 +18,17 @@ from kafka_pubsub import (
     PubSub,
     RepartitionProgress,
 )
-from kafka_pubsub.client.admin.repartition import FENCE, Repartitioner
-from kafka_pubsub.client.admin.subscriptions import GROW_TIMEOUT, SubscriptionAdmin
-from kafka_pubsub.client.admin.topics import TopicAdmin
-from kafka_pubsub.client.publish import writer_pool
 from kafka_pubsub.config import Repartition
-from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.publish import writer_pool
+from kafka_pubsub.repartition.repartition import FENCE, Repartitioner
+from kafka_pubsub.subscribe.admin.subscriptions import GROW_TIMEOUT, SubscriptionAdmin
+from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.topics.topics import TopicAdmin
 from tests.support import until
 from tests.unit.app.support import Crash, CrashAt, FailAt, another
 

@@ -16,13 +16,14 @@ from kafka_pubsub import (
     PubSubError,
     Subscription,
 )
-from kafka_pubsub.client.dead_letters import exclusive_session, replay
-from kafka_pubsub.client.dead_letters.exclusive_session import session_group
-from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC
-from kafka_pubsub.client.dead_letters.replay_plan import ReplayPlan
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
+from kafka_pubsub.dead_letters import replay
+from kafka_pubsub.dead_letters.replay_plan import ReplayPlan
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome, Step
+from kafka_pubsub.subscribe.admin import exclusive_session
+from kafka_pubsub.subscribe.admin.exclusive_session import session_group
+from kafka_pubsub.subscribe.dead_letters.processed_marks import MARKS, MARKS_TOPIC
 from tests.unit.app.dying import PATIENCE, POLICY, QUICK, deliver, kill, publish, until
 from tests.unit.app.support import another
 

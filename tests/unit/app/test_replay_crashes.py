@@ -8,11 +8,12 @@ from collections import Counter
 import pytest
 
 from kafka_pubsub import DeadLetterProgress, PubSub, PubSubError, Subscription
-from kafka_pubsub.client.dead_letters import exclusive_session, replay
-from kafka_pubsub.client.dead_letters.exclusive_session import ExclusiveSession, session_group
-from kafka_pubsub.client.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
+from kafka_pubsub.dead_letters import replay
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome, Step
+from kafka_pubsub.subscribe.admin import exclusive_session
+from kafka_pubsub.subscribe.admin.exclusive_session import ExclusiveSession, session_group
+from kafka_pubsub.subscribe.dead_letters.processed_marks import MARKS, MARKS_TOPIC, ProcessedMarks
 from tests.unit.app.dying import POLICY, QUICK, deliver, kill, publish, until
 from tests.unit.app.support import Crash, another
 

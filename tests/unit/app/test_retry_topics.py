@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, PubSub
-from kafka_pubsub.client.admin.companion_topics import companion_settings
-from kafka_pubsub.client.admin.retry_topics import check_retry_layout, retry_beginning
 from kafka_pubsub.config import RetryTopic, SubscriptionRecord
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
+from kafka_pubsub.subscribe.retry_topic.retry_topics import check_retry_layout, retry_beginning
+from kafka_pubsub.topics.companion_topics import companion_settings
 from tests.unit.app.support import FailAt, another
 
 RETRY = "orders.sub.billing.retry"

@@ -16,12 +16,12 @@ from kafka_pubsub import (
     RetryPolicy,
     SubscriptionOptions,
 )
-from kafka_pubsub.client.admin.subscriptions import LEAVE_TIMEOUT, SubscriptionAdmin
-from kafka_pubsub.client.admin.topics import TopicAdmin
 from kafka_pubsub.config import Batching
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.admin.subscriptions import LEAVE_TIMEOUT, SubscriptionAdmin
+from kafka_pubsub.topics.topics import TopicAdmin
 from tests.unit.app.support import FailAt, another
 
 

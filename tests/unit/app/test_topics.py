@@ -19,9 +19,9 @@ from kafka_pubsub import (
     PubSub,
     TopicOptions,
 )
-from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.partitioner import partition_of
 from tests.unit.app.support import FailAt, another
 
 

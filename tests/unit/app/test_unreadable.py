@@ -15,10 +15,10 @@ from kafka_pubsub import (
     UnreadableRecord,
 )
 from kafka_pubsub.cli.advice import advice
-from kafka_pubsub.client.admin.repartition import FENCE
-from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, encode
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.repartition.repartition import FENCE
+from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, encode
 from tests.support import until
 from tests.unit.app.test_repartition import RETRY, Time, commit, counts, home, repartitioner
 

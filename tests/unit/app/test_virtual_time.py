@@ -22,7 +22,7 @@ from kafka_pubsub import (
     Topic,
     aio,
 )
-from kafka_pubsub.memory import MemoryBackend, VirtualClock
+from kafka_pubsub.log.memory import MemoryBackend, VirtualClock
 
 #: Real seconds.
 PATIENCE = 20.0

@@ -14,7 +14,7 @@ from kafka_pubsub.app import PubSub
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.main import cli
 from kafka_pubsub.local import Status
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 
 
 @dataclass

@@ -17,8 +17,8 @@ from kafka_pubsub.app import PubSub
 from kafka_pubsub.cli.advice import COMMANDS, advice, in_words_of
 from kafka_pubsub.cli.main import cli
 from kafka_pubsub.errors import Call, NotFound
-from kafka_pubsub.kafka.configuration import RULES
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.kafka.configuration import RULES
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from tests.unit.cli.conftest import CommandLine
 from tests.unit.house.repository import PACKAGE, relative
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PermissionDenied, PubSub, PubSubError, RetryPolicy
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.faults import FaultPlan
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.faults import FaultPlan
 from tests.support import until
 from tests.unit.app.dying import PATIENCE, QUICK
 from tests.unit.cli.conftest import CommandLine

@@ -249,7 +249,7 @@ def test_a_stopped_replay_says_how_to_go_on(billing: CommandLine, monkeypatch: p
     import signal
 
     from kafka_pubsub.cli.signals import Stopped
-    from kafka_pubsub.client.dead_letters.replay import DeadLetters
+    from kafka_pubsub.dead_letters.replay import DeadLetters
 
     def stopped(*_: object, **__: object) -> None:
         raise Stopped(signal.SIGINT)

@@ -6,8 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from kafka_pubsub.cli.delay import _histogram
-from kafka_pubsub.client.delays.waiting import WaitingMessage
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.delays.waiting import WaitingMessage
 from tests.support import until
 from tests.unit.cli.conftest import CommandLine
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_pubsub.cli import service
 from kafka_pubsub.cli.signals import StopFlag
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.delays.service import DelayRouter
 from tests.support import until
 from tests.unit.cli.conftest import CommandLine
 

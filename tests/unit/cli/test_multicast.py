@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.service import Sequencer
 from tests.multicasts import stage
 from tests.support import until
 from tests.unit.cli.conftest import CommandLine

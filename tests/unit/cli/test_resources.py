@@ -10,7 +10,7 @@ import pytest
 from kafka_pubsub.cli import options
 from kafka_pubsub.cli.options import at_once, still_there
 from kafka_pubsub.errors import NotFound
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from tests.unit.cli.conftest import CommandLine
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from kafka_pubsub.app import PubSub
 from kafka_pubsub.cli import routers
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import DeadlineExceeded, PermissionDenied, PubSubError
 from kafka_pubsub.local import Status
-from kafka_pubsub.memory import FaultPlan, MemoryBackend
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
 from tests.unit.cli.conftest import CommandLine
 
 MISSING = "No delay router is running: `kafka-pubsub service router` starts one."

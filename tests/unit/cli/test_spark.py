@@ -93,12 +93,12 @@ def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:
     target = bundle(tmp_path / "it.zip")
     with zipfile.ZipFile(target) as archive:
         names = set(archive.namelist())
-    assert {"spark/transforms/rows.py", "kafka_pubsub/core/retry/record.py", "kafka_pubsub/model.py"} <= names
-    assert "kafka_pubsub/schema/delayed/v1.avsc" in names, "`waiting` decodes by it"
+    assert {"spark/transforms/rows.py", "kafka_pubsub/subscribe/partition/record.py", "kafka_pubsub/model.py"} <= names
+    assert "kafka_pubsub/schemas/delayed/v1.avsc" in names, "`waiting` decodes by it"
     assert "spark/audit_report.html.j2" in names
     program = (
         f"import sys; sys.path[:0] = [{str(target)!r}]\n"
-        "import spark.job, kafka_pubsub.core.commit.ack_map as found\n"
+        "import spark.job, kafka_pubsub.subscribe.partition.ack_map as found\n"
         "print(found.__file__)"
     )
     ran = subprocess.run(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_pubsub.config import Batching
-from kafka_pubsub.core.lanes.headers import Name, read_lane_headers
-from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
-from kafka_pubsub.memory.record import MemoryRecord
-from kafka_pubsub.memory.writer import MemoryWriter
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.headers import Name, read_lane_headers
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome
+from kafka_pubsub.log.memory.record import MemoryRecord
+from kafka_pubsub.log.memory.writer import MemoryWriter
+from kafka_pubsub.log.ports import DeliveryReport
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition
-from kafka_pubsub.ports import DeliveryReport
 
 __all__ = ["HeldBackend", "after_of", "number_of", "other_of"]
 

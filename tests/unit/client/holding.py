@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from kafka_pubsub.client.workers.ack_futures import DurableAcks
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner
-from kafka_pubsub.client.workers.observer import UNOBSERVED, LeaseObserver
-from kafka_pubsub.core.delivery.leases import Lease, Settlement
-from kafka_pubsub.core.events import LeaseReport
 from kafka_pubsub.model import AckFuture, Message
+from kafka_pubsub.subscribe.partition.events import LeaseReport
+from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
+from kafka_pubsub.subscribe.workers.ack_futures import DurableAcks
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, LeaseObserver
 from tests.support import FakeBody
 
 __all__ = ["PATIENCE", "Reported", "lease_of", "withdraw"]

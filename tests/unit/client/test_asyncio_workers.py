@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.workers.asyncio_workers import AsyncioWorkers
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.subscribe.workers.asyncio_workers import AsyncioWorkers
 from tests.unit.client.holding import PATIENCE, Reported, lease_of
 
 Handle = Callable[[Message], Awaitable[object]]

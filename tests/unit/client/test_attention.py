@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from kafka_pubsub.core.events import Event, Tick
-from kafka_pubsub.core.partition import Partition
+from kafka_pubsub.subscribe.partition.events import Event, Tick
+from kafka_pubsub.subscribe.partition.partition import Partition
 from tests.unit.client.test_coordinator import World
 
 MANY = 1000

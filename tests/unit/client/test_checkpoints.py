@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.retry import checkpoint_reader
-from kafka_pubsub.client.retry.checkpoint_reader import (
+from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.memory.faults import FaultPlan
+from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import Named
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.retry_topic import checkpoint_reader
+from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import (
     checkpoint_of,
     finished_at_home,
     finished_runs,
@@ -13,14 +21,6 @@ from kafka_pubsub.client.retry.checkpoint_reader import (
     map_of,
     offsets_of,
 )
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import Named
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.errors import DeadlineExceeded
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.memory.faults import FaultPlan
-from kafka_pubsub.model import Committed, TopicPartition
 from tests.checkpoints import made, write
 
 PLACE = TopicPartition("retry", 0)

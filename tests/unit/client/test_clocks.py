@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from kafka_pubsub.client.clocks import AWAY, DRIFT, QUICK, Pulse, WallClock, steady_time
-from kafka_pubsub.client.subscribe.runner import StreamRunner
+from kafka_pubsub.log.clocks import AWAY, DRIFT, QUICK, Pulse, WallClock, steady_time
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
 
 
 class Clocks:

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from kafka_pubsub.client.assignment.start_position import StartPosition
-from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement
-from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves, WriteDeadLetters
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, MovesAnswered
-from kafka_pubsub.core.settings import RetryStart, Rules
 from kafka_pubsub.model import UNREAD, Committed, Ending
+from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves, WriteDeadLetters
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, MovesAnswered
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement
+from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules
+from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
 from tests.unit.core.test_retry_scenes import Stored

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner
-from kafka_pubsub.core.delivery.fetch_window import WINDOW
-from kafka_pubsub.core.delivery.leases import LeaseState, Settlement
-from kafka_pubsub.core.events import LeaseOutcome
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome
+from kafka_pubsub.subscribe.partition.fetch_window import WINDOW
+from kafka_pubsub.subscribe.partition.leases import LeaseState, Settlement
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from tests.unit.client.test_coordinator import World
 
 

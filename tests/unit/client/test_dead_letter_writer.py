@@ -8,16 +8,10 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.retry import dead_letter_writer
-from kafka_pubsub.client.retry import retry_io as retry_side_module
-from kafka_pubsub.client.retry.dead_letter_writer import DeadLetterWriter, Written
-from kafka_pubsub.client.retry.retry_io import RetryIO
-from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvalidArgument
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.transactions import MemoryTransactions
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.transactions import MemoryTransactions
 from kafka_pubsub.model import (
     Committed,
     Ending,
@@ -29,6 +23,12 @@ from kafka_pubsub.model import (
     PositionsLater,
     TopicPartition,
 )
+from kafka_pubsub.subscribe.retry_topic import dead_letter_writer
+from kafka_pubsub.subscribe.retry_topic import retry_io as retry_side_module
+from kafka_pubsub.subscribe.retry_topic.dead_letter_writer import DeadLetterWriter, Written
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
+from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveRequest, MoveResult
 
 HERE = Membership("billing", "first")
 BILLING = SubscriptionRecord(

@@ -14,12 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from kafka_pubsub import AckError, Message, PubSub, StaleAck, UnknownAck, aio
-from kafka_pubsub.client.subscribe.stream import Stream
-from kafka_pubsub.client.subscribe.subscription import Subscription
-from kafka_pubsub.client.workers import inline_scheduler
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, MemoryCluster, RequestOutcome, Step
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, MemoryCluster, RequestOutcome, Step
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.stream import inline_scheduler
+from kafka_pubsub.subscribe.stream.stream import Stream
+from kafka_pubsub.subscription import Subscription
 from tests.unit.client.holding import PATIENCE
 
 MESSAGES = 40

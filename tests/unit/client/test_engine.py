@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 import pytest
 
-from kafka_pubsub.client.assignment.batches import by_partition
-from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.clocks import WallClock
-from kafka_pubsub.client.retry.retry_io import RetryIO
-from kafka_pubsub.client.subscribe.coordinator import Coordinator
-from kafka_pubsub.client.subscribe.idle_waits import TICK_WAIT
-from kafka_pubsub.client.subscribe.runner import READ, TICK, StreamRunner
-from kafka_pubsub.client.workers.pull_queue import PullQueue
 from kafka_pubsub.config import FlowControl, RetryTopic, SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core.delivery.fetch_window import Change
-from kafka_pubsub.core.effects import Commit, CommitBoth
-from kafka_pubsub.core.settings import Rules
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.memory.record import MemoryRecord
+from kafka_pubsub.log.clocks import WallClock
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
+from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.idle_waits import TICK_WAIT
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth
+from kafka_pubsub.subscribe.partition.fetch_window import Change
+from kafka_pubsub.subscribe.partition.settings import Rules
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
+from kafka_pubsub.subscribe.stream.runner import READ, TICK, StreamRunner
+from kafka_pubsub.subscribe.takeover.batches import by_partition
+from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
 
 RETRY = "orders.sub.billing.retry"
 RECORD = SubscriptionRecord(

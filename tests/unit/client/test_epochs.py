@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
-from kafka_pubsub.memory import MemoryBackend, MemoryCluster
+from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

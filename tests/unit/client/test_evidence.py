@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.assignment.start_position import StartPosition
-from kafka_pubsub.client.history.recorder import Recorder
-from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
-from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner
-from kafka_pubsub.client.workers.pull_queue import PullQueue
-from kafka_pubsub.client.workers.thread_workers import BatchWorkers
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import Named, split
-from kafka_pubsub.core.commit.offsets import Run
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState
-from kafka_pubsub.core.effects import Commit, CommitBoth, MovedRecord, StoreMoves, Withdraw
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
-from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
-from kafka_pubsub.core.settings import RetryStart
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.history.history import HistoryFile
+from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.model import Committed, Ending, Membership, Message
-from kafka_pubsub.observe.history import HistoryFile
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import Named, split
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, MovedRecord, StoreMoves, Withdraw
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.subscribe.partition.settings import RetryStart
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveRequest, MoveResult
+from kafka_pubsub.subscribe.workers.lease_runner import BatchLeaseRunner, LeaseRunner
+from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
+from kafka_pubsub.subscribe.workers.thread_workers import BatchWorkers
 from tests.checkpoints import made
 from tests.support import FakeBody
 from tests.unit.client.holding import PATIENCE, Reported

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy, Subscription, aio
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from tests.support import until
 
 PATIENCE = 30.0

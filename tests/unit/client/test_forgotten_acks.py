@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import Message, PubSub, Subscription
-from kafka_pubsub.client.workers import forgotten_acks
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.subscribe.workers import forgotten_acks
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
-from kafka_pubsub.client.retry import checkpoint_reader
-from kafka_pubsub.client.retry.checkpoint_reader import map_of, newest, stored_by
-from kafka_pubsub.client.subscribe.subscriber import Subscriber
-from kafka_pubsub.client.subscribe.subscription import Subscription
-from kafka_pubsub.core.commit import checkpoint_schedule as core_checkpoints
-from kafka_pubsub.core.commit.checkpoint import Log, Named
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import checkpoint_schedule as core_checkpoints
+from kafka_pubsub.subscribe.partition.checkpoint import Log, Named
+from kafka_pubsub.subscribe.retry_topic import checkpoint_reader
+from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import map_of, newest, stored_by
+from kafka_pubsub.subscriber import Subscriber
+from kafka_pubsub.subscription import Subscription
 from tests.checkpoints import made, write
 from tests.support import until
 from tests.unit.client.holding import PATIENCE

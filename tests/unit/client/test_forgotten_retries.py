@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, RetryPolicy
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

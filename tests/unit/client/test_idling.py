@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.client import clocks
-from kafka_pubsub.client.subscribe.idle_waits import AFTER, READ_WAIT, TICK_WAIT, IdleWaits
-from kafka_pubsub.client.subscribe.runner import StreamRunner
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.log import clocks
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.memory.reader import MemoryReader
+from kafka_pubsub.subscribe.idle_waits import AFTER, READ_WAIT, TICK_WAIT, IdleWaits
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from tests.support import until
 
 

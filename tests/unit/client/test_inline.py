@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner
-from kafka_pubsub.core.delivery import inline_lease
-from kafka_pubsub.core.delivery.leases import Lease, Settlement
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Passed
+from kafka_pubsub.subscribe.partition import inline_lease
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Passed
+from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from tests.unit.client.holding import Reported
 from tests.unit.client.walking import (
     KEYS,

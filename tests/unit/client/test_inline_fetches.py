@@ -13,9 +13,12 @@ from typing import cast
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.subscribe.lane_choices import LaneChoices
-from kafka_pubsub.client.subscribe.runner_api import InlineRunner
-from kafka_pubsub.client.workers.inline_runner import (
+from kafka_pubsub.lanes.choices import LaneChoices
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Passed
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.runner_api import InlineRunner
+from kafka_pubsub.subscribe.stream.inline_scheduler import HELP, LOOK, PATIENCE, InlineScheduler
+from kafka_pubsub.subscribe.workers.inline_runner import (
     LONGEST,
     LONGEST_DOUBT,
     LONGEST_PENALTY,
@@ -23,12 +26,9 @@ from kafka_pubsub.client.workers.inline_runner import (
     SHORTEST,
     Pace,
 )
-from kafka_pubsub.client.workers.inline_scheduler import HELP, LOOK, PATIENCE, InlineScheduler
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner
-from kafka_pubsub.client.workers.observer import UNOBSERVED
-from kafka_pubsub.client.workers.thread_workers import Callback, Inline, ThreadWorkers
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Passed
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
+from kafka_pubsub.subscribe.workers.thread_workers import Callback, Inline, ThreadWorkers
 from tests.support import until
 from tests.unit.client.holding import PATIENCE as SECONDS
 from tests.unit.client.holding import Reported, lease_of

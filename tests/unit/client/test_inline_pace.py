@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.workers.inline_runner import (
+from kafka_pubsub.subscribe.workers.inline_runner import (
     LEFT,
     LONGEST,
     LONGEST_DOUBT,

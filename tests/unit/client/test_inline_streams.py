@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_pubsub import FlowControl, Message, PubSub
-from kafka_pubsub.client.subscribe.stream import Stream
-from kafka_pubsub.client.subscribe.subscription import Subscription
-from kafka_pubsub.client.workers.inline_runner import LONGEST_RUN, QUICK
-from kafka_pubsub.client.workers.lease_runner import HeldMessage, LeaseRunner
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.stream.stream import Stream
+from kafka_pubsub.subscribe.workers.inline_runner import LONGEST_RUN, QUICK
+from kafka_pubsub.subscribe.workers.lease_runner import HeldMessage, LeaseRunner
+from kafka_pubsub.subscription import Subscription
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 
@@ -32,7 +32,7 @@ SOON = 5.0
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, what computes is quick."""
     assert QUICK < 0.001
-    monkeypatch.setattr("kafka_pubsub.client.workers.inline_runner.QUICK", 0.02)
+    monkeypatch.setattr("kafka_pubsub.subscribe.workers.inline_runner.QUICK", 0.02)
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_one_worker_is_one_callback_on_any_thread(ps: PubSub, sub: Subscription)
 def test_one_worker_is_one_callback_when_an_old_callback_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group has taken its partitions away and given them back; its lease is over, it isn't."""
     monkeypatch.setattr(
-        "kafka_pubsub.client.workers.inline_runner.PENALTY", 0.0
+        "kafka_pubsub.subscribe.workers.inline_runner.PENALTY", 0.0
     )  # the fetcher would walk again at once
     backend = MemoryBackend()
     with PubSub.in_memory(backend) as own:

@@ -12,12 +12,12 @@ from itertools import product
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.workers.inline_runner import (
+from kafka_pubsub.subscribe.partition import inline_lease
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Passed
+from kafka_pubsub.subscribe.partition.leases import Settlement
+from kafka_pubsub.subscribe.workers.inline_runner import (
     InlineLeaseRunner,
 )
-from kafka_pubsub.core.delivery import inline_lease
-from kafka_pubsub.core.delivery.leases import Settlement
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Passed
 from tests.unit.client.holding import Reported
 from tests.unit.client.walking import (
     KEYS,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kafka_pubsub.client.joining import join
+from kafka_pubsub.log.joining import join
 
 
 def test_a_thread_that_hangs_is_left_behind_and_named(caplog: pytest.LogCaptureFixture) -> None:

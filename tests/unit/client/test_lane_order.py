@@ -10,11 +10,6 @@ from collections.abc import Hashable, Iterator, Sequence
 import pytest
 
 from kafka_pubsub import PublishFlow, PubSub
-from kafka_pubsub.client.publish import lane_sender
-from kafka_pubsub.client.publish.topic import Topic
-from kafka_pubsub.core.lanes.headers import Name
-from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.core.partitioner import key_into
 from kafka_pubsub.errors import (
     DeadlineExceeded,
     FailedPrecondition,
@@ -23,8 +18,13 @@ from kafka_pubsub.errors import (
     PublishError,
     ResourceExhausted,
 )
-from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes import lane_sender
+from kafka_pubsub.lanes.headers import Name
+from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome
+from kafka_pubsub.log.partitioner import key_into
 from kafka_pubsub.model import StoredRecord
+from kafka_pubsub.topic import Topic
 from tests.support import until
 from tests.unit.client.held_writers import HeldBackend, after_of, number_of, other_of
 

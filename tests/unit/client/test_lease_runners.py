@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import InvalidArgument, Message, StaleAck
-from kafka_pubsub.client.workers.lease_runner import BatchLeaseRunner, LeaseRunner
-from kafka_pubsub.core.delivery.leases import Settlement
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport
-from kafka_pubsub.core.retry.record import ERROR_BYTES
 from kafka_pubsub.model import AckId
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
+from kafka_pubsub.subscribe.partition.leases import Settlement
+from kafka_pubsub.subscribe.partition.record import ERROR_BYTES
+from kafka_pubsub.subscribe.workers.lease_runner import BatchLeaseRunner, LeaseRunner
 from tests.unit.client.holding import PATIENCE, Reported, lease_of, withdraw
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client.assignment import log_ends
-from kafka_pubsub.memory import MemoryBackend, MemoryCluster
-from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster
+from kafka_pubsub.log.memory.reader import MemoryReader
 from kafka_pubsub.model import LogEnd, TopicPartition
+from kafka_pubsub.subscribe.takeover import log_ends
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

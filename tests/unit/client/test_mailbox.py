@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner
-from kafka_pubsub.client.workers.pull_queue import PullQueue
-from kafka_pubsub.core.events import LeaseOutcome
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
 from tests.unit.client.holding import PATIENCE, Reported, lease_of, withdraw
 
 

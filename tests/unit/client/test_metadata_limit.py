@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, PubSub
-from kafka_pubsub.memory import groups
-from kafka_pubsub.memory.admin import MemoryAdmin
+from kafka_pubsub.log.memory import groups
+from kafka_pubsub.log.memory.admin import MemoryAdmin
 from tests.unit.client.holding import PATIENCE
 
 REFUSAL = r"offset\.metadata\.max\.bytes=1024, and a subscription needs 4096"

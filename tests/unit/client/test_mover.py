@@ -10,12 +10,6 @@ from queue import SimpleQueue
 
 import pytest
 
-from kafka_pubsub.client.retry.transaction_thread import (
-    MOST_BYTES,
-    MoveRequest,
-    MoveResult,
-    TransactionThread,
-)
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.model import (
     Committed,
@@ -26,6 +20,12 @@ from kafka_pubsub.model import (
     Positions,
     PositionsLater,
     TopicPartition,
+)
+from kafka_pubsub.subscribe.retry_topic.transaction_thread import (
+    MOST_BYTES,
+    MoveRequest,
+    MoveResult,
+    TransactionThread,
 )
 
 HERE = Membership("billing", "first")

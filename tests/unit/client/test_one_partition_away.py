@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub import Message, PubSub, Subscription, Topic
-from kafka_pubsub.client.assignment import paired_partitions
-from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
-from kafka_pubsub.memory import FaultPlan, MemoryBackend
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.subscribe.takeover import paired_partitions
 from tests.support import until
 
 

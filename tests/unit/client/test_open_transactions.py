@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client.retry import open_transactions
-from kafka_pubsub.client.retry.open_transactions import AGAIN, LOOK, PATIENCE, OpenTransactions
-from kafka_pubsub.memory import MemoryBackend, MemoryCluster
+from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.subscribe.retry_topic import open_transactions
+from kafka_pubsub.subscribe.retry_topic.open_transactions import AGAIN, LOOK, PATIENCE, OpenTransactions
 from tests.support import until
 from tests.unit.client.holding import PATIENCE as ENOUGH
 

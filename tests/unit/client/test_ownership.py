@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub import FailedPrecondition
-from kafka_pubsub.client.assignment.start_position import REACH, Beginning, beginning, reach
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
 from kafka_pubsub.model import Committed
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.retry_topic.start_position import REACH, Beginning, beginning, reach
 
 
 def record(positions: dict[int, int] | None = None) -> SubscriptionRecord:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.client.publish.checks import (
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.publish.checks import (
     check_size,
     encode_attributes,
     encode_key,
@@ -12,7 +13,6 @@ from kafka_pubsub.client.publish.checks import (
     refuse_data,
     stored_size,
 )
-from kafka_pubsub.errors import InvalidArgument
 
 
 @pytest.mark.parametrize(

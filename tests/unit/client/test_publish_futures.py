@@ -12,11 +12,11 @@ from queue import Queue
 
 import pytest
 
-from kafka_pubsub.client.publish.flow_control import Epoch, Outstanding
-from kafka_pubsub.client.publish.future import CallbackThread, PublishFuture
 from kafka_pubsub.config import PublishFlow
 from kafka_pubsub.errors import PublishError, PubSubError
 from kafka_pubsub.model import Header
+from kafka_pubsub.publish.flow_control import Epoch, Outstanding
+from kafka_pubsub.publish.future import CallbackThread, PublishFuture
 from tests.support import until
 
 # Seconds; only a hanging test needs it.

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.publish.many import RUN, PublishFutures, PublishItem, Report, read_items
-from kafka_pubsub.client.publish.publisher import PublishTarget
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
     FailedPrecondition,
@@ -22,6 +20,8 @@ from kafka_pubsub.errors import (
     ResourceExhausted,
 )
 from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.publish.many import RUN, PublishFutures, PublishItem, Report, read_items
+from kafka_pubsub.publish.publisher import PublishTarget
 from tests.unit.client.test_publish_futures import Owner, Stored
 from tests.unit.client.test_publish_publisher import LIMIT, PATIENCE, World, Writer
 

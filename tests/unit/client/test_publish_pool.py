@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.client.publish.writer_pool import ReportThread
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.log.ports import DeliveryReport
 from kafka_pubsub.model import Header
-from kafka_pubsub.ports import DeliveryReport
+from kafka_pubsub.publish.writer_pool import ReportThread
 
 PATIENCE = 20.0
 

@@ -11,9 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafka_pubsub.client.publish.many import read_items
-from kafka_pubsub.client.publish.publisher import PublishTarget, TopicPublisher
-from kafka_pubsub.client.publish.writer_pool import NO_CHANNEL, WriterPool
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import (
     BrokerUnavailable,
@@ -27,6 +24,9 @@ from kafka_pubsub.errors import (
     ResourceExhausted,
 )
 from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.publish.many import read_items
+from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.publish.writer_pool import NO_CHANNEL, WriterPool
 from tests.unit.client.test_publish_futures import Stored
 
 PATIENCE = 30.0

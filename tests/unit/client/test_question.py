@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from kafka_pubsub.client.question import Question
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.log.question import Question
 
 
 def test_the_answer_is_what_the_call_returned() -> None:

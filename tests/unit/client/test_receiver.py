@@ -11,10 +11,10 @@ from functools import partial
 import pytest
 
 from kafka_pubsub import Message, PubSub, StaleAck, Subscription
-from kafka_pubsub.client.assignment.listener import AssignmentListener
-from kafka_pubsub.client.subscribe import receiver
-from kafka_pubsub.client.workers.pull_queue import PullQueue
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.subscribe.stream import receiver
+from kafka_pubsub.subscribe.takeover.listener import AssignmentListener
+from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.client.subscribe.subscription import Subscription
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.notes import Doubt, Notes
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
+from kafka_pubsub.subscription import Subscription
 from tests.unit.client.holding import PATIENCE
 
 QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.05)

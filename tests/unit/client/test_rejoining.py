@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
-from kafka_pubsub.client.assignment.rejoining_reader import RejoiningReader
-from kafka_pubsub.client.retry.retry_io import RetryIO
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
-from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome, Step
-from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome, Step
+from kafka_pubsub.log.memory.reader import MemoryReader
+from kafka_pubsub.log.ports import RebalanceListener
 from kafka_pubsub.model import StoredRecord, TopicPartition
-from kafka_pubsub.ports import RebalanceListener
+from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
+from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, RetryPolicy
-from kafka_pubsub.client.admin.retry_topics import RetryTopicGone, marked_nonce, retry_beginning
-from kafka_pubsub.client.assignment import listener
-from kafka_pubsub.client.subscribe import deletion_watch
 from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import Committed
+from kafka_pubsub.subscribe import deletion_watch
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.retry_topic.retry_topics import RetryTopicGone, marked_nonce, retry_beginning
+from kafka_pubsub.subscribe.takeover import listener
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

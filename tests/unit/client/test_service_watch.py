@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_pubsub.client import service_watch
-from kafka_pubsub.client.service_watch import ServiceWatch
 from kafka_pubsub.errors import BrokerUnavailable
+from kafka_pubsub.publish import service_watch
+from kafka_pubsub.publish.service_watch import ServiceWatch
 from tests.support import until
 
 

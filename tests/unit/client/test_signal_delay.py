@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_pubsub.client.publish.deferred_signals import signals_wait
+from kafka_pubsub.publish.deferred_signals import signals_wait
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from kafka_pubsub import Message, PubSub, Stream
-from kafka_pubsub.client.clocks import AWAY
-from kafka_pubsub.client.subscribe.runner import StreamRunner
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome
+from kafka_pubsub.log.clocks import AWAY
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from tests.unit.client.holding import PATIENCE
 
 #: Long enough for the runner to sweep many times, if it were to hand anything out.

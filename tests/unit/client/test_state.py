@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from kafka_pubsub.client.subscribe import status
-from kafka_pubsub.client.subscribe.runner import StreamRunner
-from kafka_pubsub.client.subscribe.status import LISTED
-from kafka_pubsub.core.retry.key_line import Entry
-from kafka_pubsub.core.retry.packed_lines import PackedLines
+from kafka_pubsub.subscribe.partition.key_line import Entry
+from kafka_pubsub.subscribe.partition.packed_lines import PackedLines
+from kafka_pubsub.subscribe.stream import status
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
+from kafka_pubsub.subscribe.stream.status import LISTED
 from tests.unit.core.test_retry_scenes import Scene, parked
 
 IN_AN_HOUR = 3_600_000

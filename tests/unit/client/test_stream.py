@@ -9,16 +9,16 @@ from functools import partial
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, PubSubError
-from kafka_pubsub.client.assignment.log_ends import LogEnds
-from kafka_pubsub.client.retry.retry_io import RetryIO
-from kafka_pubsub.client.subscribe import runner
-from kafka_pubsub.client.subscribe.inbox import Inbox
-from kafka_pubsub.client.subscribe.runner import StreamRunner
-from kafka_pubsub.client.subscribe.stream import Stream
-from kafka_pubsub.client.subscribe.subscription import Subscription
-from kafka_pubsub.core.effects import StoreMoves
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.subscribe.inbox import Inbox
+from kafka_pubsub.subscribe.partition.effects import StoreMoves
+from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
+from kafka_pubsub.subscribe.stream import runner
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
+from kafka_pubsub.subscribe.stream.stream import Stream
+from kafka_pubsub.subscribe.takeover.log_ends import LogEnds
+from kafka_pubsub.subscription import Subscription
 from tests.support import until
 from tests.unit.client.holding import PATIENCE
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import FailedPrecondition, FlowControl, InvalidArgument, Message, PubSub, UnknownAck
-from kafka_pubsub.client.assignment.listener import AssignmentListener
-from kafka_pubsub.client.subscribe import subscriber as module
-from kafka_pubsub.client.subscribe.runner import StreamRunner
-from kafka_pubsub.client.subscribe.stream import CLOSE_TIMEOUT
-from kafka_pubsub.client.subscribe.subscription import Subscription
+from kafka_pubsub import subscriber as module
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import AckId
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
+from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT
+from kafka_pubsub.subscribe.takeover.listener import AssignmentListener
+from kafka_pubsub.subscription import Subscription
 from tests.unit.client.holding import PATIENCE
 from tests.unit.client.walking import acked
 

@@ -11,24 +11,24 @@ from typing import ClassVar, cast
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
-from kafka_pubsub.client.assignment.delegating_reader import DelegatingReader
-from kafka_pubsub.client.assignment.layout import Layout
-from kafka_pubsub.client.assignment.paired_partitions import BLOCKED, DEAD, PairedPartitions
-from kafka_pubsub.client.retry import checkpoint_reader
-from kafka_pubsub.client.retry.transaction_thread import MoveRequest, MoveResult
-from kafka_pubsub.client.workers.observer import UNOBSERVED
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import Named
-from kafka_pubsub.core.events import MovesAnswered
-from kafka_pubsub.core.retry.record import RetryInfo, retry_headers
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
-from kafka_pubsub.memory import FaultPlan
-from kafka_pubsub.memory.backend import MemoryBackend
-from kafka_pubsub.memory.record_fetch import MemoryRecordFetch
+from kafka_pubsub.log.memory import FaultPlan
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.record_fetch import MemoryRecordFetch
+from kafka_pubsub.log.ports import LogReader, RebalanceListener
 from kafka_pubsub.model import Committed, Ending, Fetched, Membership, NewRecord, StoredRecord, TopicPartition
-from kafka_pubsub.ports import LogReader, RebalanceListener
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import Named
+from kafka_pubsub.subscribe.partition.events import MovesAnswered
+from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.subscribe.retry_topic import checkpoint_reader
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveRequest, MoveResult
+from kafka_pubsub.subscribe.takeover.delegating_reader import DelegatingReader
+from kafka_pubsub.subscribe.takeover.paired_partitions import BLOCKED, DEAD, PairedPartitions
+from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
 from tests.checkpoints import headers
 from tests.support import until
 from tests.unit.client.holding import PATIENCE

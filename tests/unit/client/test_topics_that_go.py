@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import DeadLetterPolicy, FailedPrecondition, Message, PubSub
-from kafka_pubsub.client.assignment import listener
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.subscribe.takeover import listener
 from tests.unit.client.holding import PATIENCE
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub import InvalidArgument, PubSub
-from kafka_pubsub.client.topology.declaration import read_declaration, wanted_topics
-from kafka_pubsub.client.topology.plan import ChangeKind, Topology
-from kafka_pubsub.client.topology.rendering import render_strimzi, render_terraform, resource_name
-from kafka_pubsub.config import DelayDeclaration as Declaration
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, DelayLayout, tier_topic
+from kafka_pubsub.delays.declaration import DelayDeclaration as Declaration
+from kafka_pubsub.delays.declaration import read_declaration, wanted_topics
+from kafka_pubsub.delays.layout import DEAD, INGEST, DelayLayout, tier_topic
+from kafka_pubsub.delays.plan import ChangeKind, Topology
+from kafka_pubsub.delays.rendering import render_strimzi, render_terraform, resource_name
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.log.memory import MemoryBackend
 from tests.unit.house.repository import ROOT
 
 DEPLOY = ROOT / "deploy" / "topology"

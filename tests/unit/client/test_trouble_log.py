@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from kafka_pubsub.client.trouble_log import EVERY, LASTING, TroubleLog
 from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
+from kafka_pubsub.log.trouble_log import EVERY, LASTING, TroubleLog
 
 LOG = logging.getLogger("kafka_pubsub.test_trouble_log")
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub
-from kafka_pubsub.client.retry.checkpoint_reader import checkpoint_of, newest
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.schema import checkpoints
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
+from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import checkpoint_of, newest
 from tests.checkpoints import write
 from tests.support import until
 from tests.unit.client.holding import PATIENCE

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from kafka_pubsub.client.subscribe.deletion_watch import Watch
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.subscribe.deletion_watch import Watch
 from tests.unit.client.holding import PATIENCE
 
 

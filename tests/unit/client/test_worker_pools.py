@@ -10,14 +10,14 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument, Message
-from kafka_pubsub.client.workers.lease_runner import LeaseRunner
-from kafka_pubsub.client.workers.thread_workers import (
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from kafka_pubsub.subscribe.workers.thread_workers import (
     BatchWorkers,
     ExecutorWorkers,
     ThreadWorkers,
     WorkerPool,
 )
-from kafka_pubsub.core.events import LeaseOutcome
 from tests.support import until
 from tests.unit.client.holding import PATIENCE, Reported, lease_of
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from kafka_pubsub import Message
-from kafka_pubsub.client.workers.inline_runner import (
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition import inline_lease
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Passed
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.workers.inline_runner import (
     LONGEST,
     InlineLeaseRunner,
 )
-from kafka_pubsub.core.delivery import inline_lease
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, Passed
-from kafka_pubsub.core.records import Record
 from tests.support import FakeBody
 from tests.unit.client.holding import Reported
 

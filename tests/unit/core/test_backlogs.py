@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_pubsub.core.effects import CommitBoth, Deliver, ReadBodies, StoreMoves
-from kafka_pubsub.core.events import (
+from kafka_pubsub.subscribe.partition.effects import CommitBoth, Deliver, ReadBodies, StoreMoves
+from kafka_pubsub.subscribe.partition.events import (
     Bodies,
     CommitAnswered,
     Demand,
@@ -16,11 +16,11 @@ from kafka_pubsub.core.events import (
     LeasesReported,
     Tick,
 )
-from kafka_pubsub.core.retry.maintenance import LOOK, LOOK_EACH, MOST_WAITING, SOON
-from kafka_pubsub.core.retry.moves import Move
-from kafka_pubsub.core.retry.packed_lines import PackedLines
-from kafka_pubsub.core.retry.record import RetryInfo, Why
-from kafka_pubsub.core.settings import BACKLOG
+from kafka_pubsub.subscribe.partition.maintenance import LOOK, LOOK_EACH, MOST_WAITING, SOON
+from kafka_pubsub.subscribe.partition.moves import Move
+from kafka_pubsub.subscribe.partition.packed_lines import PackedLines
+from kafka_pubsub.subscribe.partition.record import RetryInfo, Why
+from kafka_pubsub.subscribe.partition.settings import BACKLOG
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
 
 FOR_AN_HOUR = 3_600_000

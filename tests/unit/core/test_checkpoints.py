@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.commit import ack_map, checkpoint_schedule, commits
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.checkpoint import Checkpoint, Named, joined
-from kafka_pubsub.core.commit.checkpoint_schedule import EVERY, PAUSE
-from kafka_pubsub.core.effects import Commit, CommitBoth, Effect, StoreMoves, Trim
-from kafka_pubsub.core.events import (
+from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition import ack_map, checkpoint_schedule, commits, retry_partition
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.backoff import Policy
+from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named, joined
+from kafka_pubsub.subscribe.partition.checkpoint_schedule import EVERY, PAUSE
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Effect, StoreMoves, Trim
+from kafka_pubsub.subscribe.partition.events import (
     CommitAnswered,
     MovesAnswered,
     RetryCaughtUp,
@@ -19,12 +21,9 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry import retry_partition
-from kafka_pubsub.core.retry.backoff import Policy
-from kafka_pubsub.core.retry.outage import WINDOW
-from kafka_pubsub.core.settings import RetryStart, Rules, Start
-from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.outage import WINDOW
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, Stored, parked
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.retry.finished_runs import FinishedRuns
-from kafka_pubsub.core.retry.key_line import Entry
-from kafka_pubsub.core.retry.packed_lines import PackedLines
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.key_line import Entry
+from kafka_pubsub.subscribe.partition.packed_lines import PackedLines
 
 
 class Counted(FinishedRuns):

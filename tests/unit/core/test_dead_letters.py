@@ -6,12 +6,25 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.core.effects import CommitBoth, Effect, ReadBodies, StoreMoves, WriteDeadLetters
-from kafka_pubsub.core.events import Bodies, CommitAnswered, MovesAnswered, Returned, Revoked, Written
-from kafka_pubsub.core.retry.backoff import Policy
-from kafka_pubsub.core.retry.dead_letter_queue import LONGEST_PAUSE
-from kafka_pubsub.core.retry.record import Why
 from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.backoff import Policy
+from kafka_pubsub.subscribe.partition.dead_letter_queue import LONGEST_PAUSE
+from kafka_pubsub.subscribe.partition.effects import (
+    CommitBoth,
+    Effect,
+    ReadBodies,
+    StoreMoves,
+    WriteDeadLetters,
+)
+from kafka_pubsub.subscribe.partition.events import (
+    Bodies,
+    CommitAnswered,
+    MovesAnswered,
+    Returned,
+    Revoked,
+    Written,
+)
+from kafka_pubsub.subscribe.partition.record import Why
 from tests.unit.core.test_retry_scenes import Scene, infos, parked
 
 UNREADABLE_AT_ONCE = Policy(5)

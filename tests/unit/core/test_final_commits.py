@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_pubsub.core.commit import ack_map, notes
-from kafka_pubsub.core.commit.ack_map import AckMap
-from kafka_pubsub.core.commit.notes import NO_DOUBT, Doubt, Notes
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.effects import Commit, CommitBoth, Deliver, Effect, StoreMoves
-from kafka_pubsub.core.events import (
+from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition import ack_map, notes
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Deliver, Effect, StoreMoves
+from kafka_pubsub.subscribe.partition.events import (
     CommitAnswered,
     Demand,
     Event,
@@ -23,9 +22,10 @@ from kafka_pubsub.core.events import (
     Revoked,
     Tick,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.settings import RetryStart, Rules, Start
-from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, Doubt, Notes
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.support import FakeBody
 
 #: Messages that the last owner may have read.

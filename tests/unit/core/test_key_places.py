@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from kafka_pubsub.core.key_places import judge
-from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.log.partitioner import partition_of
+from kafka_pubsub.topics.key_places import judge
 
 KEYS = [b"key-%d" % number for number in range(100)]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.lanes.headers import (
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.headers import (
     AFTER_HEADER,
     SEQUENCE_HEADER,
     Name,
@@ -13,7 +14,6 @@ from kafka_pubsub.core.lanes.headers import (
     read_lane_headers,
     sequence_header,
 )
-from kafka_pubsub.core.lanes.names import Lane
 
 P7, T0 = Lane(7, True), Lane(0, False)
 EARLIER, OTHER = Name(16, 2**60, "4sQ-_x"), Name(3, 0)

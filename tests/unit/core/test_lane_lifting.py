@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.lanes.merge import Choice
-from kafka_pubsub.core.lanes.read_ahead import Lift
+from kafka_pubsub.lanes.merge import Choice
+from kafka_pubsub.lanes.read_ahead import Lift
 from tests.unit.core.test_lane_merge import DURABLE, HIGH, LOW, Scene
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from kafka_pubsub.core.lanes.headers import Name, Sent
-from kafka_pubsub.core.lanes.merge import DUE, NEAR, Choice, LaneMerge
-from kafka_pubsub.core.lanes.names import Lane
 from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.headers import Name, Sent
+from kafka_pubsub.lanes.merge import DUE, NEAR, Choice, LaneMerge
 
 HIGH, LOW = Lane(9, True), Lane(0, True)
 DURABLE, TRANSIENT = Lane(4, True), Lane(4, False)

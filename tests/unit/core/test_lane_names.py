@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.lanes.names import Lane, LaneRules, every_name, lane_of, middle_priority
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.lane_names import Lane, LaneRules, every_name, lane_of, middle_priority
 
 TEN = LaneRules("orders", 10, transient=True, default=4)
 

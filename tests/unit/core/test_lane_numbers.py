@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.core.lanes.numbers import index_of, lane_index, number_of, partition_of, shown
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.partition_numbers import index_of, lane_index, number_of, partition_of, shown
 
 
 @pytest.mark.parametrize("durable", [True, False])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.lasting_troubles import LastingTroubles, Loudness
+from kafka_pubsub.log.lasting_troubles import LastingTroubles, Loudness
 
 QUIETLY, AS_WARNING, NOT_AGAIN = Loudness
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_pubsub.core.effects import Commit, CommitBoth, StoreMoves
-from kafka_pubsub.core.events import (
+from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.body_cache import Bodies
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
+from kafka_pubsub.subscribe.partition.events import (
     LeaseOutcome,
     LeaseReport,
     LeasesReported,
@@ -18,13 +20,11 @@ from kafka_pubsub.core.events import (
     RetryCaughtUp,
     RetryFetched,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry.body_cache import Bodies
-from kafka_pubsub.core.retry.key_line import DueAndFlags, Entry, KeyLine
-from kafka_pubsub.core.retry.record import RetryInfo, RetryRecord, Why
-from kafka_pubsub.core.retry.retry_partition import RetryPartition
-from kafka_pubsub.core.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
-from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.key_line import DueAndFlags, Entry, KeyLine
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
+from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, Stored, parked, stored
 
 IN_AN_HOUR, IN_A_SECOND = 3_600_000, 1000

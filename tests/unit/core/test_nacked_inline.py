@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.delivery.leases import Lease, LeaseState, Settlement, attempt_of, entry_of
-from kafka_pubsub.core.effects import Deliver
-from kafka_pubsub.core.events import Demand, Fetched, LeaseOutcome, LeaseReport, Nacked, Passed, Settled
-from kafka_pubsub.core.retry.record import RetryInfo, RetryRecord, Why
-from kafka_pubsub.core.settings import BACKLOG
+from kafka_pubsub.subscribe.partition.effects import Deliver
+from kafka_pubsub.subscribe.partition.events import (
+    Demand,
+    Fetched,
+    LeaseOutcome,
+    LeaseReport,
+    Nacked,
+    Passed,
+    Settled,
+)
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement, attempt_of, entry_of
+from kafka_pubsub.subscribe.partition.record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.subscribe.partition.settings import BACKLOG
 from tests.support import FakeBody
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, infos, parked, stored
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.commit.offsets import Offsets
+from kafka_pubsub.subscribe.partition.offsets import Offsets
 from tests.support import FakeBody
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.retry.backoff import Exhausted, Policy
-from kafka_pubsub.core.retry.record import FOREVER, Why
+from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
+from kafka_pubsub.subscribe.partition.record import FOREVER, Why
 from tests.unit.core.test_retry_scenes import Scene, infos
 
 

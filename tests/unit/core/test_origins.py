@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.effects import Announce
-from kafka_pubsub.core.events import Fetched, RetryFetched
-from kafka_pubsub.core.retry.backoff import Exhausted, Policy
-from kafka_pubsub.core.retry.record import Why
+from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
+from kafka_pubsub.subscribe.partition.effects import Announce
+from kafka_pubsub.subscribe.partition.events import Fetched, RetryFetched
+from kafka_pubsub.subscribe.partition.record import Why
 from tests.support import FakeBody
 from tests.unit.core.test_retry_scenes import Scene, Stored, parked
 

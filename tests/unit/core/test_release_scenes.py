@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.effects import StoreMoves
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, LeasesReported, RetryFetched
-from kafka_pubsub.core.retry import record as retry_record
-from kafka_pubsub.core.retry.backoff import Exhausted, Policy
-from kafka_pubsub.core.retry.record import FOREVER, RetryRecord, Why
+from kafka_pubsub.subscribe.partition import record as retry_record
+from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
+from kafka_pubsub.subscribe.partition.effects import StoreMoves
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, LeasesReported, RetryFetched
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.record import FOREVER, RetryRecord, Why
 from tests.unit.core.test_retry_scenes import TOPIC_ID, Scene, parked
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.events import Tick
-from kafka_pubsub.core.retry import retry_partition
+from kafka_pubsub.subscribe.partition import retry_partition
+from kafka_pubsub.subscribe.partition.events import Tick
 from tests.unit.core.test_retry_scenes import Scene, parked
 
 

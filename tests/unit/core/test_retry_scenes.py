@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.core.commit import ack_map
-from kafka_pubsub.core.commit.commits import COMMIT_INTERVAL
-from kafka_pubsub.core.delivery.leases import Lease
-from kafka_pubsub.core.effects import (
+from kafka_pubsub.model import Ending, Header
+from kafka_pubsub.subscribe.partition import ack_map, outage, retry_partition
+from kafka_pubsub.subscribe.partition.backoff import Backoff, Exhausted, Policy
+from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL
+from kafka_pubsub.subscribe.partition.effects import (
     Announce,
     Commit,
     CommitBoth,
@@ -25,7 +26,7 @@ from kafka_pubsub.core.effects import (
     Withdraw,
     WriteDeadLetters,
 )
-from kafka_pubsub.core.events import (
+from kafka_pubsub.subscribe.partition.events import (
     Bodies,
     CommitAnswered,
     Demand,
@@ -42,12 +43,10 @@ from kafka_pubsub.core.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.core.partition import Partition
-from kafka_pubsub.core.retry import outage, retry_partition
-from kafka_pubsub.core.retry.backoff import Backoff, Exhausted, Policy
-from kafka_pubsub.core.retry.record import FOREVER, RetryInfo, Why, decode, retry_headers
-from kafka_pubsub.core.settings import RetryStart, Rules, Start
-from kafka_pubsub.model import Ending, Header
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, Why, decode, retry_headers
+from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.support import FakeBody
 
 TOPIC_ID = "id"

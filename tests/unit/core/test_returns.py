@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.commit.notes import Doubt
-from kafka_pubsub.core.effects import CommitBoth, StoreMoves
-from kafka_pubsub.core.events import CommitAnswered, MovesAnswered, Returned
 from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.partition.effects import CommitBoth, StoreMoves
+from kafka_pubsub.subscribe.partition.events import CommitAnswered, MovesAnswered, Returned
+from kafka_pubsub.subscribe.partition.notes import Doubt
 from tests.unit.core.test_retry_scenes import Scene, leases_of
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.core.multicast.release_queue import ReleaseQueue
-from kafka_pubsub.core.multicast.sequencer import START, Sequencer
-from kafka_pubsub.core.multicast.values import Output, Proposal, Propose, Release, Stage, Timestamp
+from kafka_pubsub.multicast.release_queue import ReleaseQueue
+from kafka_pubsub.multicast.sequencer import START, Sequencer
+from kafka_pubsub.multicast.values import Output, Proposal, Propose, Release, Stage, Timestamp
 
 
 class Inbox:

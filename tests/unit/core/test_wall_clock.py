@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.effects import StoreMoves
-from kafka_pubsub.core.events import LeaseOutcome, LeaseReport, LeasesReported, RetryFetched, Tick
-from kafka_pubsub.core.retry import next_move
-from kafka_pubsub.core.retry.backoff import LONGEST_DELAY, Policy
-from kafka_pubsub.core.retry.record import RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.subscribe.partition import next_move
+from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Policy
+from kafka_pubsub.subscribe.partition.effects import StoreMoves
+from kafka_pubsub.subscribe.partition.events import (
+    LeaseOutcome,
+    LeaseReport,
+    LeasesReported,
+    RetryFetched,
+    Tick,
+)
+from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, Why, decode
 from tests.unit.core.test_retry_scenes import Scene, parked
 
 HOUR = 3600.0

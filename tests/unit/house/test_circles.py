@@ -10,6 +10,8 @@ import graphlib
 import grimp
 import pytest
 
+from tests.unit.house.repository import project
+
 
 def circle(graph: grimp.ImportGraph) -> list[str]:
     """The modules of one circle; empty if there is none.
@@ -23,6 +25,47 @@ def circle(graph: grimp.ImportGraph) -> list[str]:
     except graphlib.CycleError as error:
         return list(error.args[1])
     return []
+
+
+def folder_of(module: str, graph: grimp.ImportGraph) -> str:
+    """Returns the folder in which a module lies; a module at the top stands for itself."""
+    inside = bool(graph.find_children(module)) or module.count(".") == 1
+    return module if inside else module.rpartition(".")[0]
+
+
+def folders(graph: grimp.ImportGraph, known: frozenset[tuple[str, str]] = frozenset()) -> grimp.ImportGraph:
+    """Returns which folders import which others; `known`: imports that are left out."""
+    found = grimp.ImportGraph()
+    for module in graph.modules:
+        found.add_module(folder_of(module, graph).replace(".", "/"))
+    for importer in graph.modules:
+        for imported in graph.find_modules_directly_imported_by(importer):
+            names = [folder_of(each, graph).replace(".", "/") for each in (importer, imported)]
+            if names[0] != names[1] and (importer, imported) not in known:
+                found.add_import(importer=names[0], imported=names[1])
+    return found
+
+
+def known_imports() -> frozenset[tuple[str, str]]:
+    """Returns the imports that are to go, as the contract of the layers names them."""
+    contracts = project()["tool"]["importlinter"]["contracts"]
+    (layers,) = (each for each in contracts if each["id"] == "layers")
+    pairs = (each.split(" -> ") for each in layers["ignore_imports"])
+    return frozenset((importer, imported) for importer, imported in pairs)
+
+
+def test_no_folder_is_part_of_a_circle() -> None:
+    assert circle(folders(grimp.build_graph("kafka_pubsub", cache_dir=None), known_imports())) == []
+
+
+def test_a_circle_of_folders_is_found() -> None:
+    graph = grimp.ImportGraph()
+    for module in ("a", "a.b", "a.b.one", "a.b.two", "a.c", "a.c.one", "a.c.two"):
+        graph.add_module(module)
+    graph.add_import(importer="a.b.one", imported="a.c.two")
+    assert circle(folders(graph)) == []
+    graph.add_import(importer="a.c.one", imported="a.b.two")
+    assert set(circle(folders(graph))) == {"a/b", "a/c"}
 
 
 @pytest.mark.parametrize("package", ["kafka_pubsub", "spark"])

@@ -13,7 +13,7 @@ from tests.scheduling import Durations, Scheduling, in_order, recorded
 
 #: One of them shares a fixture of its module.
 SHARED = "tests/unit/house/test_wheel.py"
-OTHERS = "tests/unit/house/test_sizes.py"
+OTHERS = "tests/unit/house/test_text.py"
 
 
 def items(*nodeids: str) -> list[Any]:

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.errors import PermissionDenied
-from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.configuration import Configuration
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.configuration import Configuration
 
 
 class ScriptedClient:

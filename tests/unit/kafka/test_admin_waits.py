@@ -23,9 +23,9 @@ from kafka_pubsub.errors import (
     NotFound,
     PermissionDenied,
 )
-from kafka_pubsub.kafka import admin, bounded_calls
-from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka import admin, bounded_calls
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
 from kafka_pubsub.model import TopicInfo, TopicPartition
 
 PLACE = TopicPartition("t", 0)

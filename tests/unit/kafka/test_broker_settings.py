@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from kafka_pubsub.kafka.broker_settings import least_setting
+from kafka_pubsub.log.kafka.broker_settings import least_setting
 
 NAME = "offset.metadata.max.bytes"
 

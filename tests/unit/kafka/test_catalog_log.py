@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.errors import DeadlineExceeded
-from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.compacted_log import CatalogLog
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.compacted_log import CatalogLog
 from kafka_pubsub.model import TopicInfo
 
 

@@ -16,9 +16,9 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     PubSubError,
 )
-from kafka_pubsub.kafka import commit_requests
-from kafka_pubsub.kafka.client_factory import Trouble
-from kafka_pubsub.kafka.commit_requests import Commits
+from kafka_pubsub.log.kafka import commit_requests
+from kafka_pubsub.log.kafka.client_factory import Trouble
+from kafka_pubsub.log.kafka.commit_requests import Commits
 from kafka_pubsub.model import Committed, TopicPartition
 from tests.support import PATIENCE, until
 

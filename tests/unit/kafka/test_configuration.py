@@ -8,11 +8,11 @@ import pytest
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.kafka import compacted_log
-from kafka_pubsub.kafka.backend import KafkaBackend
-from kafka_pubsub.kafka.configuration import RULES, Configuration, ConfigValue
-from kafka_pubsub.kafka.reader_settings import reader_settings
-from kafka_pubsub.kafka.writer import producer_settings
+from kafka_pubsub.log.kafka import compacted_log
+from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.configuration import RULES, Configuration, ConfigValue
+from kafka_pubsub.log.kafka.reader_settings import reader_settings
+from kafka_pubsub.log.kafka.writer import producer_settings
 
 
 @pytest.mark.parametrize(

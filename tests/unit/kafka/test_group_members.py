@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError
 
 from kafka_pubsub.errors import PermissionDenied
-from kafka_pubsub.kafka import group_members
-from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka import group_members
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
 
 LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from kafka_pubsub.errors import BrokerUnavailable
-from kafka_pubsub.kafka import client_factory, reader, transactions
-from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.configuration import Configuration
-from kafka_pubsub.kafka.reader import KafkaLogReader
-from kafka_pubsub.kafka.transactions import KafkaTransactions
-from kafka_pubsub.ports import Admin
+from kafka_pubsub.log.kafka import client_factory, reader, transactions
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.configuration import Configuration
+from kafka_pubsub.log.kafka.reader import KafkaLogReader
+from kafka_pubsub.log.kafka.transactions import KafkaTransactions
+from kafka_pubsub.log.ports import Admin
 from tests.unit.kafka.test_reader_rebalance import Listener, ScriptedConsumer, ScriptedHandles
 from tests.unit.kafka.test_stuck_transactions import MEMBERSHIP, POSITIONS, RECORDS, Producers
 

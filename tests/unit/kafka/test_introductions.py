@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_pubsub.config import Batching
-from kafka_pubsub.kafka import client_factory
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.configuration import Configuration
-from kafka_pubsub.kafka.writer import KafkaLogWriter
+from kafka_pubsub.log.kafka import client_factory
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.configuration import Configuration
+from kafka_pubsub.log.kafka.writer import KafkaLogWriter
 
 
 class Scripted:

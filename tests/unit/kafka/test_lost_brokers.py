@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PublishError
-from kafka_pubsub.kafka import writer
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.writer import KafkaLogWriter
+from kafka_pubsub.log.kafka import writer
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.writer import KafkaLogWriter
 from tests.support import until
 
 UNREACHED = KafkaException(KafkaError(KafkaError._TRANSPORT))

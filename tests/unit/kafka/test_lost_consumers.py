@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
-from kafka_pubsub.kafka import reader
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.reader import KafkaLogReader
+from kafka_pubsub.log.kafka import reader
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.reader import KafkaLogReader
 from kafka_pubsub.model import ReadFrom, TopicPartition
 from tests.support import until
 

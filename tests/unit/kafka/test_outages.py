@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub.errors import BrokerUnavailable, FailedPrecondition
-from kafka_pubsub.kafka.outages import AFTERMATH, EVERY, GRACE, Outage, outage_of
+from kafka_pubsub.log.kafka.outages import AFTERMATH, EVERY, GRACE, Outage, outage_of
 
 NOWHERE = BrokerUnavailable("no broker answers at h:1 (connection refused): look there")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.kafka.partition_warmup import Held, PartitionWarmup, Report
+from kafka_pubsub.log.kafka.partition_warmup import Held, PartitionWarmup, Report
+from kafka_pubsub.log.partitioner import partition_of
 from tests.support import FakeBody
 
 PARTITIONS = 2

@@ -11,11 +11,11 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.kafka import reader
-from kafka_pubsub.kafka.admin import KafkaAdmin
-from kafka_pubsub.kafka.client_factory import ClientFactory, OnError
-from kafka_pubsub.kafka.configuration import Configuration, ConfigValue
-from kafka_pubsub.kafka.reader import KafkaLogReader
+from kafka_pubsub.log.kafka import reader
+from kafka_pubsub.log.kafka.admin import KafkaAdmin
+from kafka_pubsub.log.kafka.client_factory import ClientFactory, OnError
+from kafka_pubsub.log.kafka.configuration import Configuration, ConfigValue
+from kafka_pubsub.log.kafka.reader import KafkaLogReader
 from kafka_pubsub.model import StoredRecord, TopicPartition
 
 Callback = Callable[[object, list[KafkaPartition]], None]

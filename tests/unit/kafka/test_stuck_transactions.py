@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_pubsub.kafka import transactions
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.transactions import KafkaTransactions
+from kafka_pubsub.log.kafka import transactions
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.transactions import KafkaTransactions
+from kafka_pubsub.log.ports import Admin
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, TopicPartition
-from kafka_pubsub.ports import Admin
 
 #: A place in a group with generation 1, as librdkafka writes it.
 MEMBERSHIP = Membership("g", b"CGMDv2:" + (1).to_bytes(4, "little") + b"g\0member\0\0")

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kafka_pubsub.errors import PermissionDenied
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.tail import KafkaTail
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.tail import KafkaTail
 from kafka_pubsub.model import TopicPartition
 
 

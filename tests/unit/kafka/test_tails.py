@@ -9,8 +9,8 @@ from typing import cast
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.tails import find_lost_tails
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.tails import find_lost_tails
 from kafka_pubsub.model import LogEnd, TopicPartition
 
 TOPIC = "orders"

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub import errors
-from kafka_pubsub.kafka.commit_requests import requests
-from kafka_pubsub.kafka.errors import translate, unreachable
-from kafka_pubsub.kafka.librdkafka_log import LOGGER_NAME, LibrdkafkaLog
-from kafka_pubsub.kafka.outages import Outage
-from kafka_pubsub.kafka.rights import Doing, Right, id_of, of_group, publishing_to
+from kafka_pubsub.log.kafka.commit_requests import requests
+from kafka_pubsub.log.kafka.errors import translate, unreachable
+from kafka_pubsub.log.kafka.librdkafka_log import LOGGER_NAME, LibrdkafkaLog
+from kafka_pubsub.log.kafka.outages import Outage
+from kafka_pubsub.log.kafka.rights import Doing, Right, id_of, of_group, publishing_to
 from kafka_pubsub.model import Committed, TopicPartition
 
 

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import BrokerUnavailable, PublishError
-from kafka_pubsub.kafka import transient_writer
-from kafka_pubsub.kafka.client_factory import ClientFactory
-from kafka_pubsub.kafka.transient_writer import KafkaTransientWriter, transient_settings
+from kafka_pubsub.log.kafka import transient_writer
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.transient_writer import KafkaTransientWriter, transient_settings
 from tests.support import until
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, MemoryCluster, VirtualClock
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import TopicPartition
 
 __all__ = ["SESSION", "Process", "cluster_of"]

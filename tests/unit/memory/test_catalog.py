@@ -6,7 +6,7 @@ import pytest
 
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 
 
 def _record(position: int) -> SubscriptionRecord:

@@ -8,8 +8,8 @@ import pytest
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, VirtualClock
-from kafka_pubsub.memory.writer import MemoryWriter
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, VirtualClock
+from kafka_pubsub.log.memory.writer import MemoryWriter
 from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 from tests.support import commit
 from tests.unit.memory.driver import Process, cluster_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.memory.log import PartitionLog
+from kafka_pubsub.log.memory.log import PartitionLog
 
 
 def _log(count: int) -> PartitionLog:

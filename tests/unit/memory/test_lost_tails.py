@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import LogEnd, TopicPartition
 
 AT = TopicPartition("orders", 0)

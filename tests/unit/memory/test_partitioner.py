@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.core.partitioner import murmur2, partition_of
+from kafka_pubsub.log.partitioner import murmur2, partition_of
 
 #: From the Java client's tests, as signed 32-bit numbers.
 JAVA = {

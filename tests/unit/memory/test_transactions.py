@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
-from kafka_pubsub.memory import FaultPlan, MemoryCluster, RequestOutcome, Step, VirtualClock
-from kafka_pubsub.memory.transactions import MemoryTransactions, Steps
+from kafka_pubsub.log.memory import FaultPlan, MemoryCluster, RequestOutcome, Step, VirtualClock
+from kafka_pubsub.log.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Committed, Ending, Membership, NewRecord, Outcome, TopicPartition
 from tests.support import commit
 from tests.unit.memory.driver import SESSION, Process, cluster_of

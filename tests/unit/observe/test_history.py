@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.client.history.protocol import History, Move, Standing
-from kafka_pubsub.observe.history import HistoryFile, fingerprint, this_host
+from kafka_pubsub.history.history import HistoryFile, fingerprint, this_host
+from kafka_pubsub.history.protocol import History, Move, Standing
 from tests.checker.check import check
 from tests.checker.reading import NotAHistory
 
@@ -88,7 +88,7 @@ def test_threads_and_segments_lose_and_mix_nothing(tmp_path: Path) -> None:
 
 def test_sigkill_takes_nothing_that_was_told(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from kafka_pubsub.observe.history import HistoryFile\n"
+        "import os, signal, sys; from pathlib import Path; from kafka_pubsub.history.history import HistoryFile\n"
         "file = HistoryFile(Path(sys.argv[1]), role='subscriber', topic='orders')\n"
         "for at in range(1000): file.ack(0, at, 1, 1)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.schema.batch import (
+from kafka_pubsub.multicast.batch import (
     BATCH_OVERHEAD,
     BatchMessage,
     batch_size,

@@ -1,6 +1,6 @@
 """A released schema is never edited, and the records of every version stay readable.
 
-Each version has its schema in `kafka_pubsub/schema/`, its checksum here, and a few of its records beside this file. Who
+Each version has its schema in `schemas/`, its checksum here, and a few of its records beside this file. Who
 needs a field more writes the next version: another schema, another line here, other records.
 """
 
@@ -15,12 +15,13 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from kafka_pubsub.core.commit.checkpoint import Checkpoint, Log, Part, joined, split
-from kafka_pubsub.core.commit.notes import Notes
-from kafka_pubsub.schema import checkpoints, delays
+from kafka_pubsub.delays import records as delays
+from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Log, Part, joined, split
+from kafka_pubsub.subscribe.partition.notes import Notes
+from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 from tests.unit.house.repository import ROOT
 
-SCHEMAS = ROOT / "kafka_pubsub" / "schema"
+SCHEMAS = ROOT / "schemas"
 RECORDS = Path(__file__).parent / "records"
 
 #: Of every schema file; a released one is never changed.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.multicast.service import Sequencer
 from tests.unit.services.wrong_brokers import Wrong
 
 PATIENCE = 20.0

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kafka_pubsub import DeadlineExceeded, InvalidArgument, PubSub, Topic
-from kafka_pubsub.core.delays.layout import INGEST
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.delays.layout import INGEST
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.log.memory import MemoryBackend
 from tests.support import until
 from tests.unit.services.test_delay_router import bodies, stored
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.services import engine, sending
-from kafka_pubsub.services.delays import DelayRouter
 from kafka_pubsub.services.transactions import ServiceTransactions
 from tests.support import until
 

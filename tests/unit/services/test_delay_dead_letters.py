@@ -8,11 +8,11 @@ import pytest
 
 from kafka_pubsub import DelayDeadLetter, InvalidArgument, PubSub
 from kafka_pubsub.config import Batching
-from kafka_pubsub.core.delays.layout import DEAD, INGEST
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.delays.layout import DEAD, INGEST
+from kafka_pubsub.delays.records import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Header, TopicPartition
-from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
-from kafka_pubsub.services.delays import DelayRouter
 from tests.support import until
 from tests.unit.services.test_delay_router import bodies, ids_of, stored
 

@@ -9,12 +9,10 @@ from zlib import crc32
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.delays import homes
 from kafka_pubsub.config import Batching
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, tier_topic
-from kafka_pubsub.errors import BrokerUnavailable, NotFound, PermissionDenied, PubSubError
-from kafka_pubsub.memory import FaultPlan, MemoryBackend
-from kafka_pubsub.schema.delays import (
+from kafka_pubsub.delays import homes
+from kafka_pubsub.delays.layout import DEAD, INGEST, tier_topic
+from kafka_pubsub.delays.records import (
     DELAY_HEADER,
     VERSION,
     DelayRequest,
@@ -23,8 +21,10 @@ from kafka_pubsub.schema.delays import (
     encode_request,
     parts_of,
 )
-from kafka_pubsub.services.delays import DelayRouter
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.errors import BrokerUnavailable, NotFound, PermissionDenied, PubSubError
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
+from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 from tests.unit.services.test_delay_router import bodies, stored
 

@@ -10,15 +10,17 @@ from functools import partial
 import pytest
 
 from kafka_pubsub import InvalidArgument, Message, OrderingKeyPaused, PublishError, PubSub
-from kafka_pubsub.config import Batching, DelayDeclaration
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, DelayLayout, tier_topic
+from kafka_pubsub.config import Batching
+from kafka_pubsub.delays import role as delay_router
+from kafka_pubsub.delays.declaration import DelayDeclaration
+from kafka_pubsub.delays.layout import DEAD, INGEST, DelayLayout, tier_topic
+from kafka_pubsub.delays.records import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import StoredRecord, TopicPartition
-from kafka_pubsub.ports import Backend
-from kafka_pubsub.schema.delays import DELAY_HEADER, DelayRequest, encode_request
-from kafka_pubsub.services import delay_router, engine
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.services import engine
 from kafka_pubsub.services.lifecycle import ServiceState
 from tests.support import until
 

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays.layout import GROUP, INGEST
+from kafka_pubsub.delays.layout import GROUP, INGEST
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.services.delays import DelayRouter
 from kafka_pubsub.services.trimming import Trimming
 from tests.support import until
 from tests.unit.services.test_delay_router import bodies, ids_of

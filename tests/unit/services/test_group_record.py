@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kafka_pubsub.core.delays.layout import DelayLayout
+from kafka_pubsub.delays.layout import DelayLayout
 from kafka_pubsub.services.group_record import GroupRecord, members_that_fit
 
 

@@ -8,15 +8,15 @@ import time
 import pytest
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.client.admin.repartition import FENCE, Repartitioner
-from kafka_pubsub.client.admin.topics import TopicAdmin
-from kafka_pubsub.client.delays import homes
-from kafka_pubsub.client.delays.homes import KNOWN_S, Homes
 from kafka_pubsub.config import Repartition
-from kafka_pubsub.core.partitioner import partition_of
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.delays import homes
+from kafka_pubsub.delays.homes import KNOWN_S, Homes
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.repartition.repartition import FENCE, Repartitioner
+from kafka_pubsub.topics.topics import TopicAdmin
 from tests.support import until
 
 

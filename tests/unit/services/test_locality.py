@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays.layout import DEAD, GROUP, INGEST, tier_topic
-from kafka_pubsub.core.delays.progress import IngestProgress
-from kafka_pubsub.core.multicast import layout as sequencers
-from kafka_pubsub.core.partitioner import partition_of
+from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, tier_topic
+from kafka_pubsub.delays.progress import IngestProgress
+from kafka_pubsub.multicast import layout as sequencers
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
@@ -20,12 +20,12 @@ from kafka_pubsub.errors import (
     PermissionDenied,
     PubSubError,
 )
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.services import troubles
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.services.lifecycle import ServiceState
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 from tests.unit.services.test_delay_router import bodies
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from kafka_pubsub import MulticastDeadLetter, PubSub, aio
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import NewRecord, TopicPartition
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 from tests.unit.services.test_sequencer import home
 from tests.unit.services.wrong_brokers import Wrong

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import DeadlineExceeded, NotFound, PubSub
-from kafka_pubsub.client.multicast import publisher as publishing
-from kafka_pubsub.client.multicast.multicast import Multicast
-from kafka_pubsub.client.multicast.publisher import MulticastPublisher, sequencer_watch
-from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.errors import BrokerUnavailable
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Ending, TopicInfo, TopicPartition
-from kafka_pubsub.schema.multicast import Receipt
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast import publisher as publishing
+from kafka_pubsub.multicast.layout import GROUP
+from kafka_pubsub.multicast.multicast import Multicast
+from kafka_pubsub.multicast.publisher import MulticastPublisher, sequencer_watch
+from kafka_pubsub.multicast.records import Receipt
+from kafka_pubsub.multicast.service import Sequencer
 from tests.multicasts import stage
 from tests.support import until
 from tests.unit.services.test_sequencer import home

@@ -8,17 +8,19 @@ from zlib import crc32
 import pytest
 
 from kafka_pubsub import FailedPrecondition, NotFound, PubSub
-from kafka_pubsub.client.admin import inbox_topics
-from kafka_pubsub.core.multicast.layout import DEAD, RECEIPTS
-from kafka_pubsub.core.multicast.values import Alive
-from kafka_pubsub.core.partitioner import partition_of
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import NewRecord, TopicPartition
-from kafka_pubsub.schema.multicast import decode_inbox, encode_alive
-from kafka_pubsub.services import sequencer_bodies, sequencer_role, sequencer_task
-from kafka_pubsub.services.sequencer import Sequencer
-from kafka_pubsub.services.sequencer_task import SequencerTask
+from kafka_pubsub.multicast import bodies as sequencer_bodies
+from kafka_pubsub.multicast import inbox_topics
+from kafka_pubsub.multicast import role as sequencer_role
+from kafka_pubsub.multicast import task as sequencer_task
+from kafka_pubsub.multicast.layout import DEAD, RECEIPTS
+from kafka_pubsub.multicast.records import decode_inbox, encode_alive
+from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.multicast.task import SequencerTask
+from kafka_pubsub.multicast.values import Alive
 from tests.multicasts import named, stage
 from tests.support import until
 from tests.unit.services.test_sequencer import home

@@ -8,16 +8,16 @@ from concurrent.futures import Future
 import pytest
 
 from kafka_pubsub import CausalStatus, FailedPrecondition, NotFound, PubSub, aio
-from kafka_pubsub.client.admin.names import inbox_topic
-from kafka_pubsub.client.multicast.future import Sent
-from kafka_pubsub.core.multicast.layout import GROUP, place_of
-from kafka_pubsub.core.multicast.progress import SequencerProgress
-from kafka_pubsub.core.multicast.sequencer import Checkpoint, Sequencer
-from kafka_pubsub.core.multicast.values import Propose
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Committed, NewRecord, TopicPartition
-from kafka_pubsub.schema.multicast import decode_stage, encode_proposal
-from kafka_pubsub.services import sequencer as service
+from kafka_pubsub.multicast import service
+from kafka_pubsub.multicast.future import Sent
+from kafka_pubsub.multicast.layout import GROUP, place_of
+from kafka_pubsub.multicast.progress import SequencerProgress
+from kafka_pubsub.multicast.records import decode_stage, encode_proposal
+from kafka_pubsub.multicast.sequencer import Checkpoint, Sequencer
+from kafka_pubsub.multicast.values import Propose
+from kafka_pubsub.topics.names import inbox_topic
 from tests.multicasts import named, stage
 from tests.support import until
 

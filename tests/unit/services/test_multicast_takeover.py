@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub import FailedPrecondition, PubSub
-from kafka_pubsub.client.multicast.routes import Target, way_of_deletion
-from kafka_pubsub.core.multicast.layout import DEAD
-from kafka_pubsub.core.multicast.progress import SequencerProgress
-from kafka_pubsub.core.multicast.sequencer import START, Checkpoint
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.schema.batch import BatchMessage
-from kafka_pubsub.services import sequencer_task
+from kafka_pubsub.multicast import task as sequencer_task
+from kafka_pubsub.multicast.batch import BatchMessage
+from kafka_pubsub.multicast.layout import DEAD
+from kafka_pubsub.multicast.progress import SequencerProgress
+from kafka_pubsub.multicast.role import SequencerRole
+from kafka_pubsub.multicast.routes import Target, way_of_deletion
+from kafka_pubsub.multicast.sequencer import START, Checkpoint
+from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.multicast.task import SequencerTask
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Beginning
-from kafka_pubsub.services.sequencer import Sequencer
-from kafka_pubsub.services.sequencer_role import SequencerRole
-from kafka_pubsub.services.sequencer_task import SequencerTask
 from tests.multicasts import stage
 from tests.support import until
 from tests.unit.services.test_sequencer import home

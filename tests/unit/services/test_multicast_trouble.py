@@ -14,13 +14,13 @@ from kafka_pubsub import (
     PubSub,
     RetryPolicy,
 )
-from kafka_pubsub.client.multicast.multicast import Multicast
-from kafka_pubsub.client.multicast.publisher import sequencer_watch
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.schema.batch import decode_batch
-from kafka_pubsub.schema.multicast import decode_stage
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.batch import decode_batch
+from kafka_pubsub.multicast.multicast import Multicast
+from kafka_pubsub.multicast.publisher import sequencer_watch
+from kafka_pubsub.multicast.records import decode_stage
+from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 from tests.unit.services.test_sequencer import NAMES, home
 

@@ -11,10 +11,10 @@ from concurrent.futures import Future
 import pytest
 
 from kafka_pubsub import DeadlineExceeded, FailedPrecondition, PubSub, Sent
-from kafka_pubsub.client import service_watch
-from kafka_pubsub.core.delays.layout import INGEST
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.delays.layout import INGEST
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.publish import service_watch
 from tests.support import until
 from tests.unit.services.test_sequencer import home
 
@@ -119,7 +119,7 @@ class NoStages(FaultPlan):
 
 
 def test_a_close_gives_up_what_can_not_be_staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_pubsub.client.multicast.publisher.CLOSING", 0.2)
+    monkeypatch.setattr("kafka_pubsub.multicast.publisher.CLOSING", 0.2)
     faults = NoStages()
     ps = PubSub.in_memory(MemoryBackend(faults=faults), services=False)
     ps.create_topic("a", causal=True)

@@ -7,13 +7,13 @@ from typing import ClassVar
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.client.topology.plan import ChangeKind
-from kafka_pubsub.config import DelayDeclaration
-from kafka_pubsub.core.delays.layout import DEAD, INGEST, PARTITIONS, DelayLayout, tier_topic
+from kafka_pubsub.delays.declaration import DelayDeclaration
+from kafka_pubsub.delays.layout import DEAD, INGEST, PARTITIONS, DelayLayout, tier_topic
+from kafka_pubsub.delays.plan import ChangeKind
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.services import lifecycle
-from kafka_pubsub.services.delays import DelayRouter
 from kafka_pubsub.services.metrics import ServiceMetrics
 from tests.support import until
 from tests.unit.services.test_delay_router import bodies

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import DelayRouter, PubSub, Sequencer, aio
-from kafka_pubsub.memory import MemoryBackend
+from kafka_pubsub.log.memory import MemoryBackend
 from tests.support import until
 
 PATIENCE = 20.0

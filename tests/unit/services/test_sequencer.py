@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.multicast.layout import GROUP
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
-from kafka_pubsub.memory import MemoryBackend, VirtualClock
-from kafka_pubsub.memory.faults import FaultPlan, RequestOutcome
+from kafka_pubsub.log.memory import MemoryBackend, VirtualClock
+from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.model import Committed, NewRecord, TopicPartition
-from kafka_pubsub.services.sequencer import Sequencer
+from kafka_pubsub.multicast.layout import GROUP
+from kafka_pubsub.multicast.service import Sequencer
 from kafka_pubsub.services.trimming import Trimming
 from tests.support import until
 

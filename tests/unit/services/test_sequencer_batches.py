@@ -8,15 +8,15 @@ from itertools import groupby
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.multicast.layout import DEAD
-from kafka_pubsub.core.multicast.values import Release, Stage
 from kafka_pubsub.errors import InvalidArgument, PubSubError
-from kafka_pubsub.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.model import NewRecord, StoredRecord, TopicPartition, published_at
-from kafka_pubsub.schema.batch import BatchMessage
-from kafka_pubsub.schema.multicast import DEAD_REASON_HEADER, DEAD_TOPIC_HEADER, StageRecord, encode_stage
-from kafka_pubsub.services.sequencer import Sequencer
-from kafka_pubsub.services.sequencer_batches import Batches
+from kafka_pubsub.multicast.batch import BatchMessage
+from kafka_pubsub.multicast.batches import Batches
+from kafka_pubsub.multicast.layout import DEAD
+from kafka_pubsub.multicast.records import DEAD_REASON_HEADER, DEAD_TOPIC_HEADER, StageRecord, encode_stage
+from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.multicast.values import Release, Stage
 from tests.multicasts import named
 from tests.support import until
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.core.delays import layout
-from kafka_pubsub.core.multicast.layout import DEAD, RECEIPTS
-from kafka_pubsub.memory import MemoryBackend
-from kafka_pubsub.memory.cluster import MemoryCluster
+from kafka_pubsub.delays import layout
+from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.multicast.layout import DEAD, RECEIPTS
 
 
 @pytest.mark.parametrize(("copies", "in_sync"), [(3, "2"), (1, None)])

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kafka_pubsub import InvalidArgument, PubSub, Topic
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.delays.service import DelayRouter
 from tests.support import until
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_pubsub import NotFound, PubSubError
-from kafka_pubsub.memory import FaultPlan
+from kafka_pubsub.log.memory import FaultPlan
 
 __all__ = ["Wrong"]
 

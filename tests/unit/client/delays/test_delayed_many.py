@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import InvalidArgument, Message, NotFound, OrderingKeyPaused, PubSub, ResourceExhausted, aio
-from kafka_pubsub.client.publish.many import RUN, PublishItem
 from kafka_pubsub.config import PublishFlow
-from kafka_pubsub.core.delays.layout import INGEST
+from kafka_pubsub.delays.layout import INGEST
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition, PublishError
-from kafka_pubsub.memory import FaultPlan, MemoryBackend
-from kafka_pubsub.services.delays import DelayRouter
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
+from kafka_pubsub.publish.many import RUN, PublishItem
 from tests.support import until
 from tests.unit.services.test_delay_router import RefusedOnce
 

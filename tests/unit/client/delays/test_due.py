@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kafka_pubsub.client.delays.due import Due, check_longest, parse_due
+from kafka_pubsub.delays.publisher import check_longest
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.publish.due import Due, parse_due
 
 #: 2023-11-14T22:13:20Z.
 NOW = 1_700_000_000.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_pubsub import PubSub, Topic
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
 
 
 @pytest.fixture

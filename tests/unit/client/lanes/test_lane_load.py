@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from kafka_pubsub import FlowControl, Message, PubSub
-from kafka_pubsub.memory.reader import MemoryReader
+from kafka_pubsub.log.memory.reader import MemoryReader
 from kafka_pubsub.model import TopicPartition
 from tests.support import until
 

@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, Topic
-from kafka_pubsub.client.assignment import listener
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.subscribe.takeover import listener
 from tests.support import until
 from tests.unit.client.lanes.handling import Handler
 

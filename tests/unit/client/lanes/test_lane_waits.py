@@ -8,9 +8,9 @@ import pytest
 
 from kafka_pubsub import Message, PubSub, Topic
 from kafka_pubsub.config import Batching
-from kafka_pubsub.core.lanes.headers import Name, Sent, after_header, read_lane_headers, sequence_header
-from kafka_pubsub.core.lanes.names import Lane
-from kafka_pubsub.memory.backend import MemoryBackend
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.headers import Name, Sent, after_header, read_lane_headers, sequence_header
+from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import Header, TopicPartition
 from tests.support import until
 from tests.unit.client.lanes.handling import Handler

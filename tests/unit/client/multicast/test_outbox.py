@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.client.multicast.future import SentFuture
-from kafka_pubsub.client.multicast.outbox import Batch, Outbox, Outgoing, Standing
-from kafka_pubsub.client.multicast.routes import Route, Target, Way, way_of_deletion
-from kafka_pubsub.core.multicast.values import Timestamp
-from kafka_pubsub.schema.batch import BatchMessage
-from kafka_pubsub.schema.multicast import Receipt
+from kafka_pubsub.multicast.batch import BatchMessage
+from kafka_pubsub.multicast.future import SentFuture
+from kafka_pubsub.multicast.outbox import Batch, Outbox, Outgoing, Standing
+from kafka_pubsub.multicast.records import Receipt
+from kafka_pubsub.multicast.routes import Route, Target, Way, way_of_deletion
+from kafka_pubsub.multicast.values import Timestamp
 
 NEVER, MANY = 1e9, 1000
 LOCK = threading.Lock()

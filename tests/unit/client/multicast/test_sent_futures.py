@@ -8,9 +8,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
 
 import pytest
 
-from kafka_pubsub.client.multicast.future import Sent, SentFuture, resolve
-from kafka_pubsub.core.multicast.values import MessageTimestamp
 from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.multicast.future import Sent, SentFuture, resolve
+from kafka_pubsub.multicast.values import MessageTimestamp
 
 PATIENCE = 20.0
 SENT = [Sent(f"p-1.{number}", MessageTimestamp(7, "a", number)) for number in range(50)]

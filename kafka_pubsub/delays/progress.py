@@ -1,0 +1,123 @@
+"""How far a router's partition is, and the text beside each committed offset that says so.
+
+Theory. Of each log the committed offset is the lowest that a restart must read again: of what waits in memory, else of
+what wasn't handled. The text beside it says up to where the log was handled. The text beside the offset of ingest says
+besides how far home was written (`mark`), what time it was at that offset, how many tiers were read, and by which
+transactional id it is written, so that a successor can end a dead router's transaction.
+
+Rules
+1. A text begins with the version and ends with a checksum over itself and the offset. What can't be read, or is of a
+   newer version, is refused: guessing would deliver messages twice.
+2. An offset without a text is an operator's reset, and counts as it stands: nothing above it was handled.
+3. Version 1 of the text of ingest dated messages by ticks. It is taken over if nothing rests in memory, because that
+   would be dated anew.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection
+from typing import NamedTuple
+
+from kafka_pubsub.delays.values import BEFORE_ALL, Key
+from kafka_pubsub.errors import FailedPrecondition
+
+__all__ = ["IngestProgress", "Progress", "parse_ingest", "parse_tier", "writer_of"]
+
+#: Versions of the texts of tiers and of ingest.
+_TIER, _BY_TICKS, _INGEST = "1", "1", "2"
+
+
+class Progress(NamedTuple):
+    """Of one log: read again from `position` on, of which all below `handled` was handled once."""
+
+    position: int
+    handled: int
+
+    def text(self) -> str:
+        """What is committed beside the position."""
+        return _sealed(self.position, f"{_TIER};{self.handled:x}")
+
+
+class IngestProgress(NamedTuple):
+    """The same of the log of ingest; `mark` is the key of the last message that was written home.
+
+    `time` is the time below the position; None: it isn't known. `tiers` is how many tiers were read by then.
+    """
+
+    position: int
+    handled: int
+    mark: Key = BEFORE_ALL
+    time: int | None = 0
+    tiers: int = 0
+
+    def text(self, writer: str) -> str:
+        """What is committed beside the position, by the transactional id `writer`."""
+        numbers = (self.handled, self.mark[0] + 1, self.mark[1] + 1, self.time or 0, self.tiers)
+        return _sealed(self.position, ";".join((_INGEST, *(f"{each:x}" for each in numbers), writer)))
+
+
+def parse_tier(position: int, text: str) -> Progress:
+    """What was committed; raises if it can't be read."""
+    if not text:
+        return Progress(position, position)
+    fields = _opened(position, text, (_TIER,))[1:]
+    try:
+        (handled,) = fields
+        return Progress(position, int(handled, 16))
+    except ValueError:
+        raise _unreadable(position, text) from None
+
+
+def parse_ingest(position: int, text: str) -> IngestProgress:
+    """What was committed; raises if it can't be read."""
+    if not text:
+        return IngestProgress(position, position, time=None)
+    version, *fields, _ = _opened(position, text, (_BY_TICKS, _INGEST))
+    try:
+        handled, due, offset, time, *tiers = (int(field, 16) for field in fields)
+        if len(tiers) != (version == _INGEST):
+            raise ValueError
+    except ValueError:
+        raise _unreadable(position, text) from None
+    if version == _BY_TICKS and handled != position:
+        raise FailedPrecondition(
+            f"delay router: the commit at offset {position} is of version 1, and messages of it are in their last "
+            "second: start a router of the former version for a moment, and stop it while nothing comes in"
+        )
+    return IngestProgress(position, handled, (due - 1, offset - 1), time, *tiers)
+
+
+def writer_of(position: int, text: str) -> str | None:
+    """The transactional id that the commit was made by; None: it doesn't say."""
+    return _opened(position, text, (_BY_TICKS, _INGEST))[-1] or None if text else None
+
+
+def _sealed(position: int, body: str) -> str:
+    return f"{body};{_checksum(position, body):08x}"
+
+
+def _opened(position: int, text: str, versions: Collection[str]) -> list[str]:
+    """The version and the fields behind it, without the checksum."""
+    body, _, checksum = text.rpartition(";")
+    version, *fields = body.split(";")
+    if checksum != f"{_checksum(position, body):08x}":
+        raise _unreadable(position, text)
+    if version not in versions:
+        raise FailedPrecondition(
+            f"delay router: the commit at offset {position} is of version {version}, and this router reads version "
+            f"{max(versions)}: a newer kafka_pubsub has written it; update this process"
+        )
+    return [version, *fields]
+
+
+def _checksum(position: int, body: str) -> int:
+    return zlib.crc32(f"{position};{body}".encode())
+
+
+def _unreadable(position: int, text: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"delay router: the text {text[:60]!r} beside the committed offset {position} isn't one of a router's: another "
+        "program has committed for its group. Nothing is delivered, because messages would be delivered twice; commit "
+        "the last good offset and text again, or the offset without a text to deliver again what waits behind it"
+    )

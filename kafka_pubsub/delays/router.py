@@ -1,0 +1,337 @@
+"""The router of one partition: what came in goes through the tiers and home, in order, exactly once.
+
+Theory. Everything has a key: when it is handled, and the offset at which the message came in. The router handles one
+thing after the other, the lowest key first: messages that came in, the head of each tier, and what waits in memory for
+the rest of its time. Nothing is handled beyond the time of the log (`ingest.py`). A message that leaves a tier is
+counted on from its scheduled time, not from now. So each tier is in the order of leaving, messages come home in the
+order of (due, offset), and one mark says which of them are home.
+
+Rules
+1. All that it decides follows from the logs. Its caller writes the moves of one `take` and the `progress` after it in
+   one transaction, and makes a new router from what is committed if that fails.
+2. Committed positions stay at the lowest record that waits in memory. What was handled and is read again hops no second
+   time; of it only what waits in memory is taken up again, unless it is home (at or below the mark).
+3. Where a tier's head isn't known yet, nothing above its possible key is handled.
+4. A request to cancel takes the same way as its message, and waits in memory until the message is due: then both go.
+5. While the first message that is due may not go home, nothing else goes: all stay in order, and the mark stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
+
+from kafka_pubsub.delays.ingest import KEEP, Ingest
+from kafka_pubsub.delays.layout import UNIT
+from kafka_pubsub.delays.progress import IngestProgress, Progress
+from kafka_pubsub.delays.ticks import TICK_PACE, TickPace, Ticks
+from kafka_pubsub.delays.tier import Tier
+from kafka_pubsub.delays.values import (
+    BEFORE_ALL,
+    TO_DEAD,
+    TO_HOME,
+    TO_NOTHING,
+    Came,
+    Key,
+    Move,
+    Tick,
+    Waiting,
+)
+from kafka_pubsub.errors import InvariantViolated
+
+__all__ = ["Router", "RouterStart"]
+
+#: The log of ingest among the sources; tier k is the source k + 1.
+_INGEST = 0
+#: Bytes, or a head behind all heads.
+_NO_LIMIT = 1 << 63
+_NEVER = (_NO_LIMIT, 0, 0)
+
+
+class RouterStart(NamedTuple):
+    """Where a router begins: what is committed, and where each tier's log ends.
+
+    `unstored`: the sources (0 is ingest, tier k is k + 1) of which nothing is committed yet.
+    """
+
+    ingest: IngestProgress
+    tiers: Sequence[Progress]
+    ends: Sequence[int]
+    unstored: Collection[int] = ()
+
+
+class Router:
+    """One partition of ingest and of all tiers."""
+
+    def __init__(
+        self, start: RouterStart, unit: int = UNIT, keep: int = KEEP, pace: TickPace = TICK_PACE
+    ) -> None:
+        self._unit = unit
+        #: When the next tick is wanted.
+        self.ticks = Ticks(pace)
+        self.ingest = Ingest(start.ingest.position, start.ingest.time or 0, unit, len(start.tiers), keep)
+        self.tiers = [Tier(each.position, end) for each, end in zip(start.tiers, start.ends, strict=True)]
+        #: The key of the last message that went home.
+        self.mark: Key = start.ingest.mark
+        # Of each source: below this position all was handled once.
+        self._handled = [start.ingest.handled, *(each.handled for each in start.tiers)]
+        # A heap of the heads that are known: key and source.
+        self._heads: list[tuple[int, int, int]] = []
+        # What waits for less than a unit, a heap: due, offset, order, source and the message. A request to cancel has
+        # its message's offset, and -1 as its order: it comes just before the message.
+        self._memory: list[tuple[int, int, int, int, Waiting]] = []
+        # Of each source the positions of what waits in memory, lowest first.
+        self._resting: list[dict[int, None]] = [{} for _ in self._handled]
+        # Of each source the progress that was last returned; None: none was.
+        self._last_progress: list[IngestProgress | Progress | None] = [start.ingest, *start.tiers]
+        for source in start.unstored:
+            self._last_progress[source] = None
+        # Nothing above this key may be handled by the `take` that runs.
+        self._limit: Key = _NEVER[:2]
+        # Which messages may not go home, says the caller of the `take` that runs.
+        self._holds: Callable[[Waiting], bool] = _hold_none
+        #: Whether the last `take` ended at a message that may not go home now.
+        self.held = False
+
+    # -- what is read -------------------------------------------------------------------------------------------
+
+    def receive_ingest(self, records: Sequence[Came | Tick], now: int) -> None:
+        """Takes messages and ticks; look at `ingest.seek` afterwards.
+
+        `now` is by a clock of milliseconds that is never set, and that knows nothing of the brokers' clocks.
+        """
+        empty = not self.ingest.arrived
+        self.ingest.receive(records)
+        if empty and self.ingest.arrived:
+            heappush(self._heads, (*self.ingest.arrived[0][:2], _INGEST))
+        self.ticks.follow(self.ingest.stamp, self.ingest.read, now)
+
+    def receive_tier(self, number: int, records: Sequence[Waiting]) -> None:
+        """Takes records of a tier."""
+        tier = self.tiers[number]
+        empty = not tier.buffer
+        tier.receive(records)
+        if empty and tier.buffer:
+            heappush(self._heads, (*tier.buffer[0][:2], number + 1))
+
+    # -- what is to be done -------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> int:
+        """The time, as far as the log says."""
+        return self.ingest.time
+
+    @property
+    def resting(self) -> int:
+        """How many messages wait in memory."""
+        return len(self._memory)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `take` would do anything."""
+        heads = [each[0][:2] for each in (self._heads, self._memory) if each]
+        return bool(heads) and min(heads)[0] <= self.time and min(heads) <= self._bound()
+
+    def take(
+        self, most: int, holds: Callable[[Waiting], bool] | None = None, room: int = _NO_LIMIT
+    ) -> list[Move]:
+        """Handles up to `most` things, and returns what is to be written, in this order.
+
+        It ends at the first message that is due and that `holds` says may not go home now, and when the bodies have
+        `room` bytes (default: without a limit).
+        """
+        moves: list[Move] = []
+        holds = self._holds = holds or _hold_none
+        self.held = False
+        heads, memory, time = self._heads, self._memory, self.time
+        self._limit = self._bound()
+        count = 0
+        for _ in range(most):
+            if count < len(moves):
+                count += 1
+                room -= len(moves[-1][1].record)
+                if room <= 0:
+                    break
+            head = heads[0] if heads else _NEVER
+            if memory and memory[0] < head and not self._hides_message(head, memory[0]):
+                due, offset, order, _, message = memory[0]
+                # The head that isn't known may be the message of a request itself.
+                if due > time or (due, offset) > self._limit or (order < 0 and (due, offset) == self._limit):
+                    break
+                if order >= 0 and holds(message):
+                    self.held = True
+                    break
+                self._take_rested()
+                if order < 0:
+                    self._cancel((due, offset), moves)
+                else:
+                    self._release((due, offset), message, moves)
+            elif head[0] <= time and head[:2] <= self._limit:
+                self._handle(head[2], self._take_head(head[2]), moves)
+            else:
+                break
+        return moves
+
+    def next_at(self) -> int | None:
+        """When the next thing is to be handled; None: nothing waits here."""
+        keys = [each[0] for each in (self._heads[:1], self._memory[:1]) if each]
+        times = [key[0] for key in keys]
+        times += [tier.low[0] for tier in self.tiers if tier.unknown and tier.low[0] > self.time]
+        return min(times) if times else None
+
+    def next_tick_at(self) -> int | None:
+        """Returns when a tick is wanted, by the clock of all that has a `now`; None: not as things are, 0: at once."""
+        if self.ingest.undated:
+            return self.ticks.next_at(None)
+        at = self.next_at()
+        return None if at is None or at <= self.time else self.ticks.next_at(at)
+
+    def tick_wanted(self, now: int) -> bool:
+        """Whether a tick is to be appended now; the caller appends it."""
+        at = self.next_tick_at()
+        if at is None or now < at:
+            return False
+        self.ticks.ask(now)
+        return True
+
+    def progress(self) -> dict[int, IngestProgress | Progress]:
+        """What is to be committed now, of the sources of which it changed since it was last asked for."""
+        found = {}
+        for source, last in enumerate(self._last_progress):
+            position = self._next(source)
+            if self._resting[source]:
+                position = min(position, next(iter(self._resting[source])))
+            now = self._progress_of(source, position)
+            if now != last:
+                found[source] = self._last_progress[source] = now
+        return found
+
+    def last_ingest(self) -> IngestProgress | None:
+        """Returns the progress of ingest that `progress` returned last; None: it returned none."""
+        said = self._last_progress[_INGEST]
+        return said if isinstance(said, IngestProgress) else None
+
+    # -- handling -----------------------------------------------------------------------------------------------
+
+    def _bound(self) -> Key:
+        """The lowest key that something may have that wasn't read yet."""
+        return min((tier.low for tier in self.tiers if tier.unknown), default=_NEVER[:2])
+
+    def _head_of(self, source: int) -> Waiting:
+        return self.tiers[source - 1].buffer[0] if source else self.ingest.arrived[0]
+
+    def _take_head(self, source: int) -> Waiting:
+        if source == _INGEST:
+            message, queue = self.ingest.take(), self.ingest.arrived
+        else:
+            tier = self.tiers[source - 1]
+            message, queue = tier.take(), tier.buffer
+        if queue:
+            head = queue[0]
+            heapreplace(self._heads, (head[0], head[1], source))
+            return message
+        heappop(self._heads)
+        if source != _INGEST and tier.unknown:
+            self._limit = min(self._limit, tier.low)
+        return message
+
+    def _handle(self, source: int, message: Waiting, moves: list[Move]) -> None:
+        """Its time has come to leave the log that it was read from."""
+        position = message.position
+        again = position < self._handled[source]
+        if not again:
+            self._handled[source] = position + 1
+        if message.home is None:
+            if not again:
+                moves.append((TO_DEAD, message))
+        elif message.left:
+            if not again:
+                self._hop(message, moves)
+        elif again or message.target >= 0:
+            if _key(message) > self.mark:
+                self._rest(source, message)
+        elif message.due > message.at or self._holds(message):
+            self._rest(source, message)
+        else:
+            self._release((message.due, message.offset), message, moves)
+
+    def _hop(self, message: Waiting, moves: list[Move]) -> None:
+        at, offset, due, left, home, position, record, target = message
+        tier = left.bit_length() - 1
+        at += self._unit << tier
+        if self.tiers[tier].write((at, offset)):
+            self._limit = min(self._limit, (at, offset))
+        moves.append((tier, Waiting(at, offset, due, left - (1 << tier), home, position, record, target)))
+
+    def _rest(self, source: int, message: Waiting) -> None:
+        order = source if message.target < 0 else -1
+        heappush(self._memory, (*_key(message), order, source, message))
+        self._resting[source][message.position] = None
+
+    def _hides_message(self, head: tuple[int, int, int], rested: tuple[int, int, int, int, Waiting]) -> bool:
+        """Whether the head is a record of another program, before the message that a request is to cancel."""
+        return rested[2] < 0 and head[:2] == rested[:2] and self._head_of(head[2]).home is None
+
+    def _take_rested(self) -> Waiting:
+        *_, source, message = heappop(self._memory)
+        del self._resting[source][message.position]
+        return message
+
+    def _cancel(self, key: Key, moves: list[Move]) -> None:
+        """Drops the message of this key, if it is there, with all requests to cancel it."""
+        while self._memory and self._memory[0][:3] == (*key, -1):
+            self._take_rested()
+        if self._memory and self._memory[0][:2] == key:
+            message = self._take_rested()
+        elif self._heads and self._heads[0][:2] == key and self._head_of(self._heads[0][2]).due == key[0]:
+            source = self._heads[0][2]
+            message = self._take_head(source)
+            self._handled[source] = max(self._handled[source], message.position + 1)
+        else:
+            return
+        self.mark = max(self.mark, key)
+        moves.append((TO_NOTHING, message))
+
+    def _release(self, key: Key, message: Waiting, moves: list[Move]) -> None:
+        self.mark = max(self.mark, key)
+        moves.append((TO_HOME, message))
+
+    def _next(self, source: int) -> int:
+        return self.tiers[source - 1].next if source else self.ingest.position
+
+    def _progress_of(self, source: int, position: int) -> IngestProgress | Progress:
+        handled = max(self._handled[source], self._next(source))
+        if source != _INGEST:
+            return Progress(position, handled)
+        return IngestProgress(position, handled, self.mark, self.ingest.time_at(position), len(self.tiers))
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if it contradicts itself."""
+        self.ingest.check()
+        for tier in self.tiers:
+            tier.check()
+        queues = [self.ingest.arrived, *(tier.buffer for tier in self.tiers)]
+        heads = sorted((*queue[0][:2], source) for source, queue in enumerate(queues) if queue)
+        if sorted(self._heads) != heads:
+            raise InvariantViolated(f"the heads are {heads}, and {self._heads} are known")
+        resting = [
+            sorted(each[4].position for each in self._memory if each[3] == n) for n in range(len(queues))
+        ]
+        if resting != [list(each) for each in self._resting]:
+            raise InvariantViolated("what waits in memory isn't what holds the positions")
+        if any(each[:2] <= BEFORE_ALL for each in self._memory):
+            raise InvariantViolated("a message in memory was never due")
+        heap = list(self._memory)
+        heapify(heap)
+        if heap[:1] != self._memory[:1]:
+            raise InvariantViolated("memory is out of order")
+
+
+def _hold_none(message: Waiting) -> bool:
+    return False
+
+
+def _key(message: Waiting) -> Key:
+    """Returns when a message is released; of a request to cancel, when its message would be."""
+    return message.due, message.offset if message.target < 0 else message.target

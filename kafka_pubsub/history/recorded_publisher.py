@@ -1,0 +1,161 @@
+"""A topic's publisher that records its messages and their results in a history.
+
+Rules
+1. A message is recorded and queued in one step, so that a history's numbers are in the order of each key's messages.
+2. Arguments that aren't a message aren't recorded, nor are the items of a `publish_many` that raises. A message that
+   `publish` refuses is recorded as failed.
+3. An answer is recorded on the thread of the done-callbacks; `close` waits a moment for those of flushed messages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from itertools import count
+
+from kafka_pubsub.history.protocol import Histories, PublishHistory
+from kafka_pubsub.lane_names import lane_of
+from kafka_pubsub.lanes.home_publisher import HomePublisher, LaneTarget
+from kafka_pubsub.partition_numbers import lane_index, number_of
+from kafka_pubsub.publish.future import PublishFuture
+from kafka_pubsub.publish.many import Messages, PublishFutures
+from kafka_pubsub.publish.topic_settings import PublishTarget
+from kafka_pubsub.publish.writer_pool import WriterPool
+
+__all__ = ["new_publisher"]
+
+#: Seconds that `close` waits until the answers that came are recorded: a user's callbacks may run before ours.
+TELLING = 5.0
+
+
+def new_publisher(
+    topic: str,
+    target: Callable[[], PublishTarget],
+    writers: WriterPool,
+    lane_target: LaneTarget,
+    histories: Histories | None,
+) -> HomePublisher:
+    """Returns the publisher of a topic, which records if there are histories."""
+    if histories is None:
+        return HomePublisher(topic, target, writers, lane_target)
+    return RecordedPublisher(topic, target, writers, lane_target, histories.of_publisher(topic))
+
+
+class RecordedPublisher(HomePublisher):
+    """A publisher to one topic that records a history."""
+
+    def __init__(
+        self,
+        name: str,
+        target: Callable[[], PublishTarget],
+        writers: WriterPool,
+        lane_target: LaneTarget,
+        history: PublishHistory,
+    ) -> None:
+        super().__init__(name, target, writers, lane_target)
+        self._history = history
+        self._numbers = count(1)
+        self._telling = threading.Lock()
+        self._unrecorded = 0
+        self._changed = threading.Condition()
+
+    def publish(
+        self,
+        data: bytes,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> PublishFuture:
+        return self._record(super().publish, data, ordering_key, attributes)
+
+    def publish_in(
+        self,
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+        priority: int | None,
+        durable: bool | None,
+    ) -> PublishFuture:
+        self.choose(priority, durable)
+        if self._sender is None:
+            return self.publish(data, ordering_key, attributes)
+        publish = partial(self._publish_in_lane, priority, durable)
+        return self._record(publish, data, ordering_key, attributes)
+
+    def _publish_in_lane(
+        self,
+        priority: int | None,
+        durable: bool | None,
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+    ) -> PublishFuture:
+        return super().publish_in(data, ordering_key, attributes, priority, durable)
+
+    def _record(
+        self,
+        publish: Callable[[bytes, str | None, Mapping[str, str] | None], PublishFuture],
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+    ) -> PublishFuture:
+        with self._telling:
+            number = next(self._numbers)
+            try:
+                self._history.send(number, ordering_key, data, attributes or {})
+            except (
+                TypeError,
+                ValueError,
+                AttributeError,
+            ):  # the arguments aren't a message: the call raises an error that says why
+                return publish(data, ordering_key, attributes)
+            try:
+                future = publish(data, ordering_key, attributes)
+            except BaseException as error:
+                self._history.failed(number, f"{type(error).__name__}: {error}")
+                raise
+        with self._changed:
+            self._unrecorded += 1
+        future.add_done_callback(partial(self._answered, number))
+        return future
+
+    def queue_run(self, messages: Messages, futures: PublishFutures, start: int, end: int) -> None:
+        """Does what `HomePublisher.queue_run` does, but publishes the messages one by one and records each."""
+        for index, arguments in enumerate(messages.arguments(start, end), start):
+            futures.made[index] = self._publish_item(*arguments, *messages.lanes.get(index, (None, None)))
+            futures.queued = index + 1
+
+    def _publish_item(
+        self,
+        data: bytes,
+        ordering_key: str | None,
+        attributes: Mapping[str, str] | None,
+        priority: int | None,
+        durable: bool | None,
+    ) -> PublishFuture:
+        if priority is None and durable is None:
+            return self.publish(data, ordering_key, attributes)
+        return self.publish_in(data, ordering_key, attributes, priority, durable)
+
+    def _answered(self, number: int, future: Future[str]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._history.failed(number, f"{type(error).__name__}: {error}")
+        else:
+            topic, partition, offset = future.result().rsplit(":", 2)
+            if offset.isdecimal():
+                found = None if topic == self.name else lane_of(topic)
+                index = 0 if found is None else lane_index(found[1])
+                self._history.stored(number, number_of(index, int(partition)), int(offset))
+            else:
+                self._history.failed(number, "stored, the broker didn't say where")
+        with self._changed:
+            self._unrecorded -= 1
+            self._changed.notify_all()
+
+    def close(self, timeout: float = 30) -> None:
+        super().close(timeout)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._unrecorded, TELLING)
+        self._history.close()

@@ -1,0 +1,162 @@
+"""Adds a lane to a topic when it is first used, with a retry topic for each subscription.
+
+Rules
+1. `ensure` writes the topic's record with the lane, without an id; makes the lane's Kafka topic; gives each
+   subscription its part of the lane; then writes the record with the id. Messages are published to a lane only when its
+   id is in the record. After a crash, or beside another process, the next call does the missing steps.
+2. A subscription that is being made reads the topic's lanes after its own record is written, and `ensure` reads the
+   subscriptions after the lane is written: so one of them sees the other, and each subscription has its part of each
+   lane.
+3. A subscription that is older than the lane begins at the lane's beginning. If the lane's Kafka topic held records
+   before, they aren't ours: it begins at their end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from kafka_pubsub.config import LaneTopic, SubscriptionLane, SubscriptionRecord, TopicRecord
+from kafka_pubsub.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    PubSubError,
+)
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.topics import LaneTopics
+from kafka_pubsub.log.ports import Backend
+from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.subscribe.retry_topic.retry_topics import RetryTopics
+from kafka_pubsub.topics.catalog_changes import conflicts, settle
+from kafka_pubsub.topics.topics import TopicAdmin
+
+__all__ = ["LaneAdmin", "SubscriptionLanes"]
+
+#: Attempts of a change. Publishers of many processes may begin with many lanes at once, and each attempt that fails is
+#: one that another process has won: a topic changes at most twice for each of its lanes.
+_ATTEMPTS = 100
+
+#: Errors with which a cluster refuses to make a topic: nothing was changed.
+_REFUSALS = (FailedPrecondition, InvalidArgument, PermissionDenied)
+
+
+class LaneAdmin:
+    """Adds lanes to the topics of one cluster."""
+
+    def __init__(self, backend: Backend, topics: TopicAdmin, *, may_create: bool) -> None:
+        self._topics = topics
+        self._lanes = LaneTopics(backend.admin, may_create=may_create)
+        self._subscriptions = SubscriptionLanes(backend, may_create=may_create)
+
+    def ensure(self, topic: str, lane: Lane) -> TopicRecord:
+        """Makes a lane if it isn't there; returns the topic's record, which names it."""
+        return settle(lambda: self._ensure(topic, lane), _ATTEMPTS)
+
+    def _ensure(self, topic: str, lane: Lane) -> TopicRecord:
+        record, home = self._topics.current(topic)
+        rules = record.lane_rules
+        name = rules.name(rules.choose(lane.priority, lane.durable))
+        known = record.lane(name)
+        if name == topic or (known is not None and known.topic_id):
+            return record
+        if known is None:
+            self._lanes.check_may_make(name, lane, home)
+            known = LaneTopic(name=name, priority=lane.priority, durable=lane.durable)
+            record = self._store(record, known)
+        try:
+            info = self._lanes.make(name, lane, home)
+            self._subscriptions.add(record, known, info)
+        except _REFUSALS:
+            # After any other error the topic may exist, so the lane stays, and the next call goes on.
+            with contextlib.suppress(PubSubError):
+                others = tuple(each for each in record.lanes if each.name != name)
+                self._topics.replace(record.model_copy(update={"lanes": others}), record)
+            raise
+        return self._store(record, known.model_copy(update={"topic_id": info.topic_id}))
+
+    def _store(self, record: TopicRecord, lane: LaneTopic) -> TopicRecord:
+        others = [each for each in record.lanes if each.name != lane.name]
+        lanes = tuple(sorted([*others, lane], key=lambda each: each.name))
+        after = record.model_copy(update={"lanes": lanes})
+        self._topics.replace(after, record)
+        return after
+
+
+class SubscriptionLanes:
+    """Gives subscriptions their parts of lanes."""
+
+    def __init__(self, backend: Backend, *, may_create: bool) -> None:
+        self._backend = backend
+        self._retry = RetryTopics(backend.admin, may_create=may_create)
+
+    def add(self, topic: TopicRecord, lane: LaneTopic, info: TopicInfo) -> None:
+        """Gives all subscriptions of a topic their part of a lane."""
+        for name in [each.name for each in self._receiving(topic)]:
+            settle(lambda name=name: self._add(topic, lane, info, name), _ATTEMPTS)  # type: ignore[misc]
+
+    def check(self, subscription: str, topic: TopicRecord) -> None:
+        """Raises an error if a new subscription couldn't be given its part of a lane; changes nothing."""
+        for lane in topic.lanes:
+            info = self._retry.find(lane.name)
+            if info is not None:
+                self._retry.plan(subscription, info)
+
+    def at_end(self, record: SubscriptionRecord) -> dict[str, SubscriptionLane]:
+        """Returns a subscription's parts of lanes with the lanes' ends as positions."""
+        return {
+            name: part.model_copy(update={"positions": dict(self._backend.admin.last_stable_offsets(name))})
+            for name, part in record.lanes.items()
+        }
+
+    def join(self, record: SubscriptionRecord, topic: TopicRecord) -> SubscriptionRecord:
+        """Gives a subscription that is being made its part of all lanes; returns its record as it is stored then."""
+        for lane in topic.lanes:
+            info = self._retry.find(lane.name)
+            if info is not None:
+                record = self._give(record, lane, info)
+        return record
+
+    def remove(self, record: SubscriptionRecord) -> None:
+        """Deletes the retry topics of a subscription's lanes, if we made them."""
+        for part in record.lanes.values():
+            self._retry.remove(part.retry_topic)
+
+    def _receiving(self, topic: TopicRecord) -> Sequence[SubscriptionRecord]:
+        return [
+            each
+            for each in self._backend.catalog.subscriptions().values()
+            if each.topic == topic.name
+            and each.topic_id == topic.topic_id
+            and not each.detached
+            and each.state != "deleting"
+        ]
+
+    def _add(self, topic: TopicRecord, lane: LaneTopic, info: TopicInfo, name: str) -> None:
+        record = next((each for each in self._receiving(topic) if each.name == name), None)
+        if record is not None:
+            self._give(record, lane, info)
+
+    def _give(self, record: SubscriptionRecord, lane: LaneTopic, info: TopicInfo) -> SubscriptionRecord:
+        part = record.lanes.get(lane.name)
+        if part is not None and part.retry_topic.topic_id:
+            return record
+        if part is None:
+            # Written before the retry topic is made, so that it isn't taken for another program's after a crash.
+            part = SubscriptionLane(
+                retry_topic=self._retry.plan(record.name, info), positions=self._begin(info.name)
+            )
+            record = self._store(record, lane.name, part)
+        made = part.model_copy(update={"retry_topic": self._retry.make(part.retry_topic, info)})
+        return self._store(record, lane.name, made)
+
+    def _begin(self, lane: str) -> dict[int, int]:
+        """Returns the positions that aren't 0."""
+        ends = self._backend.admin.last_stable_offsets(lane)
+        return {partition: offset for partition, offset in ends.items() if offset}
+
+    def _store(self, record: SubscriptionRecord, lane: str, part: SubscriptionLane) -> SubscriptionRecord:
+        after = record.model_copy(update={"lanes": {**record.lanes, lane: part}})
+        with conflicts():
+            self._backend.catalog.put_subscription(after, record)
+        return after

@@ -1,0 +1,486 @@
+"""Chooses which lane's messages are handed out next, for the partitions that a stream owns.
+
+Theory. Each lane of a partition is a core partition of its own, which knows what waits in it and what may go. Of every
+partition of the topic a `LaneMerge` chooses among its lanes. Messages are told to the merge as they come to wait, and
+go; before each choice it is told which message each lane can deliver first.
+
+Rules
+1. Among the partitions of the topic, the one whose choice has the highest priority goes first; equal ones take turns.
+   An aged message goes in the turn of its partition. A message that those of other partitions passed over ages, too:
+   its partition goes once in ten times then.
+2. Only as much is handed out as begins soon (`WorkerPool.soon`): what was handed out isn't overtaken any more.
+3. Ends are asked for by one request for all partitions; while it is unanswered there is no other, for a second.
+4. A lane that hands out nothing though it was chosen is passed over until something happens to it.
+5. A partition that was taken on hands out nothing until all its lanes may begin: each reads its retry topic first. It
+   waits for that for `START` seconds at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple, cast
+
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.ends import LaneEnds
+from kafka_pubsub.lanes.following import LaneFollowers
+from kafka_pubsub.lanes.headers import Sent, read_lane_headers
+from kafka_pubsub.lanes.merge import DUE, Choice, LaneMerge
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.partition_numbers import index_of, partition_of
+from kafka_pubsub.subscribe.lane_windows import LaneWindows
+from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
+from kafka_pubsub.subscribe.partition.events import Demand, Event, Followed
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.retry_topic.layout import NO_LANE, Layout
+
+__all__ = ["Handle", "LaneChoices", "LaneSource"]
+
+Entry = tuple[int, int, StoredRecord]
+Handle = Callable[[int, Event], None]
+
+#: Of so many choices one goes to the partition that waits longest, if it waits for long.
+SHARE = 10
+#: Seconds after which a request for ends is given up.
+PATIENCE = 1.0
+#: The kind of a record's time that its broker has set; a topic's records have it from before it has lanes.
+BROKER_TIME = 2
+#: Seconds by which a head ages early, for the way to its callback: it is read, waits for its partition's turn, and for
+#: callbacks that run.
+EARLY = 0.05
+#: Seconds for which the lanes of a partition wait for each other at its start.
+START = 5.0
+
+
+class LaneSource(NamedTuple):
+    """What a stream has for its lanes. `layout` returns its topics; `post` hands a call to the runner.
+
+    `bound`: seconds of ageing, None: strict priorities. `ordered`: whether keys set an order. `looks`: how often the
+    catalog was seen to have no other lanes than these.
+    """
+
+    layout: Callable[[], Layout]
+    ends: LaneEnds
+    post: Callable[[Callable[[], None]], None]
+    bound: float | None
+    ordered: bool
+    looks: Callable[[], int]
+
+
+class LaneChoices:
+    """The merges of one stream; `given` None: the topic has no lanes."""
+
+    def __init__(self, given: LaneSource | None = None, max_bytes: int = 0) -> None:
+        self._given = given
+        #: How much of each lane is read ahead.
+        self.windows = LaneWindows(max_bytes)
+        self._sides: dict[int, _Side] = {}
+        self._groups: dict[int, _Group] = {}
+        self._followers: LaneFollowers | None = None
+        #: Partitions whose lanes hold up a choice though nothing more may come: a reader may have passed markers.
+        self.stuck: Sequence[int] = ()
+        #: Whether messages wait that go soon, though nothing more is read.
+        self.choosing = False
+        self._count = 0
+        self._asked_at: float | None = None
+
+    def watch(self, partitions: OwnedPartitions) -> None:
+        """Holds messages of these partitions for others in other lanes, where keys set an order; none is owned yet."""
+        if self._given is not None and self._given.ordered:
+            given = self._given
+            self._followers = LaneFollowers(
+                given.layout, partitions.owned, given.looks, given.ends, given.post
+            )
+            partitions.names = self._followers
+
+    @property
+    def active(self) -> bool:
+        """Whether the topic has lanes."""
+        return self._given is not None and self._given.layout().laned
+
+    @property
+    def windows_in_use(self) -> LaneWindows | None:
+        """The windows of the lanes; None: the topic has none."""
+        return self.windows if self.active else None
+
+    @property
+    def asking(self) -> bool:
+        """Whether a request for the ends of lanes is unanswered."""
+        return self._asked_at is not None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether keys set an order."""
+        return self._given is not None and self._given.ordered
+
+    def lane(self, number: int) -> Lane:
+        """Returns the lane of a partition; any thread may call it."""
+        return NO_LANE if self._given is None else self._given.layout().lane(number)
+
+    def _layout(self) -> Layout:
+        return self._source.layout()
+
+    @property
+    def _source(self) -> LaneSource:
+        assert self._given is not None
+        return self._given
+
+    # Choices
+
+    def deliver(
+        self,
+        partitions: OwnedPartitions,
+        wanted: int,
+        run: int,
+        handle: Handle,
+        now: float,
+        *,
+        inline: bool = False,
+    ) -> bool:
+        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any.
+
+        `inline`: the caller takes them itself, so there is one of each partition, until one is long.
+        """
+        self._look(partitions, handle, now)
+        handed = self._hand_out_all(wanted, run, handle, now, inline=inline)
+        self._look(partitions, handle, now)
+        self.stuck = [
+            group.sides[lane].number
+            for group in self._groups.values()
+            for lane in group.merge.wants_read(now)
+        ]
+        self._read_ahead(now)
+        self._ask_ends(now)
+        groups = self._groups.values()
+        self.choosing = not self.stuck and any(each.merge.next(now) or each.merge.waits for each in groups)
+        return handed
+
+    def _read_ahead(self, now: float) -> None:
+        """Says which lanes are to be read far ahead."""
+        self.windows.want(self.stuck)
+        for group in self._groups.values():
+            choice = group.merge.next(now)
+            if choice is not None and not choice.aged and choice.key is None:
+                number, priority = group.sides[choice.lane].number, choice.lane.priority
+                self.windows.go(number, group.merge.read_ahead_to(priority), now)
+
+    def _hand_out_all(self, wanted: int, run: int, handle: Handle, now: float, *, inline: bool) -> bool:
+        line = [each for each in (group.standing(now) for group in self._groups.values()) if each]
+        heapify(line)
+        handed = False
+        while wanted > 0 and line:
+            group = self._overdue(now) or line[0][-1]
+            if group is line[0][-1]:
+                heappop(line)
+            else:
+                line = [each for each in line if each[-1] is not group]
+                heapify(line)
+            choice, priority = group.merge.next(now), group.merge.turn
+            assert choice is not None
+            wanted = 1 if inline and choice.most >= run else wanted  # one long run is enough
+            leases = self._hand_out(group, choice, 1 if inline else wanted, run, handle, now, inline=inline)
+            if leases:
+                self._count += 1
+                group.served = self._count
+                handed, wanted = True, wanted - leases
+                for other in () if choice.aged else line:
+                    other[-1].merge.pass_over(priority, now)
+            standing = None if inline else group.standing(now)
+            if standing:
+                heappush(line, standing)
+        return handed
+
+    def _overdue(self, now: float) -> _Group | None:
+        """Returns the partition that has been passed over for longest, once in a while (rule 1)."""
+        if self._source.bound is None or self._count % SHARE or len(self._groups) < 2:
+            return None
+        late = [
+            (since, group.served, id(group), group)
+            for group in self._groups.values()
+            if (since := group.late_since(now)) is not None
+        ]
+        return min(late)[-1] if late else None
+
+    def _hand_out(
+        self,
+        group: _Group,
+        choice: Choice,
+        wanted: int,
+        run: int,
+        handle: Handle,
+        now: float,
+        *,
+        inline: bool = False,
+    ) -> int:
+        """Returns the number of leases that were handed out of the chosen lane."""
+        side = group.sides[choice.lane]
+        run = min(run, choice.most)
+        limit = max(1, min(wanted, choice.most // run))
+        below = choice.below if choice.key is None else 0
+        demand = Demand(limit, run, inline=inline, below=below, key=choice.key)
+        gone, begun, leases = side.take(lambda: handle(side.number, demand))
+        if begun:
+            group.merge.took(gone, now, due=begun - len(gone))
+            side.look(full=False)
+        else:
+            group.merge.offer(choice.lane, None)  # rule 4
+        return leases
+
+    # Messages that go as soon as they are read
+
+    def sort(self, batches: Mapping[int, Sequence[Record]]) -> Sequence[tuple[int, Sequence[Record]]]:
+        """Returns what was read, the highest priorities first."""
+        lanes = self._layout().lanes
+        return sorted(batches.items(), key=lambda each: -lanes[index_of(each[0])].priority)
+
+    def passes(self, number: int, last: int, now: float) -> bool:
+        """Whether a lane's messages up to an offset go before all that waits, so that they needn't wait themselves."""
+        if not self.active:
+            return True
+        side = self._sides.get(number)
+        if side is None or not side.begins or not side.merge.passes(side.lane, last, now):
+            return False
+        for group in self._groups.values():
+            choice = group.merge.next(now)
+            if group.waits_until != 0 or (
+                choice is not None and (choice.aged or group.merge.turn > side.lane.priority)
+            ):
+                return False
+        return True
+
+    def passed(self, number: int, count: int, now: float) -> None:
+        """So many messages of a lane, if the topic has any, went as soon as they were read."""
+        if not count or not self.active:
+            return
+        side = self._sides[number]
+        side.merge.pass_through(side.lane, side.partition.offsets.position, count, now)
+        self.windows.go(number, side.merge.read_ahead_to(side.lane.priority), now)
+
+    # What happened to partitions
+
+    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+        """Returns the offsets of those of the new records that wait for others of their key in other lanes."""
+        # Brokers date what comes in since the topic may have lanes, maybe before this stream knows of one.
+        if self._followers is None or cast("StoredRecord", records[-1]).timestamp()[0] != BROKER_TIME:
+            return ()
+        return self._followers.waiting(number, records, now)
+
+    def _look(self, partitions: OwnedPartitions, handle: Handle, now: float) -> None:
+        owned, touched = partitions.owned, partitions.attention.take_touched()
+        followers = self._followers
+        for number in touched:
+            partition, side = owned.get(number), self._sides.get(number)
+            if side is not None and side.partition is not partition:
+                self._forget(side)
+                side = None
+            if partition is not None and side is None:
+                self._add(number, partition)
+        for number, keys in [] if followers is None else followers.again(touched, now):
+            handle(number, Followed(keys))
+            touched.add(number)
+        touched |= set() if followers is None else followers.lift()
+        for number in touched:
+            if (side := self._sides.get(number)) is not None:
+                self._look_at(side, owned)
+
+    def _look_at(self, side: _Side, owned: Collection[int]) -> None:
+        partition = side.partition
+        full = self.windows.is_full(len(partition.offsets.unfinished), partition.buffered, owned)
+        self.windows.block(side.number, full=side.look(full=full))
+
+    def _add(self, number: int, partition: Partition) -> None:
+        lane = self._layout().lanes[index_of(number)]
+        group = self._groups.setdefault(partition_of(number), _Group(self._source.bound))
+        log, followers = self._layout().view(number).topic_id, self._followers
+        side = _Side(group.merge, lane, number, partition, log, followers)
+        group.sides[lane] = self._sides[number] = side
+        if followers is not None:
+            followers.joined(number)
+
+    def _forget(self, side: _Side) -> None:
+        del self._sides[side.number]
+        self.windows.forget(side.number)
+        group = self._groups[partition_of(side.number)]
+        del group.sides[side.lane]
+        side.leave()
+        if not group.sides:
+            del self._groups[partition_of(side.number)]
+
+    # Ends
+
+    def _ask_ends(self, now: float) -> None:
+        """Asks for the ends of lanes if a choice wants them."""
+        if self._asked_at is not None and now < self._asked_at + PATIENCE:
+            return
+        if not any(group.merge.wants_ends(now) for group in self._groups.values()):
+            return
+        self._asked_at = now
+        layout, asked = self._layout(), dict[_Group, int]()
+        places: list[TopicPartition] = []
+        for group in self._groups.values():
+            asked[group] = group.merge.ask(now)
+            places += [layout.main(side.number) for side in group.sides.values()]
+
+        def answered(ends: Mapping[TopicPartition, int] | None) -> None:
+            self._source.post(lambda: self._answered(layout, asked, now, ends))
+
+        self._source.ends.ask(places, answered)
+
+    def _answered(
+        self,
+        layout: Layout,
+        asked: Mapping[_Group, int],
+        asked_at: float,
+        ends: Mapping[TopicPartition, int] | None,
+    ) -> None:
+        if self._asked_at == asked_at:
+            self._asked_at = None
+        if ends is None:
+            return
+        for group, request in asked.items():
+            places = {lane: layout.main(side.number) for lane, side in group.sides.items()}
+            group.merge.ends(request, {lane: ends[place] for lane, place in places.items() if place in ends})
+
+    def close(self) -> None:
+        """Asks no more."""
+        if self._given is not None:
+            self._given.ends.close()
+
+    def wakeup_at(self) -> float | None:
+        """Returns when time alone may change a choice; None: never."""
+        groups = self._groups.values()
+        times = [group.waits_until if group.waits_until else group.merge.wakeup_at() for group in groups]
+        if self._followers is not None:
+            times.append(self._followers.wakeup_at())
+        return min((time for time in times if time is not None), default=None)
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if a merge contradicts itself."""
+        for group in self._groups.values():
+            group.merge.check()
+
+
+class _Group:
+    """The lanes of one partition of the topic."""
+
+    def __init__(self, bound: float | None) -> None:
+        self.merge: LaneMerge[StoredRecord] = LaneMerge(
+            _sent, None if bound is None else bound - min(EARLY, bound / 10)
+        )
+        self.sides: dict[Lane, _Side] = {}
+        #: The number of choices when it was served last.
+        self.served = 0
+        #: Until when its lanes wait for each other (rule 5); 0: they don't. None: that isn't known yet.
+        self.waits_until: float | None = None
+
+    def standing(self, now: float) -> tuple[int, int, int, _Group] | None:
+        """Returns the place of its choice among those of the other partitions; None: it has none."""
+        if self.waits_until is None:
+            self.waits_until = now + START
+        if self.waits_until and (now >= self.waits_until or all(each.begins for each in self.sides.values())):
+            self.waits_until = 0.0
+        choice = None if self.waits_until else self.merge.next(now)
+        if choice is None:
+            return None
+        # What goes out of turn goes in the turn of its partition: behind all others it would age once more.
+        return -self.merge.turn, self.served, id(self), self
+
+    def late_since(self, now: float) -> float | None:
+        """Returns since when its choice was passed over by other partitions, if that is for too long."""
+        choice, ageing = None if self.waits_until else self.merge.next(now), self.merge.ageing
+        if choice is None or choice.aged or choice.lane.priority not in ageing.aged(now):
+            return None
+        return ageing.passed[choice.lane.priority][0]
+
+
+class _Side:
+    """One lane of one partition: tells the merge what happens in the core partition's queues."""
+
+    def __init__(
+        self,
+        merge: LaneMerge[StoredRecord],
+        lane: Lane,
+        number: int,
+        partition: Partition,
+        log: str,
+        followers: LaneFollowers | None,
+    ) -> None:
+        self.merge = merge
+        self._followers = followers
+        self.lane = lane
+        self.number = number
+        self.partition = partition
+        #: Offsets that went to leases since a choice; None: none is being carried out.
+        self._gone: list[int] | None = None
+        waiting = sorted(partition.queues.waiting(), key=lambda record: record.offset())
+        start = partition.offsets.position
+        merge.add(lane, min([start, *(record.offset() for record in waiting[:1])]), log)
+        merge.receive(lane, _entries(waiting))
+        partition.queues.watch = self
+
+    def leave(self) -> None:
+        """Ends the notes."""
+        if self.partition.queues.watch is self:
+            self.partition.queues.watch = None
+        self.merge.forget(self.lane)
+
+    @property
+    def begins(self) -> bool:
+        """Whether its partition may hand something out."""
+        return self.partition.open and self.partition.retry_partition.may_begin
+
+    def look(self, *, full: bool) -> bool:
+        """Tells the merge what the lane can deliver first, and how far it was read; returns whether it is full.
+
+        `full`: it holds enough, so it holds up no other lane if nothing of it can be delivered.
+        """
+        partition, merge, lane = self.partition, self.merge, self.lane
+        merge.reach(lane, partition.offsets.position)
+        first = DUE if partition.retry_partition.lending.ready else partition.queues.oldest()
+        full = full and first is None
+        if self.begins and not full:
+            merge.resume(lane)
+            merge.offer(lane, first, None if self._followers is None else self._followers.lifted(self.number))
+        else:
+            merge.pause(lane)
+        return full
+
+    def take(self, hand_out: Callable[[], None]) -> tuple[list[int], int, int]:
+        """Carries out a choice; returns the offsets that went, and how many messages and leases were handed out."""
+        leases = self.partition.leases
+        self._gone, handed, count = [], leases.handed, len(leases.active)
+        try:
+            hand_out()
+            return self._gone, leases.handed - handed, len(leases.active) - count
+        finally:
+            self._gone = None
+
+    # What the queues tell (`key_queues.Watch`)
+
+    def came(self, records: Sequence[Record]) -> None:
+        position = self.merge.position(self.lane)
+        entries = _entries(records)
+        self.merge.receive(self.lane, [each for each in entries if each[0] >= position])
+        if late := [each for each in entries if each[0] < position]:  # they were to pass, and didn't begin
+            self.merge.put_back(self.lane, late)
+
+    def went(self, records: Sequence[Record]) -> None:
+        offsets = [record.offset() for record in records]
+        if self._gone is not None:
+            self._gone += offsets
+        elif offsets:
+            self.merge.drop(self.lane, offsets)
+
+    def came_back(self, records: Sequence[Record]) -> None:
+        if records:
+            self.merge.put_back(self.lane, _entries(records))
+
+
+def _entries(records: Sequence[Record]) -> list[Entry]:
+    stored = cast("Sequence[StoredRecord]", records)
+    return [(record.offset() or 0, record.timestamp()[1], record) for record in stored]
+
+
+def _sent(record: StoredRecord) -> Sent | None:
+    return read_lane_headers(record.headers())[0]

@@ -1,0 +1,142 @@
+"""The Kafka config: the user's settings, our defaults, and our rules, which you can't change.
+
+Rules
+1. A setting wins in this order: our rules, the user's config, our defaults.
+2. A setting on which one of our promises depends (`RULES`) can't be set: `InvalidArgument` names it and says why.
+3. A setting that librdkafka doesn't know, or a value that it can't read, is found when the backend is made and
+   without a thread or a socket: `verify` shows librdkafka the settings followed by one that can't exist. If it
+   complains about that last one only, it took all the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from confluent_kafka import Consumer, KafkaException
+
+from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.log.kafka.errors import error_of
+
+__all__ = ["RULES", "ConfigValue", "Configuration"]
+
+ConfigValue = str | int | float | bool
+
+_READS = "subscriptions stand on it"
+_WRITES = "publishing without gaps or repeats stands on it"
+_OURS = "kafka_pubsub sets it"
+
+#: Settings on which our promises depend -> why they can't be set.
+RULES: Mapping[str, str] = MappingProxyType(
+    {
+        "isolation.level": _READS,
+        "enable.auto.commit": _READS,
+        "auto.commit.enable": _READS,
+        "auto.commit.interval.ms": _READS,
+        "enable.auto.offset.store": _READS,
+        "auto.offset.reset": _READS,
+        "enable.partition.eof": _READS,
+        "partition.assignment.strategy": _READS,
+        "group.remote.assignor": _READS,
+        "group.protocol": f"{_OURS}; use PubSub(group_protocol=...) or KAFKA_PUBSUB_GROUP_PROTOCOL",
+        "group.id": f"{_OURS} from the subscription's name",
+        "group.instance.id": _OURS,
+        "enable.idempotence": _WRITES,
+        "enable.gapless.guarantee": _WRITES,
+        "acks": _WRITES,
+        "request.required.acks": _WRITES,
+        "message.timeout.ms": _WRITES,
+        "delivery.timeout.ms": _WRITES,
+        "message.max.bytes": f"{_OURS} from the topic's max.message.bytes",
+        "queue.buffering.max.messages": "use topic.configure(flow=PublishFlow(...))",
+        "queue.buffering.max.kbytes": "use topic.configure(flow=PublishFlow(...))",
+        "transaction.timeout.ms": _OURS,
+        "statistics.interval.ms": _OURS,
+        "partitioner": "every Kafka client must find a key's partition alike",
+        "transactional.id": _OURS,
+        "allow.auto.create.topics": "topics are made by create_topic only",
+        "client.id": f"{_OURS}, so that the cluster's tools tell clients apart",
+        "default.topic.config": "its settings can be given directly",
+        "log.queue": _OURS,
+    }
+)
+
+_SENTINEL = "kafka_pubsub.no.such.setting"
+_PROTOCOL = r"(?i:(?:sasl_)?(?:plaintext|ssl))://"
+_ADDRESS = re.compile(rf"(?:{_PROTOCOL})?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(\d{{1,5}}))?")
+_ADDRESS_SETTINGS = ("bootstrap.servers", "metadata.broker.list")
+
+
+class Configuration:
+    """The checked settings of one cluster."""
+
+    def __init__(self, bootstrap: str | None, config: Mapping[str, ConfigValue]) -> None:
+        self._user = {name: value for name, value in config.items() if name not in _ADDRESS_SETTINGS}
+        self.bootstrap = _bootstrap(bootstrap, config)
+        for name, value in self._user.items():
+            _check(name, value)
+        self._verify()
+
+    def merged(
+        self, defaults: Mapping[str, ConfigValue], rules: Mapping[str, ConfigValue]
+    ) -> dict[str, ConfigValue]:
+        """Returns the settings of one client."""
+        return {
+            name: _plain(value)
+            for name, value in {
+                "bootstrap.servers": self.bootstrap,
+                **defaults,
+                **self._user,
+                **rules,
+            }.items()
+        }
+
+    def _verify(self) -> None:
+        trial = {**self.merged({}, {}), "group.id": "-", _SENTINEL: "-"}
+        try:
+            Consumer(trial)
+        except KafkaException as failure:
+            said = error_of(failure).str().strip()
+            if _SENTINEL not in said:
+                raise InvalidArgument(f"config: {said}; the names are librdkafka's") from None
+        except (TypeError, ValueError) as failure:
+            raise InvalidArgument(f"config: {failure}") from None
+
+
+def _plain(value: ConfigValue) -> ConfigValue:
+    # librdkafka reads "true", Python's str(True) is "True".
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _check(name: object, value: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"config: {name!r} isn't the name of a setting; names are strings")
+    if name in RULES:
+        raise InvalidArgument(f"config[{name!r}] can't be set: {RULES[name]}")
+    if name.endswith("_cb") or name == "logger":
+        raise InvalidArgument(f"config[{name!r}] can't be set: callbacks are taken by kafka_pubsub")
+    if not isinstance(value, str | int | float):
+        kind = type(value).__name__
+        raise InvalidArgument(f"config[{name!r}] must be a string, a number or a bool, not {kind}")
+
+
+def _bootstrap(bootstrap: str | None, config: Mapping[str, ConfigValue]) -> str:
+    given = [str(config[name]) for name in _ADDRESS_SETTINGS if name in config]
+    if bootstrap is not None:
+        given.insert(0, bootstrap)
+    if not given or not given[0].strip():
+        raise InvalidArgument(
+            'no Kafka address: give PubSub("host:9092"), set KAFKA_PUBSUB_BOOTSTRAP, or start a broker with '
+            "`kafka-pubsub up`"
+        )
+    if len(set(given)) > 1:
+        raise InvalidArgument(f"two Kafka addresses, {' and '.join(map(repr, given))}: give one")
+    addresses = [part.strip() for part in given[0].split(",")]
+    for address in addresses:
+        found = _ADDRESS.fullmatch(address)
+        if found is None or not 0 < int(found[1] or 9092) < 65536:
+            raise InvalidArgument(
+                f"bootstrap: {address!r} isn't an address; write host:port, several with commas"
+            )
+    return ",".join(addresses)

@@ -1,0 +1,93 @@
+"""The members of a group, as a client outside of it sees them.
+
+Theory. librdkafka 2.16 ends the process when it can't send a request to a group's coordinator (decision 071), as while
+a broker starts again. The list of all groups isn't such a request, and says of each group whether it has members.
+
+Rules
+1. The coordinator is asked for members unless the list has just said that there are none: of a group that isn't listed
+   it says whether this client may not see it.
+2. The list leaves out groups that this client may not see, and those that don't exist. So for `any` a consumer asks for
+   an offset of a group that isn't listed: that is refused for the first, and answered when the coordinator knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from kafka_pubsub.errors import NotFound
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.rights import Doing, Right
+from kafka_pubsub.log.kafka.stored_offsets import ask_coordinator
+
+__all__ = ["GroupMembers"]
+
+_T = TypeVar("_T")
+
+#: The states of groups without members, and of a group that isn't listed.
+_WITHOUT = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD, None)
+
+
+class Asking(Protocol):
+    """Makes a call with the admin client and the seconds that are left, again after a transient error."""
+
+    def __call__(self, doing: str, call: Callable[[AdminClient, float], _T], /) -> _T: ...
+
+
+class Waiting(Protocol):
+    """Waits for an answer."""
+
+    def __call__(self, client: AdminClient, answer: Future[_T], left: float, /) -> _T: ...
+
+
+class GroupMembers:
+    """Looks at the members of groups, with an admin client's calls."""
+
+    def __init__(self, handles: ClientFactory, deadline: float, ask: Asking, wait: Waiting) -> None:
+        self._handles = handles
+        self._deadline = deadline
+        self._ask, self._wait = ask, wait
+
+    def any(self, group: str) -> bool:
+        """Returns whether the group has members now."""
+        state = self._state(group)
+        if state is None:
+            ask_coordinator(self._handles, self._deadline, group)
+            state = self._state(group)
+        return state not in _WITHOUT
+
+    def count(self, group: str) -> int:
+        """Returns how many members the group has now; 0 if it doesn't exist."""
+        state = self._state(group)
+        if state is not None and state in _WITHOUT:
+            return 0
+
+        def describe(client: AdminClient, left: float) -> int:
+            answer = client.describe_consumer_groups([group], request_timeout=left)[group]
+            return len(self._wait(client, answer, left).members)
+
+        try:
+            return self._ask(
+                Doing(f"members of group {group!r}", Right("DESCRIBE", "group", group)), describe
+            )
+        except NotFound:
+            return 0
+
+    def _state(self, group: str) -> ConsumerGroupState | None:
+        """Returns the group's state; None if no broker lists it."""
+
+        def find(client: AdminClient, left: float) -> ConsumerGroupState | None:
+            found = self._wait(client, client.list_consumer_groups(request_timeout=left), left)
+            for each in found.valid:
+                if each.group_id == group:
+                    state: ConsumerGroupState = each.state
+                    return state
+            for failure in found.errors:  # that broker may be the group's coordinator
+                raise KafkaException(failure)
+            return None
+
+        return self._ask("list of groups", find)

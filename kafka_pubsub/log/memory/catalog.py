@@ -1,0 +1,87 @@
+"""The `Catalog` port for the in-memory Kafka: which topics and subscriptions exist.
+
+Rules
+1. Records are stored as text, as in Kafka's catalog, so that no caller can change a stored record.
+2. A change names the record that the caller read; if another one is stored by now, the change is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from kafka_pubsub.config import SubscriptionRecord, TopicRecord
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.faults import FaultPlan
+from kafka_pubsub.log.ports import Catalog
+
+__all__ = ["MemoryCatalog"]
+
+_Record = TypeVar("_Record", TopicRecord, SubscriptionRecord)
+
+
+class MemoryCatalog(Catalog):
+    """A `Catalog` in memory. All catalogs of one cluster show the same records."""
+
+    def __init__(self, cluster: MemoryCluster, faults: FaultPlan) -> None:
+        self._cluster = cluster
+        self._faults = faults
+
+    def topics(self) -> Mapping[str, TopicRecord]:
+        """Returns all topics by name."""
+        self._may("topics", "")
+        return self._all("topic", TopicRecord)
+
+    def subscriptions(self) -> Mapping[str, SubscriptionRecord]:
+        """Returns all subscriptions by name."""
+        self._may("subscriptions", "")
+        return self._all("subscription", SubscriptionRecord)
+
+    def put_topic(self, record: TopicRecord, previous: TopicRecord | None) -> None:
+        """Stores a topic unless another writer has changed it."""
+        self._may("put_topic", record.name)
+        self._replace("topic", record.name, record, previous, TopicRecord)
+
+    def remove_topic(self, previous: TopicRecord) -> None:
+        """Removes a topic unless another writer has changed it."""
+        self._may("remove_topic", previous.name)
+        self._replace("topic", previous.name, None, previous, TopicRecord)
+
+    def put_subscription(self, record: SubscriptionRecord, previous: SubscriptionRecord | None) -> None:
+        """Stores a subscription unless another writer has changed it."""
+        self._may("put_subscription", record.name)
+        self._replace("subscription", record.name, record, previous, SubscriptionRecord)
+
+    def remove_subscription(self, previous: SubscriptionRecord) -> None:
+        """Removes a subscription unless another writer has changed it."""
+        self._may("remove_subscription", previous.name)
+        self._replace("subscription", previous.name, None, previous, SubscriptionRecord)
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def _all(self, kind: str, model: type[_Record]) -> dict[str, _Record]:
+        with self._cluster.changed:
+            texts = [(name, text) for (found, name), text in self._cluster.catalog.items() if found == kind]
+        return {name: model.model_validate_json(text) for name, text in sorted(texts)}
+
+    def _replace(
+        self, kind: str, name: str, record: _Record | None, previous: _Record | None, model: type[_Record]
+    ) -> None:
+        with self._cluster.change():
+            text = self._cluster.catalog.get((kind, name))
+            stored = None if text is None else model.model_validate_json(text)
+            if stored != previous:
+                raise FailedPrecondition(
+                    f"{kind} {name} was changed by another client in the meantime: read it again and retry"
+                )
+            if record is None:
+                self._cluster.catalog.pop((kind, name), None)
+            else:
+                self._cluster.catalog[kind, name] = record.model_dump_json()
+
+    def _may(self, operation: str, name: str) -> None:
+        error = self._faults.request(operation, name)
+        if error is not None:
+            raise error

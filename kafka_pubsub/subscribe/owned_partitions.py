@@ -1,0 +1,276 @@
+"""The partitions that a stream owns, those that rest, and callbacks that outlive an ownership.
+
+Theory. Rebalances of the group take partitions away and mostly bring them back. Callbacks that began under an earlier
+ownership go on running; `OwnedPartitions` holds their keys back until they end.
+
+Rules
+1. A revoked partition is *resting*: its state is kept, and no callback begins. If it returns and the log holds exactly
+   our last commit, it goes on where it was; otherwise its leases are over, and it starts anew under a new epoch.
+2. A key whose old callback still runs here is held back in the new ownership until that callback has ended.
+3. A partition that is about to be given up sends no more commits by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kafka_pubsub.model import Committed
+from kafka_pubsub.subscribe.coordinated import stop_callbacks
+from kafka_pubsub.subscribe.due_partitions import DuePartitions
+from kafka_pubsub.subscribe.lane_windows import LaneWindows
+from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Effect
+from kafka_pubsub.subscribe.partition.events import Ended, Event, Lost, Returned, Tick
+from kafka_pubsub.subscribe.partition.fetch_window import BufferGate, Change, Held
+from kafka_pubsub.subscribe.partition.followers import Names
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.settings import Rules, Start
+from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+
+__all__ = ["OwnedPartitions", "running"]
+
+
+class OwnedPartitions:
+    """The partitions of one stream, owned and resting, and the leases that are over while their callbacks run."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        process: int,
+        jitter: Callable[[], float],
+        max_bytes: int,
+        turn: TrialLock | None = None,
+    ) -> None:
+        self._rules = rules
+        #: The number of this process in its commits.
+        self.process = process
+        self._jitter = jitter
+        self._suspects = turn or TrialLock()
+        self._epochs = 0
+        #: The assigned partitions.
+        self.owned: dict[int, Partition] = {}
+        #: Revoked partitions that may return.
+        self.resting: dict[int, Partition] = {}
+        #: Leases that are over while their callbacks still run; each holds its key back.
+        self.lingering: set[Lease] = set()
+        #: Partitions that are about to be given up (rule 3).
+        self.leaving: set[int] = set()
+        #: Which partitions a sweep must visit.
+        self.attention = DuePartitions(self.owned, self.resting, self.leaving)
+        self.gate: BufferGate[int] = BufferGate(max_bytes)
+        #: The finished records and committed positions of partitions that are gone.
+        self._past_finished = 0
+        self._past_positions: dict[int, int] = {}
+        self._past_retries: dict[int, int] = {}
+        #: What messages wait for in other lanes; None: the topic has none, or keys set no order.
+        self.names: Names | None = None
+        #: Leases that aren't over, of all partitions.
+        self.lease_count = 0
+
+    # Events
+
+    def find(self, number: int) -> Partition | None:
+        """Returns an owned or resting partition; None if it is gone."""
+        return self.owned.get(number) or self.resting.get(number)
+
+    def find_epoch(self, number: int, epoch: int) -> Partition | None:
+        """Returns the same partition only if it is still under that epoch."""
+        partition = self.find(number)
+        return partition if partition is not None and partition.epoch == epoch else None
+
+    def epoch_of(self, number: int) -> int:
+        """Returns the epoch of a partition that is here."""
+        return (self.owned.get(number) or self.resting[number]).epoch
+
+    def handle(self, number: int, event: Event, now: float) -> Sequence[Effect]:
+        """Passes an event to a partition; returns its effects. A partition that is gone has none."""
+        partition = self.find(number)
+        if partition is None:
+            return ()
+        before = len(partition.leases.active)
+        effects = partition.handle(event, now)
+        self.attention.stir(number, tick=isinstance(event, Tick) and not effects)
+        self.lease_count += len(partition.leases.active) - before
+        return effects
+
+    def callback_ended(self, lease: Lease, now: float) -> Sequence[Effect]:
+        """Releases the key of a lingering lease, whose callback has ended; returns the effects (rule 2)."""
+        self.lingering.discard(lease)
+        current = self.find(lease.partition)
+        if current is None or lease.key is None or current.epoch <= lease.epoch:
+            return ()
+        return self.handle(lease.partition, Ended([lease.key]), now)
+
+    # Ownership
+
+    def assign(
+        self,
+        committed: Mapping[int, Committed],
+        begin: Callable[[int, Committed], StartPosition],
+        now: float,
+        beside: Mapping[int, Committed],
+    ) -> tuple[dict[int, int], list[tuple[int, Sequence[Effect]]]]:
+        """Takes on partitions; returns the offset at which to read each, and the effects by partition.
+
+        Drops resting partitions that didn't return. `beside`: the commits stored for their retry partitions.
+        """
+        starts = {
+            number: begin(number, stored)
+            for number, stored in committed.items()
+            if not self._returns(number, stored, beside[number])
+        }
+        self.gate.forget(committed)
+        positions: dict[int, int] = {}
+        effects: list[tuple[int, Sequence[Effect]]] = []
+        for number, stored in committed.items():
+            if number in starts:
+                effects.append((number, self._forget(number, now)))
+                positions[number] = self._start(number, _stored(stored, beside[number]), starts[number])
+            else:
+                partition = self.owned[number] = self.resting.pop(number)
+                positions[number] = partition.offsets.position
+                effects.append((number, self.handle(number, Returned(), now)))
+        effects += [(number, self._forget(number, now)) for number in list(self.resting)]
+        return positions, effects
+
+    def _returns(self, number: int, committed: Committed, beside: Committed) -> bool:
+        """Returns whether a partition rests here, and no other owner has committed since (rule 1)."""
+        partition = self.resting.get(number)
+        return partition is not None and partition.commits.stored == _stored(committed, beside)
+
+    def _start(self, number: int, stored: CommitBoth, start: StartPosition) -> int:
+        self._epochs += 1
+        held_back = [
+            lease.key for lease in self.lingering if lease.partition == number and lease.key is not None
+        ]
+        partition = Partition(
+            Start(
+                number,
+                self._epochs,
+                self.process,
+                stored,
+                start.position,
+                start.retry,
+                start.known,
+                held_back,
+            ),
+            self._rules,
+            self._jitter,
+            self._suspects,
+        )
+        partition.retry_partition.retries.followers.ask(self.names, number)
+        self.owned[number] = partition
+        self.attention.stir(number)
+        return partition.offsets.position
+
+    def hold_still(self, numbers: Iterable[int]) -> None:
+        """Stops new commits before a revoke; the final commit then holds everything that is left."""
+        self.leaving.update(numbers)
+        self.attention.stir_all(self.leaving)
+
+    def begin_nothing(self, numbers: Iterable[int]) -> None:
+        """Begins no more records of these partitions' leases; running callbacks go on to the end of their record."""
+        for number in numbers:
+            if (partition := self.owned.get(number)) is not None:
+                stop_callbacks(partition.leases.active)
+
+    def rest(self, numbers: Iterable[int]) -> None:
+        """Keeps revoked partitions, which may return."""
+        for number in numbers:
+            if number in self.owned:
+                self.resting[number] = self.owned.pop(number)
+        self.leaving.difference_update(numbers)
+        self.attention.stir_all(numbers)
+
+    def lose(self, numbers: Sequence[int], now: float) -> list[tuple[int, Sequence[Effect]]]:
+        """Drops partitions that were lost; returns the effects by partition."""
+        self.rest(numbers)
+        return [(number, self._forget(number, now)) for number in numbers]
+
+    def _forget(self, number: int, now: float) -> Sequence[Effect]:
+        """Drops a resting partition, if it rests; its callbacks linger."""
+        partition = self.resting.get(number)
+        if partition is None:
+            return ()
+        self._past_finished += partition.finished
+        self._past_positions[number] = partition.commits.stored.offset
+        self._past_retries[number] = partition.commits.stored.retry.offset
+        self.lingering.update(running(partition))
+        effects = self.handle(number, Lost(), now)
+        del self.resting[number]
+        return effects
+
+    def all(self) -> list[Partition]:
+        """Returns all partitions, owned and resting; any thread may call it."""
+        return [*list(self.owned.values()), *list(self.resting.values())]
+
+    # Looking in
+
+    def finished(self) -> int:
+        """Returns the number of records finished since the stream began."""
+        return self._past_finished + sum(partition.finished for partition in self.all())
+
+    def committed_positions(self) -> dict[int, int]:
+        """Returns the last committed position of each partition that this stream had."""
+        return {
+            **self._past_positions,
+            **{partition.number: partition.commits.stored.offset for partition in self.all()},
+        }
+
+    def retry_positions(self) -> dict[int, int]:
+        """Returns the same for their partitions of the retry topic."""
+        return {
+            **self._past_retries,
+            **{partition.number: partition.commits.stored.retry.offset for partition in self.all()},
+        }
+
+    def waiting_suspects(self) -> int:
+        """Returns how many suspects wait for their trial."""
+        return sum(self.attention.waiting_suspects.values())
+
+    def suspect_wants_room(self) -> bool:
+        """Returns whether a suspect waits only for room."""
+        some = (number for number in self.attention.waiting_suspects if number not in self.leaving)
+        return any(self.owned[number].retry_partition.wants_turn for number in some)
+
+    def held(self) -> dict[int, Held]:
+        """Returns the unfinished records of each owned partition; any thread may call it."""
+        return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
+
+    def room(self, windows: LaneWindows | None = None) -> int:
+        """Returns how many records may be fetched now; `windows`: of the topic's lanes, if it has any."""
+        held, gate = self.attention.held, self.gate
+        return gate.room(held, self.owned) if windows is None else windows.room(held, self.owned, gate.paused)
+
+    def flow(self, windows: LaneWindows | None = None, *, waited: bool) -> Change[int]:
+        """Returns which partitions to pause and resume."""
+        held, gate = self.attention.held, self.gate
+        if windows is None:
+            return gate.change(held, self.owned, waited=waited)
+        gate.paused = {number for number in gate.paused if number in self.owned}
+        change = windows.change(held, self.owned, gate.paused, waited=waited)
+        gate.paused = gate.paused.union(change.pause).difference(change.resume)
+        return change
+
+    def check(self) -> None:
+        """Checks every partition; for tests."""
+        for partition in self.all():
+            partition.check()
+
+
+def _stored(main: Committed, retry: Committed) -> CommitBoth:
+    """Returns the stored commits of both partitions in the form in which a core has them."""
+    beside = Commit(retry.offset or 0, retry.metadata, retry.epoch)
+    return CommitBoth(main.offset or 0, main.metadata, beside, main.epoch)
+
+
+def running(partition: Partition) -> list[Lease]:
+    """Returns leases with a running callback, which hold their keys back, not those that still wait for their note."""
+
+    def runs(lease: Lease) -> bool:
+        return lease.state is LeaseState.EXPIRED or (
+            lease.state is LeaseState.RUNNING and lease.lease_runner is not None
+        )
+
+    return [lease for lease in partition.leases.active if lease.key is not None and runs(lease)]

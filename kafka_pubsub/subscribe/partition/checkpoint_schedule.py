@@ -1,0 +1,145 @@
+"""When a partition's next checkpoint is written, and from which checkpoint its commits count.
+
+Theory. A commit lists what has finished since the last checkpoint (`checkpoint`). When that has become long, the next
+commit is a transaction that writes another checkpoint, from which the following commits count.
+
+Rules
+1. A checkpoint is written when the metadata of a commit has outgrown half of its room, `EVERY` seconds after the first
+   change that isn't in a checkpoint, and at a clean close.
+2. Commits count from the checkpoint that the last accepted commit named, never from one that was only sent.
+3. After an abort there is a pause, as long as commits can be made without a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import ceil
+from typing import NamedTuple
+
+from kafka_pubsub.model import Header, LogEnd
+from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named
+from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.partition.record import RetryInfo, Why, retry_headers
+from kafka_pubsub.subscribe.partition.settings import Start
+
+__all__ = ["EVERY", "PAUSE", "Checkpoints", "Progress"]
+
+#: Seconds; the work of at most this time is delivered again where the broker has forgotten a group's offsets.
+EVERY = 600.0
+#: Seconds after an abort before another checkpoint is tried.
+PAUSE = 1.0
+
+
+class Progress(NamedTuple):
+    """The state of both logs when a commit is made."""
+
+    position: int
+    runs: Sequence[Run]
+    #: The end of what was read of main.
+    read: LogEnd
+    finished_runs: FinishedRuns
+    notes: Notes
+    retry_notes: Notes
+    doubts: tuple[Doubt, Doubt]
+    #: The number of messages of both logs that were finished in this ownership.
+    done: int
+    #: Whether newer copies of main's messages may lie in the retry partition.
+    older: bool = False
+
+
+class Checkpoints:
+    """The checkpoints of one partition under one ownership."""
+
+    def __init__(self, start: Start, finished_runs: FinishedRuns) -> None:
+        self._start, self._retry, self._finished_runs = start, start.retry, finished_runs
+        #: The checkpoint that the last accepted commit named; None: there is none.
+        self.named = start.retry.checkpoint
+        #: The runs of main that this checkpoint holds.
+        self.in_checkpoint: Collection[Run] = frozenset(start.retry.main_in_checkpoint)
+        self._ends = _end(start.retry.main_in_checkpoint), _end(start.retry.in_checkpoint)
+        #: The number of messages finished when it was written; None: it isn't known. A new subscription needs none.
+        self._done: int | None = None if start.stored.metadata else 0
+        self._next_done: int | None = None
+        self._count = 0
+        #: The time since which something isn't in a checkpoint; None: everything is.
+        self._changed: float | None = None
+        self._not_before = 0.0
+        #: The checkpoint that goes with the unanswered commit.
+        self._sent: Checkpoint | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether something wasn't in a checkpoint when the last commit was made."""
+        return self._changed is not None
+
+    def due_at(self) -> float | None:
+        """Returns when the next checkpoint is due, if nothing asks for one earlier."""
+        return None if self._changed is None else max(self._changed + EVERY, self._not_before)
+
+    def due(self, now: float) -> bool:
+        """Returns whether a checkpoint is due, whatever else is to be committed."""
+        at = self.due_at()
+        return at is not None and now >= at
+
+    def wanted(self, size: int, now: float) -> bool:
+        """Returns whether a checkpoint goes with a commit of this size, without notes (rules 1 and 3)."""
+        room = ack_map.CAPACITY - ack_map.NOTED
+        return size > room or self.due(now) or (2 * size > room and now >= self._not_before)
+
+    def more(self, position: int, retry_position: int) -> tuple[bool, bool]:
+        """Returns, for main and the retry partition, whether the checkpoint has runs above the position."""
+        return self._ends[0] > position, self._ends[1] > retry_position
+
+    def made(self, progress: Progress, now: float) -> None:
+        """Takes note that a commit without a checkpoint was made."""
+        if self._changed is None and self.differs(progress):
+            self._changed = now
+
+    def differs(self, progress: Progress) -> bool:
+        """Returns whether anything has finished that isn't in the checkpoint."""
+        if progress.done != self._done or progress.finished_runs.fresh:
+            return True
+        return any(run not in self.in_checkpoint for run in progress.runs)
+
+    def write(self, progress: Progress, now: float) -> Checkpoint:
+        """Returns the checkpoint to be written with the commit."""
+        self._count += 1
+        retry, finished_runs = self._retry, progress.finished_runs
+        main = Log(retry.topic_id, progress.position, tuple(progress.runs), *progress.read, progress.notes)
+        beside = Log(
+            retry.retry_id,
+            finished_runs.committable,
+            tuple(finished_runs.runs),
+            *finished_runs.read,
+            progress.retry_notes,
+        )
+        nonce, time = retry.nonce << NONCE_SHIFT | self._count, max(0, ceil((now + retry.wall) * 1000))
+        self._sent = Checkpoint(nonce, self._start.writer, time, main, beside)
+        self._not_before, self._next_done = now + PAUSE, progress.done
+        return self._sent
+
+    def headers(self, checkpoint: Checkpoint) -> Sequence[Header]:
+        """Returns the headers of the checkpoint's records."""
+        number = partition_of(self._start.number)
+        info = RetryInfo(self._retry.topic_id, number, checkpoint.nonce, why=Why.CHECKPOINT)
+        return retry_headers((), info)
+
+    def answered(self, offset: int | None) -> None:
+        """Takes the answer to the unanswered commit; `offset`: where its checkpoint was stored, if it was."""
+        sent, self._sent = self._sent, None
+        if sent is None or offset is None:
+            return
+        self.named = Named(offset, sent.nonce)
+        self.in_checkpoint = frozenset(sent.main.runs)
+        self._ends = _end(sent.main.runs), _end(sent.retry.runs)
+        self._done = self._next_done
+        self._finished_runs.tell(sent.retry.runs)
+        self._changed, self._not_before = None, 0.0
+
+
+def _end(runs: Sequence[Run]) -> int:
+    return runs[-1][1] if runs else 0

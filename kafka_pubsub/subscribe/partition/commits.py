@@ -1,0 +1,255 @@
+"""When to commit what: one commit is unanswered at a time, plain or in a transaction; the next waits for its time.
+
+Rules
+1. I2: the position committed is `offsets.committable`; the metadata lists what is finished above it. The retry
+   partition's position and metadata are committed with it, in the same request.
+2. No second commit is sent before the answer to the first. After a refusal the next commit holds the same content.
+3. Commits are up to `COMMIT_INTERVAL` apart, except the final commit at a revoke, and those that a caller waits for.
+4. A move's commit calls its sources finished; `Offsets` and `FinishedRuns` note that only when it has been stored.
+5. I5: what is finished can always be committed. When it is too much for the metadata the commit is a transaction with a
+   checkpoint, which the metadata names (`checkpoint_schedule`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from kafka_pubsub.errors import InvariantViolated
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.partition.checkpoint import Named, news, split
+from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints, Progress
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, MovedRecord, StoreMoves
+from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.moves import Move
+from kafka_pubsub.subscribe.partition.next_move import headers_of
+from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
+from kafka_pubsub.subscribe.partition.offsets import Offsets, Run
+from kafka_pubsub.subscribe.partition.settings import Start
+
+__all__ = ["COMMIT_INTERVAL", "Commits", "Noter", "records_of"]
+
+#: Seconds between commits. Acks younger than this, and than the milliseconds of an answer, are delivered again after a
+#: crash; the documented limit is 200 ms.
+COMMIT_INTERVAL = 0.15
+
+
+class Noter(Protocol):
+    """Notes the started, unfinished messages. `gone`: offsets that the same commit calls finished."""
+
+    @property
+    def older(self) -> bool: ...
+    @property
+    def doubts(self) -> tuple[Doubt, Doubt]: ...
+    def main_notes(self, position: int, gone: Collection[int]) -> Notes: ...
+    def retry_notes(self, position: int, gone: Collection[int]) -> Notes: ...
+
+
+class Commits:
+    """The commits of one partition under one ownership."""
+
+    def __init__(self, start: Start, offsets: Offsets, finished_runs: FinishedRuns, noter: Noter) -> None:
+        self._offsets = offsets
+        self._finished_runs = finished_runs
+        self._noter = noter
+        self._writer, self._nonce = start.writer, start.retry.nonce
+        self.checkpoints = Checkpoints(start, finished_runs)
+        #: What the log holds: the last accepted commit, or what was there at the beginning.
+        self.stored = self._inherited = start.stored
+        #: The commit that was sent and is unanswered.
+        self.in_flight: CommitBoth | None = None
+        self._named: Callable[[int], CommitBoth] | None = None
+        #: True when there is something to commit.
+        self.dirty = False
+        #: Whether the last commit was refused: then waiters don't hurry the next one.
+        self.refused = False
+        self._not_before = 0.0
+        #: Called for each commit when it is made, and when it is answered (`durable_acks`).
+        self.on_made: Callable[[], None] = _nothing
+        self.on_answered: Callable[[bool], None] = _nothing
+
+    def due_at(self) -> float | None:
+        """Returns when the next commit is due, or None."""
+        return self._not_before if self.dirty and self.in_flight is None else None
+
+    def open(self, now: float) -> bool:
+        """Returns whether it is time for a commit, if there is anything to commit."""
+        return self.in_flight is None and now >= self._not_before
+
+    def due(self, now: float) -> bool:
+        """Returns whether to commit now."""
+        return self.dirty and self.open(now)
+
+    def hurry(self) -> None:
+        """Makes the next commit due at once, unless the last one was refused."""
+        self.dirty = True
+        if not self.refused:
+            self._not_before = 0.0
+
+    def soon(self, at: float) -> None:
+        """Makes the next commit due at `at`, unless the last one was refused, to hold acks until then."""
+        self.dirty = True
+        if not self.refused:
+            self._not_before = min(self._not_before, at)
+
+    # Sending
+
+    def announce(self, now: float) -> CommitBoth | StoreMoves:
+        """Makes the commit that announces this owner: a plain one, if it is the first; it is unanswered from now on."""
+        if self.stored is not self._inherited:
+            return self.transaction((), now)  # the partition came back, and more may have finished than fits
+        self._next_at(now)
+        progress = self._progress(())
+        return self._plain(progress, self._both(progress, clean=False), now)
+
+    def transaction(
+        self, moves: Sequence[Move], now: float, *, clean: bool = False, closing: bool = False
+    ) -> CommitBoth | StoreMoves:
+        """Makes the commit to send, with these moves, unanswered from now on; plain if no transaction is needed.
+
+        `closing`: adds a checkpoint if anything isn't in one. Dead letters always come with one: another topic holds
+        them, so an owner that goes on from the last checkpoint must know of each, or would dead-letter it a second
+        time.
+        """
+        self._next_at(now)
+        progress = self._progress(moves)
+        commit = self._both(progress, clean=clean)
+        records = records_of(moves)
+        points = self.checkpoints
+        unstored = closing and points.differs(progress)
+        if unstored or _buries(records) or points.wanted(_size(commit, progress), now):
+            return self._checkpoint(progress, records, now, clean=clean)
+        self._plain(progress, commit, now)
+        return StoreMoves(records, commit) if moves else commit
+
+    def _plain(self, progress: Progress, commit: CommitBoth, now: float) -> CommitBoth:
+        if _size(commit, progress) > ack_map.CAPACITY - ack_map.NOTED:
+            raise InvariantViolated("I5: what is finished doesn't fit the metadata")
+        self.checkpoints.made(progress, now)
+        return self._send(commit)
+
+    def _checkpoint(
+        self, progress: Progress, records: Sequence[MovedRecord], now: float, *, clean: bool
+    ) -> StoreMoves:
+        # A copy: they change before it is named.
+        progress = progress._replace(finished_runs=progress.finished_runs.after(()))
+        checkpoint = self.checkpoints.write(progress, now)
+        more = bool(checkpoint.main.runs), bool(checkpoint.retry.runs)
+
+        def named(offset: int) -> CommitBoth:
+            name = Named(offset, checkpoint.nonce)
+            return self._encoded(progress, ((), ()), name, more, clean=clean)
+
+        forecast = named(0)
+        self._send(forecast)
+        self._named = named
+        return StoreMoves(records, forecast, split(checkpoint), self.checkpoints.headers(checkpoint), named)
+
+    def _next_at(self, now: float) -> None:
+        # The next multiple of the interval: partitions that are busy commit together, in one request.
+        count = now // COMMIT_INTERVAL + 1
+        count += count * COMMIT_INTERVAL <= now  # the quotient of a multiple may be rounded down
+        self._not_before = count * COMMIT_INTERVAL
+
+    def _send(self, commit: CommitBoth) -> CommitBoth:
+        self.in_flight, self.dirty, self._named = commit, False, None
+        self.on_made()
+        return commit
+
+    def last_word(self, *, clean: bool) -> CommitBoth | None:
+        """Makes the plain final commit of a revoke; None: there is nothing to commit, or it doesn't fit."""
+        if not self.dirty and self.in_flight is None:
+            return None
+        progress = self._progress(())
+        commit = self._both(progress, clean=clean)
+        return self._send(commit) if _size(commit, progress) <= ack_map.CAPACITY - ack_map.NOTED else None
+
+    def answered(self, *, accepted: bool, checkpoint: int | None = None) -> None:
+        """Takes the log's answer to the commit; `checkpoint`: where the checkpoint of its transaction was stored."""
+        if self.in_flight is None:
+            return
+        self.refused = not accepted
+        if accepted:
+            self.stored = self.in_flight
+            if self._named is not None:
+                if checkpoint is None:
+                    raise InvariantViolated("a checkpoint was stored, and its offset is missing")
+                self.stored = self._named(checkpoint)
+        else:
+            self.dirty = True
+        self.checkpoints.answered(checkpoint if accepted else None)
+        self.in_flight = self._named = None
+        self.on_answered(accepted)
+
+    # Content
+
+    def _progress(self, moves: Sequence[Move]) -> Progress:
+        gone = {move.origin for move in moves if move.source is None}
+        beside_gone = {move.source for move in moves if move.source is not None}
+        offsets, finished_runs, noter = self._offsets, self._finished_runs, self._noter
+        position, runs = offsets.after(gone) if gone else (offsets.committable, offsets.runs())
+        finished_runs = finished_runs.after(beside_gone) if beside_gone else finished_runs
+        notes = noter.main_notes(position, gone)
+        retry_notes = noter.retry_notes(finished_runs.committable, beside_gone)
+        done = offsets.done + len(gone) + finished_runs.done
+        return Progress(
+            position, runs, offsets.read, finished_runs, notes, retry_notes, noter.doubts, done, noter.older
+        )
+
+    def _both(self, progress: Progress, *, clean: bool) -> CommitBoth:
+        points = self.checkpoints
+        runs = news(progress.runs, points.in_checkpoint), progress.finished_runs.fresh
+        more = points.more(progress.position, progress.finished_runs.committable)
+        return self._encoded(progress, runs, points.named, more, clean=clean)
+
+    def _encoded(
+        self,
+        progress: Progress,
+        runs: tuple[Sequence[Run], Sequence[Run]],
+        named: Named | None,
+        more: tuple[bool, bool],
+        *,
+        clean: bool,
+    ) -> CommitBoth:
+        position, retry_position = progress.position, progress.finished_runs.committable
+        main_doubt, doubt = progress.doubts
+        main = AckMap(self._writer, tuple(runs[0]), clean, self._nonce, progress.notes, named, more[0])
+        main = main._replace(older=progress.older, doubt=main_doubt, read=progress.read)
+        retry = AckMap(
+            self._writer,
+            tuple(runs[1]),
+            clean,
+            self._nonce,
+            progress.retry_notes,
+            named,
+            more[1],
+            doubt=doubt,
+            read=progress.finished_runs.read,
+        )
+        text, beside_epoch = ack_map.encode(retry, retry_position), retry.read.epoch_at(retry_position)
+        main_text, epoch = ack_map.encode(main, position), main.read.epoch_at(position)
+        return CommitBoth(position, main_text, Commit(retry_position, text, beside_epoch), epoch)
+
+
+def _buries(records: Sequence[MovedRecord]) -> bool:
+    """Returns whether dead letters are among the records."""
+    return any(record.dead for record in records)
+
+
+def records_of(moves: Sequence[Move]) -> list[MovedRecord]:
+    """Returns the records to write for these moves."""
+    return [MovedRecord(move.record, headers_of(move), move.death is not None) for move in moves]
+
+
+def _size(commit: CommitBoth, progress: Progress) -> int:
+    """Returns the number of characters of the longer text, without its notes."""
+    main, retry = commit.metadata, commit.retry
+    return max(
+        ack_map.bare_size(main, progress.notes, commit.offset),
+        ack_map.bare_size(retry.metadata, progress.retry_notes, retry.offset),
+    )
+
+
+def _nothing(*_: object) -> None:
+    """Ignores the call: the default of `on_made` and `on_answered`."""

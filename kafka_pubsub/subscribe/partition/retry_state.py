@@ -1,0 +1,350 @@
+"""What waits in the retry partition that belongs to a partition, when it goes, and what moves there.
+
+Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `bodies`
+what is in memory, `moves` what moves, `next_move` which move comes next, `crash_suspects` what must not start unnoted.
+This file connects them, as `partition` connects what belongs to main; it shares `queues` and `offsets` with it.
+
+Rules
+1. The retry partition is read in order, from the log only: a record of our own counts as parked when it was read back.
+   Until then its origin *moves*, and blocks its key.
+2. A key is parked as long as it has a line in `parked_keys`; `queues` looks there and hands out none of its records.
+3. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
+4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is
+   reported.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.subscribe.partition.body_cache import Bodies
+from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.subscribe.partition.dead_letter_queue import DeadLetterQueue, PendingDeadLetter
+from kafka_pubsub.subscribe.partition.effects import Announce, News
+from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.followers import Followers
+from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry, outdated, parts_of
+from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
+from kafka_pubsub.subscribe.partition.moves import PATIENCE, Move, Moves
+from kafka_pubsub.subscribe.partition.next_move import NextMoves
+from kafka_pubsub.subscribe.partition.offsets import Offsets
+from kafka_pubsub.subscribe.partition.origin_check import OriginCheck
+from kafka_pubsub.subscribe.partition.outage import Outage
+from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
+from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
+from kafka_pubsub.subscribe.partition.settings import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
+
+__all__ = ["RetryState"]
+
+_NO_HEADER: Sequence[Header] = (("", None),)
+#: Bodies of a key that are read ahead when its messages become due.
+AHEAD = 64
+
+
+class RetryState:
+    """The state of the retry partition that belongs to one partition."""
+
+    def __init__(
+        self,
+        number: int,
+        start: RetryStart,
+        rules: Rules,
+        jitter: Callable[[], float],
+        queues: KeyQueues,
+        offsets: Offsets,
+        turn: TrialLock,
+    ) -> None:
+        self._rules = rules
+        self._queues = queues
+        self._offsets = offsets
+        self.finished_runs = FinishedRuns(start.position, start.known, start.in_checkpoint, start.read)
+        self.origins = OriginCheck(number, start, offsets)
+        self.parking = ParkedKeys()
+        self.followers = Followers()
+        queues.parked, queues.stops = self.parking.lines, self.followers.read
+        self.bodies = Bodies()
+        self.moves = Moves()
+        self.dead_letters = DeadLetterQueue()
+        self.outage = Outage()
+        self.schedules = NextMoves(number, start, rules, jitter, self.outage)
+        self.suspects = CrashSuspects(turn, start.notes, start.doubt)
+        self.main_suspects = CrashSuspects(turn, start.main_notes, start.main_doubt)
+        #: Due messages without a key: those whose bodies are in memory, and those whose bodies are being read.
+        self.loose: deque[tuple[Entry, RetryRecord]] = deque()
+        self.loose_wanted: dict[int, Entry] = {}
+        #: Moves with a key, by their encoded header, until their records were read back.
+        self.transit: dict[bytes, Move] = {}
+        #: Unreadable records that aren't finished; the bodies of the first of them are in memory.
+        self.unreadable: dict[int, StoredRecord | None] = {}
+        #: Requests to release or drop a waiting message, by their offsets.
+        self.releasing: dict[int, RetryRecord] = {}
+        #: Whether the retry partition was read up to its end at the assignment.
+        self.caught_up = False
+        #: Whether main's records may have newer copies here; and the origins of the copies without a key.
+        self.older = start.older
+        self.copied: set[int] = set()
+        self._main_exists = start.main_exists
+        #: News for the client.
+        self.news: list[Announce] = []
+
+    def settle_everybody(self, now: float) -> None:
+        """Settles all keys: everything that waits has been read."""
+        self.caught_up = True
+        if self.older:
+            self._keep_newest()
+        self.settle_all(list(self.parking.lines), now)
+
+    def _keep_newest(self) -> None:
+        """Keeps the newest of several records of one origin: a message that has moved since lies here twice."""
+        lines = self.parking.lines
+        for key in lines:
+            if lines.count(key) > 1:
+                for entry in outdated(lines.entries(key)):
+                    lines.remove(key, entry)
+                    self._drop(entry)
+        for entry in outdated(sorted(self.parking.loose)):
+            self.parking.loose.remove(entry)
+            self._drop(entry)
+        self.copied = {entry.origin for entry in self.parking.loose}
+
+    def _drop(self, entry: Entry) -> None:
+        self.bodies.forget(entry.offset)
+        self.finished_runs.finish(entry.offset)
+
+    @property
+    def loose_may_go(self) -> bool:
+        """Whether messages without a key may go: those that main still has must be known as copies first."""
+        return self.caught_up and not (self.older and self._offsets.position < self._main_exists)
+
+    def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Returns main's records without those of which a newer copy waits here; these are finished."""
+        old = [record for record in records if record.offset() in self.copied or self._waits(record)]
+        if self._offsets.position >= self._main_exists:
+            self.older, self.copied = False, set()
+        if not old:
+            return records
+        self._offsets.finish(old)
+        gone = {record.offset() for record in old}
+        return [record for record in records if record.offset() not in gone]
+
+    def _waits(self, record: Record) -> bool:
+        key = self.key(record)
+        return key is not None and self.parking.lines.first_of(key, record.offset()) is not None
+
+    def key(self, record: Record | StoredRecord) -> bytes | None:
+        """Returns the key that is blocked while the record waits; None: no key is."""
+        return record.key() if self._rules.ordered else None
+
+    def read_back(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
+        """Returns the message and its key if the record is one of our moves, read back: its header needn't be decoded.
+
+        The key is the object that the index has already: each record would otherwise keep a copy.
+        """
+        name, value = (record.headers() or _NO_HEADER)[-1]
+        move = self.transit.pop(value, None) if name == RETRY_HEADER and value is not None else None
+        if move is None or move.key is None or not isinstance(move.info, RetryInfo):
+            return None
+        move.read_back = True
+        if move.stored:
+            self.parking.arrives(move.key, move.origin)
+        return self.origins.own(record, move.info), move.key
+
+    def park(self, key: bytes) -> None:
+        """Parks the key: a message of it is moving into the retry partition, or has been read there."""
+        if key not in self.parking.lines:
+            self._queues.park(key)
+            self.parking.lines[key] = b""
+
+    # Settling keys
+
+    def settle(self, key: bytes, now: float) -> None:
+        """Finds out where a parked key stands, unless a lease runner has it."""
+        lines = self.parking.lines
+        if key not in lines:
+            return
+        if queue := self._queues.queues.get(key):
+            self.parking.backlogged.setdefault(key, now)
+        if key in self._queues.blocked:
+            return
+        main = queue[0].offset() if queue else None
+        held = main in self.followers.read
+        standing = self.parking.settle(key, main, self._offsets.position, now, held=held)
+        if standing is Standing.GONE:
+            self._queues.unpark(key)
+        elif standing is Standing.MAIN and queue and held and not self.followers.hold(key, queue[0], now):
+            self.settle(key, now)
+        elif standing is Standing.NEXT:
+            front = lines.front(key)
+            if front is not None and self.schedules.is_spent(*parts_of(front[3])):
+                lines.drop_first(key)
+                self.parking.departs(key, front[0])
+                self.dead_letters.add(PendingDeadLetter(front[1], front[0], key))
+            elif front is not None and (body := self.bodies.kept.get(front[1])) is not None:
+                if not self.followers.hold(key, body, now):
+                    self.parking.may_go(key, front[0])
+            else:
+                self._read_ahead(key)
+
+    def _read_ahead(self, key: bytes) -> None:
+        for at in range(AHEAD):
+            entry = self.parking.lines.peek(key, at)
+            if entry is None or (at and not entry.never_failed):
+                return
+            self.bodies.want(entry.offset, key)
+
+    def settle_all(self, keys: Iterable[bytes], now: float) -> None:
+        """Settles several keys."""
+        for key in keys:
+            self.settle(key, now)
+
+    def main_came(self, records: Sequence[Record], now: float) -> None:
+        """Settles parked keys after main was read on: they may be past their origin, or their backlog too long."""
+        lines = self.parking.lines
+        self.settle_all(self.parking.passed(self._offsets.position), now)
+        for key in {key: None for record in records if (key := record.key()) is not None and key in lines}:
+            if self.relieve(key, now):
+                continue
+            if self.parking.behind:
+                self.settle(key, now)
+            else:  # the new records are later than all that waits or moves: the key stands where it stood
+                self.parking.backlogged.setdefault(key, now)
+
+    def relieve(self, key: bytes, now: float) -> bool:
+        """Moves what waits in main behind the key's slow or parked message, if it outgrew its bound."""
+        queue = self._queues.queues.get(key, ())
+        if len(queue) <= BACKLOG and sum(map(len, queue)) <= BACKLOG_BYTES:
+            return False
+        self.evacuate(key, len(queue), now, ripe=now + PATIENCE)
+        return True
+
+    def evacuate(self, key: bytes, limit: int, now: float, *, ripe: float = 0.0) -> None:
+        """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
+        self.park(key)
+        for record in self._queues.take_from(key, limit, NEVER):
+            self.followers.read.pop(record.offset(), None)
+            move = self.schedules.waited(record, key)
+            move.ripe = ripe
+            self.depart(move)
+        self.settle(key, now)
+
+    def release(
+        self, record: RetryRecord, now: float, *, drop: bool = False
+    ) -> Move | PendingDeadLetter | None:
+        """Moves a message that waits, so that it may go at once; `drop`: dead-letters it. None: a callback has it."""
+        touched: dict[bytes, None] = {}
+        if not self._leaves(record, touched, now):
+            return None
+        key = self.key(record)
+        left: Move | PendingDeadLetter
+        if drop:
+            move = self.schedules.dropped(record, key, now)
+            left = PendingDeadLetter(record.retry_offset, record.offset(), key, move)
+            self.dead_letters.add(left)
+            if key is not None:
+                self.parking.departs(key, left.origin)
+        else:
+            left = self.schedules.released(record, key, now)
+            self.depart(left)
+        self.settle_all(touched, now)
+        return left
+
+    def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
+        """Takes a parked message out of the index; returns False if it isn't there because a lease runner has it."""
+        key, entry = self.key(record), self.schedules.entry(record.info, record.retry_offset, now)
+        self.bodies.forget(entry.offset)
+        if key is None:
+            return self._leaves_loose(entry)
+        lines = self.parking.lines
+        if lines.find(key, entry.origin, entry.offset) is None:
+            return False
+        lines.remove(key, entry)
+        touched[key] = None
+        return True
+
+    def _leaves_loose(self, entry: Entry) -> bool:
+        rest = deque(each for each in self.loose if each[0].offset != entry.offset)
+        if len(rest) == len(self.loose):
+            return self.parking.loose.remove(entry)
+        self.loose = rest
+        return True
+
+    # Moves
+
+    def dead_letter_unreadable(self, offset: int, record: StoredRecord, now: float) -> None:
+        """Queues an unreadable record for the dead letters, as it is."""
+        del self.unreadable[offset]
+        move = self.schedules.unreadable(record, self.origins.flaw(record), now)
+        self.dead_letters.add(PendingDeadLetter(offset, offset, None, move))
+
+    def depart(self, move: Move) -> None:
+        """Adds a move: a message leaves its place."""
+        self.moves.add(move)
+        if move.key is not None:
+            self.park(move.key)
+            self.parking.departs(move.key, move.origin)
+
+    def fail(
+        self, record: Record, key: bytes | None, why: Why, delay: float | None, error: str, now: float
+    ) -> None:
+        """Moves a message whose delivery failed."""
+        self.depart(self.schedules.failed(record, key, why, now, delay=delay, error=error))
+        if key is not None and self._queues.queues.get(key):
+            self.relieve(key, now)  # what was read before it failed
+
+    def crashed(self, record: Record, now: float) -> None:
+        """Moves a message that killed its process."""
+        key = self.key(record)
+        self.depart(self.schedules.crashed(record, key, now))
+        if key is not None:
+            self.settle(key, now)
+
+    def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
+        """Returns the next moves to send; `early`: also those that would wait for others."""
+        if not self.moves.may_load(now, early=early):
+            return ()
+        batch = self.moves.load(now, early=early)
+        for move in batch:
+            if move.key is not None and isinstance(move.info, RetryInfo):
+                move.said = encode(move.info)
+                self.transit[move.said] = move
+        return batch
+
+    def stored(self, now: float) -> None:
+        """Finishes the sources of the moves that were stored."""
+        touched: dict[bytes, None] = {}
+        moves = self.moves.stored()
+        fresh = [move for move in moves if move.source is None]
+        self._offsets.finish([move.record for move in fresh])
+        self.main_suspects.finished([move.origin for move in fresh])
+        for move in moves:
+            move.stored = True
+            if move.source is not None:
+                self.finished_runs.finish(move.source)
+                self.bodies.forget(move.source)
+                self.suspects.finished((move.source,))
+            self._tell(move)
+            if move.key is not None and move.read_back:
+                self.parking.arrives(move.key, move.origin)
+                touched[move.key] = None
+            elif move.key is not None:
+                move.let_go()
+        self.settle_all(touched, now)
+
+    def _tell(self, move: Move) -> None:
+        before = move.record.info.why if isinstance(move.record, RetryRecord) else None
+        if isinstance(move.info, RetryInfo) and move.info.why is Why.EXHAUSTED is not before:
+            self.news.append(Announce(News.PARKED, message=move.record))
+
+    def aborted(self, refused: Mapping[int, str], now: float) -> None:
+        """Takes back the moves of an aborted transaction."""
+        unanswered = self.moves.unanswered
+        # The records behind the moves were the checkpoint's.
+        refused = {at: reason for at, reason in refused.items() if at < len(unanswered)}
+        for move in unanswered:
+            self.transit.pop(move.said, None)
+        for at, reason in refused.items():
+            self.news.append(Announce(News.REFUSED, reason, unanswered[at].record))
+        self.moves.aborted(refused, now)

@@ -1,0 +1,260 @@
+"""The state of a subscription: what isn't finished, by Kafka alone, and what this process's streams hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, islice
+
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.log.ports import Backend
+from kafka_pubsub.partition_numbers import index_of, partition_of
+from kafka_pubsub.subscribe.backlog import Backlog, read_backlogs, summed
+from kafka_pubsub.subscribe.dead_letters.counting import DeadLetterCount, count_dead_letters
+from kafka_pubsub.subscribe.partition.key_line import NEVER
+from kafka_pubsub.subscribe.partition.leases import LeaseState
+from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.retry_topic.key_states import KeyState, reason_of
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
+
+__all__ = ["LIMIT", "BlockedKey", "LaneState", "SubscriptionState", "state_of"]
+
+#: The most keys listed in a state: more than a person reads.
+LISTED = 1000
+#: The messages of the retry topics that are read, and the records of the dead-letter topic, unless a caller says less.
+LIMIT = 10_000
+
+
+@dataclass(frozen=True)
+class BlockedKey:
+    """A key whose later messages wait, and the reason. `topic`: its Kafka topic, that of the lane if it has lanes."""
+
+    key: bytes
+    partition: int
+    offset: int
+    reason: str
+    waiting: int
+    topic: str = ""
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """The state of one lane: `topic` is its Kafka topic.
+
+    `oldest`: when the oldest unfinished message was published, in a retry topic or not; None: there is none. The
+    figures are those of `SubscriptionState`, for this lane alone; a key that waits in two lanes counts in each.
+    """
+
+    topic: str
+    priority: int
+    durable: bool
+    lag: int
+    oldest: datetime | None
+    backlog: int = 0
+    waiting_retry: int = 0
+    parked: int = 0
+    blocked_keys: int = 0
+    dead_letters: int | None = 0
+
+
+@dataclass(frozen=True)
+class SubscriptionState:
+    """The state of a subscription. All figures but three come from Kafka alone: no process has to receive.
+
+    `backlog`: the messages that aren't finished, those in the retry topic included. An offset beyond the first 100
+    unfinished ones of a partition counts as a message, also if it holds a transaction's marker or was compacted away,
+    so a large backlog is an upper bound. `oldest`: when the oldest of these was published; None: there is none.
+
+    `waiting_retry`: messages in the retry topic that wait for their next delivery, or behind an earlier message of
+    their key. `parked`: those that wait there until you release them. `blocked_keys`: ordering keys with a message in
+    the retry topic; their later messages wait. `dead_letters`: those in the policy's topic that are neither replayed
+    nor purged; None: that topic can't be read now, or not with this client's rights.
+
+    `unread_retry`, `unread_dead_letters`: records beyond the limit of `state(limit=)`, which weren't read. The former
+    count as waiting for retry, and some may be parked; some of the latter may be older dead letters.
+
+    `lag` is Kafka's: the end of the log less the committed position, of the topic and its lanes. It grows while one
+    message in front isn't finished, whatever was acked behind it, and leaves out messages in the retry topic.
+
+    `in_flight`, `buffered` and the callbacks in `blocked` are those of this process's streams only. `lanes` has a state
+    for each lane in use, the highest priority first; it is empty if the topic has none.
+    """
+
+    subscription: str
+    topic: str
+    members: int
+    lag: int
+    lag_by_partition: dict[int, int]
+    in_flight: int = 0
+    buffered: int = 0
+    blocked: tuple[BlockedKey, ...] = field(default=())
+    lanes: tuple[LaneState, ...] = field(default=())
+    backlog: int = 0
+    oldest: datetime | None = None
+    waiting_retry: int = 0
+    parked: int = 0
+    blocked_keys: int = 0
+    dead_letters: int | None = 0
+    unread_retry: int = 0
+    unread_dead_letters: int = 0
+
+
+def state_of(
+    backend: Backend, record: SubscriptionRecord, engines: Sequence[StreamRunner], limit: int
+) -> SubscriptionState:
+    """Reads the state from the log, and asks the streams of this process.
+
+    `limit`: how many messages of the retry topics, and how many records of the dead-letter topic, are read.
+    """
+    layout = Layout(record, backend.catalog.topics().get(record.topic))
+    members = backend.admin.group_members(record.name)
+    here = _Streams(engines)
+    with closing(backend.record_fetch()) as fetch:
+        backlogs = read_backlogs(backend, layout, fetch, limit, alive=members > 0)
+        letters = count_dead_letters(backend, fetch, record, limit)
+    elsewhere = (each for number, each in backlogs.items() if number not in here.own)
+    blocked = chain(
+        here.blocked,
+        (_from_log(state) for each in elsewhere for state in each.waiting.states(each.started)),
+    )
+    total = summed(backlogs.values())
+    return SubscriptionState(
+        record.name,
+        record.topic,
+        members,
+        total.lag,
+        _by_partition(backlogs),
+        here.in_flight,
+        here.buffered,
+        tuple(islice(blocked, LISTED)),
+        _lanes(layout, backlogs, letters),
+        total.backlog,
+        _moment(total.oldest),
+        total.waiting_retry,
+        total.parked,
+        total.blocked_keys,
+        None if letters is None else sum(letters.by_topic.values()),
+        total.unread,
+        0 if letters is None else letters.unread,
+    )
+
+
+class _Streams:
+    """What the streams of this process hold."""
+
+    def __init__(self, engines: Sequence[StreamRunner]) -> None:
+        self.blocked: list[BlockedKey] = []
+        #: The numbers of their partitions.
+        self.own: set[int] = set()
+        self.in_flight = self.buffered = 0
+        for engine in engines:
+            with suppress(FailedPrecondition):  # it has ended meanwhile
+                self._take(engine, engine.ask(partial(_blocked_in, engine)))
+
+    def _take(self, engine: StreamRunner, blocked: Sequence[BlockedKey]) -> None:
+        partitions, layout = engine.coordinator.partitions, engine.rebalances.layout
+        self.in_flight += engine.coordinator.in_flight()
+        self.buffered += sum(held.bytes for held in partitions.held().values())
+        self.own.update(partitions.owned)
+        for each in blocked:
+            topic, number = layout.main(each.partition)
+            self.blocked.append(replace(each, partition=number, topic=topic))
+
+
+def _by_partition(backlogs: Mapping[int, Backlog]) -> dict[int, int]:
+    """Returns the lag of each partition, over all lanes."""
+    lag: dict[int, int] = {}
+    for number, each in backlogs.items():
+        partition = partition_of(number)
+        lag[partition] = lag.get(partition, 0) + each.lag
+    return dict(sorted(lag.items()))
+
+
+def _lanes(
+    layout: Layout, backlogs: Mapping[int, Backlog], letters: DeadLetterCount | None
+) -> tuple[LaneState, ...]:
+    """Returns the states of all lanes."""
+    states = []
+    for index, lane in layout.lanes.items():
+        topic = layout.views[index].topic
+        part = summed(each for number, each in backlogs.items() if index_of(number) == index)
+        states.append(
+            LaneState(
+                topic,
+                lane.priority,
+                lane.durable,
+                part.lag,
+                _moment(part.oldest),
+                part.backlog,
+                part.waiting_retry,
+                part.parked,
+                part.blocked_keys,
+                None if letters is None else letters.by_topic.get(topic, 0),
+            )
+        )
+    return tuple(sorted(states, key=lambda each: (-each.priority, not each.durable)))
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
+    """Returns at most `LISTED` keys: a million may be parked, and the stream stands still meanwhile."""
+    return list(islice(_blocked(engine.coordinator.partitions.owned.values()), LISTED))
+
+
+def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
+    """Yields blocked keys with the numbers of their partitions."""
+    reasons = {
+        LeaseState.RUNNING: "with its callback",
+        LeaseState.KEPT: "leased, not acked yet",
+        LeaseState.EXPIRED: "its deadline has passed, its callback still runs",
+    }
+    for partition in partitions:
+        yield from _parked(partition)
+        queues = partition.queues.queues
+        for lease in partition.leases.active:
+            if lease.key is not None and lease.done < len(lease.records):
+                waiting = len(queues.get(lease.key, ())) + len(lease.records) - lease.done - 1
+                offset = lease.records[lease.done].offset()
+                yield BlockedKey(lease.key, partition.number, offset, reasons[lease.state], waiting)
+
+
+def _from_log(state: KeyState) -> BlockedKey:
+    why = "parked until it is released" if state.state == "parked" else f"{state.state}: {state.reason}"
+    return BlockedKey(
+        state.key or b"",
+        state.partition,
+        state.offset,
+        f"{why}, attempt {state.attempt}",
+        state.behind,
+        state.topic,
+    )
+
+
+def _parked(partition: Partition) -> Iterable[BlockedKey]:
+    """Yields the keys that wait in the retry topic."""
+    lines, followers = (
+        partition.retry_partition.retries.parking.lines,
+        partition.retry_partition.retries.followers,
+    )
+    for key in lines:
+        entry, queue = lines.peek(key), partition.queues.queues.get(key, ())
+        comes_after = None if followers.names is None else followers.names.reason(partition.number, key)
+        if comes_after is not None:
+            waiting = lines.count(key) + len(queue)
+            first = min([*([] if entry is None else [entry.origin]), *(each.offset() for each in queue[:1])])
+            yield BlockedKey(key, partition.number, first, comes_after, waiting - 1)
+            continue
+        if entry is None:
+            yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", 0)
+            continue
+        why = "parked until it is released" if entry.due == NEVER else f"waiting: {reason_of(entry.why)}"
+        waiting = lines.count(key) - 1 + len(partition.queues.queues.get(key, ()))
+        yield BlockedKey(key, partition.number, entry.origin, f"{why}, attempt {entry.attempt}", waiting)

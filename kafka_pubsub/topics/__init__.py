@@ -1,0 +1,4 @@
+"""Makes, changes and deletes topics: their names, settings and records in the catalog.
+
+Begin with `topics.py`.
+"""
