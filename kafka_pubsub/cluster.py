@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from kafka_pubsub.administration import manage_subscriptions, manage_topics
 from kafka_pubsub.dead_letters.operations import DeadLetterOperations, open_dead_letters
 from kafka_pubsub.delays.dead_letters import DelayDeadLetters
 from kafka_pubsub.delays.plan import Topology
@@ -255,9 +256,9 @@ class Cluster:
             self._check_open()
             if self._connection is None:
                 backend = self._connect()
-                topics = TopicAdmin(backend, may_create=self._may_create, on_changed=self._topic_changed)
+                topics = manage_topics(backend, may_create=self._may_create, on_changed=self._topic_changed)
                 lanes = LaneAdmin(backend, topics, may_create=self._may_create)
-                subscriptions = SubscriptionAdmin(backend, topics, may_create=self._may_create)
+                subscriptions = manage_subscriptions(backend, topics, may_create=self._may_create)
                 repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
                 dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)

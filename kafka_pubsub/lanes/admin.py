@@ -24,7 +24,7 @@ from kafka_pubsub.errors import (
     PubSubError,
 )
 from kafka_pubsub.lane_names import Lane
-from kafka_pubsub.lanes.topics import LaneTopics
+from kafka_pubsub.lanes.topics import LaneTopics, check_lane
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.subscribe.retry_topic.retry_topics import RetryTopics
@@ -94,6 +94,10 @@ class SubscriptionLanes:
         """Gives all subscriptions of a topic their part of a lane."""
         for name in [each.name for each in self._receiving(topic)]:
             settle(lambda name=name: self._add(topic, lane, info, name), _ATTEMPTS)  # type: ignore[misc]
+
+    def check_lane(self, topic: TopicRecord, lane: LaneTopic) -> None:
+        """Raises `FailedPrecondition` if a lane's Kafka topic isn't the one in the catalog."""
+        check_lane(self._backend.admin, topic, lane)
 
     def check(self, subscription: str, topic: TopicRecord) -> None:
         """Raises an error if a new subscription couldn't be given its part of a lane; changes nothing."""

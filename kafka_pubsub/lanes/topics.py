@@ -13,7 +13,6 @@ Rules
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from typing import Final
 
 from kafka_pubsub.config import LaneTopic, TopicOptions, TopicRecord
@@ -21,12 +20,10 @@ from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgume
 from kafka_pubsub.lane_names import Lane, LaneGone, lane_of
 from kafka_pubsub.log.ports import Admin
 from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.topics.companion_topics import BROKER_TIME
 from kafka_pubsub.topics.names import look_alike
 
-__all__ = ["BROKER_TIME", "TRANSIENT_RETENTION", "LaneTopics", "check_kept_lanes", "check_lane"]
-
-#: The setting with which a broker dates each record when it comes in.
-BROKER_TIME: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}
+__all__ = ["TRANSIENT_RETENTION", "LaneTopics", "check_lane"]
 
 #: Seconds for which a transient lane keeps messages, unless the topic keeps its own for less.
 TRANSIENT_RETENTION: Final = 3600.0
@@ -36,21 +33,6 @@ _SEGMENTS: Final = 6
 
 #: The settings of the topic that its durable lanes share, where they can be seen.
 _SHARED: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "min.insync.replicas")
-
-
-def check_kept_lanes(record: TopicRecord, after: TopicOptions) -> None:
-    """Raises `FailedPrecondition` if a change would take lanes away, in which messages may wait."""
-    before = record.options
-    advice = "publish to a new topic instead"
-    if after.priorities < before.priorities:
-        raise FailedPrecondition(
-            f"priorities of topic {record.name!r} can't go down from {before.priorities} to {after.priorities}: "
-            f"messages may wait in the lanes above; {advice}"
-        )
-    if before.transient and not after.transient:
-        raise FailedPrecondition(
-            f"transient of topic {record.name!r} can't be switched off: messages may wait there; {advice}"
-        )
 
 
 def check_lane(admin: Admin, record: TopicRecord, lane: LaneTopic) -> TopicInfo:
@@ -83,6 +65,20 @@ class LaneTopics:
     def __init__(self, admin: Admin, *, may_create: bool) -> None:
         self._admin = admin
         self._may_create = may_create
+
+    def check_kept(self, record: TopicRecord, after: TopicOptions) -> None:
+        """Raises `FailedPrecondition` if a change would take lanes away, in which messages may wait."""
+        before = record.options
+        advice = "publish to a new topic instead"
+        if after.priorities < before.priorities:
+            raise FailedPrecondition(
+                f"priorities of topic {record.name!r} can't go down from {before.priorities} to {after.priorities}: "
+                f"messages may wait in the lanes above; {advice}"
+            )
+        if before.transient and not after.transient:
+            raise FailedPrecondition(
+                f"transient of topic {record.name!r} can't be switched off: messages may wait there; {advice}"
+            )
 
     def prepare(self, options: TopicOptions, info: TopicInfo) -> TopicInfo:
         """Lets brokers stamp the records of a topic that may have lanes by these options; returns it as it is then."""

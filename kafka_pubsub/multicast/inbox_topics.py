@@ -44,7 +44,7 @@ from kafka_pubsub.multicast.values import Alive
 from kafka_pubsub.topics.companion_topics import companion_settings, keep_in_sync
 from kafka_pubsub.topics.names import inbox_topic
 
-__all__ = ["check_left_inbox", "delete_inbox", "make_inbox", "participants_of", "say_alive", "why_unordered"]
+__all__ = ["InboxTopics", "participants_of", "why_unordered"]
 
 #: Seconds after which a sequencer that stands still isn't a member of its group any more, so that it commits nothing.
 _EXPELLED = 10.0
@@ -62,56 +62,80 @@ def participants_of(topics: Iterable[TopicRecord]) -> set[str]:
     }
 
 
-def make_inbox(admin: Admin, home: TopicInfo, known: str) -> str:
-    """Makes the inbox of a causal topic; returns its id. `known`: that of an inbox to go on with, or empty.
+class InboxTopics:
+    """Makes and deletes the inboxes of causal topics."""
 
-    With the first one the topics of receipts and of dead letters are made, for all causal topics: with the cluster's
-    replication, whatever the home's is.
-    """
-    with contextlib.suppress(AlreadyExists):
-        keep_in_sync(admin, admin.create_topic(RECEIPTS, RECEIPT_PARTITIONS, None, RECEIPT_SETTINGS))
-    with contextlib.suppress(AlreadyExists):
-        keep_in_sync(admin, admin.create_topic(DEAD, 1, None, DEAD_SETTINGS))
-    name = inbox_topic(home.name)
-    with contextlib.suppress(AlreadyExists):
-        return admin.create_topic(name, home.partitions, home.replication, companion_settings(home)).topic_id
-    found = admin.topic(name)
-    ends = admin.high_watermarks([TopicPartition(name, number) for number in range(found.partitions)])
-    if found.topic_id != known and any(ends.values()):
-        raise FailedPrecondition(
-            f"inbox {name!r} isn't the one of topic {home.name!r}, and holds something: another client has made it; "
-            "delete it with Kafka's own tools, then make the topic"
-        )
-    return found.topic_id
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
+    def check_left(self, record: TopicRecord, partitions: int) -> None:
+        """Raises if the inbox that a deleted topic has left is one with which the new topic can't go on."""
+        inbox, remove = inbox_topic(record.name), Call("delete_topic", record.name)
+        left = record.options.partitions
+        if left != partitions:
+            raise FailedPrecondition(
+                f"partitions: an earlier topic {record.name!r} has left its inbox {inbox!r} with {left} partitions: "
+                f"{remove} removes it, if nothing is published to it any more; or make the topic with as many",
+                calls=(remove,),
+            )
+        if _has_lost_position(self._backend.admin, record):
+            raise FailedPrecondition(
+                f"an earlier topic {record.name!r} has left its inbox {inbox!r}, and it isn't known which messages in "
+                f"it were delivered, because the broker has forgotten the sequencer's position: {remove} removes it, then "
+                "make the topic",
+                calls=(remove,),
+            )
 
-def say_alive(backend: Backend, topic_id: str, inbox: str, partitions: int) -> None:
-    """Writes into each partition of an inbox that the topic of this id was made."""
-    header = encode_alive(Alive(topic_id))
-    records = [NewRecord(inbox, number, None, None, [header]) for number in range(partitions)]
-    with contextlib.closing(backend.transactions(publisher_id(uuid.uuid4().hex))) as transactions:
-        outcome = transactions.transact(records, {}, None)
-    if outcome.ending is not Ending.STORED:
-        raise outcome.reason or BrokerUnavailable(f"inbox {inbox!r} doesn't answer: try again")
+    def make(self, home: TopicInfo, known: str) -> str:
+        """Makes the inbox of a causal topic; returns its id. `known`: that of an inbox to go on with, or empty.
 
+        With the first one the topics of receipts and of dead letters are made, for all causal topics: with the
+        cluster's replication, whatever the home's is.
+        """
+        admin = self._backend.admin
+        with contextlib.suppress(AlreadyExists):
+            keep_in_sync(admin, admin.create_topic(RECEIPTS, RECEIPT_PARTITIONS, None, RECEIPT_SETTINGS))
+        with contextlib.suppress(AlreadyExists):
+            keep_in_sync(admin, admin.create_topic(DEAD, 1, None, DEAD_SETTINGS))
+        name = inbox_topic(home.name)
+        with contextlib.suppress(AlreadyExists):
+            return admin.create_topic(
+                name, home.partitions, home.replication, companion_settings(home)
+            ).topic_id
+        found = admin.topic(name)
+        ends = admin.high_watermarks([TopicPartition(name, number) for number in range(found.partitions)])
+        if found.topic_id != known and any(ends.values()):
+            raise FailedPrecondition(
+                f"inbox {name!r} isn't the one of topic {home.name!r}, and holds something: another client has made "
+                "it; delete it with Kafka's own tools, then make the topic"
+            )
+        return found.topic_id
 
-def check_left_inbox(admin: Admin, record: TopicRecord, partitions: int) -> None:
-    """Raises if the inbox that a deleted topic has left is one with which the new topic can't go on."""
-    inbox, remove = inbox_topic(record.name), Call("delete_topic", record.name)
-    left = record.options.partitions
-    if left != partitions:
-        raise FailedPrecondition(
-            f"partitions: an earlier topic {record.name!r} has left its inbox {inbox!r} with {left} partitions: "
-            f"{remove} removes it, if nothing is published to it any more; or make the topic with as many",
-            calls=(remove,),
-        )
-    if _has_lost_position(admin, record):
-        raise FailedPrecondition(
-            f"an earlier topic {record.name!r} has left its inbox {inbox!r}, and it isn't known which messages in it "
-            f"were delivered, because the broker has forgotten the sequencer's position: {remove} removes it, then "
-            "make the topic",
-            calls=(remove,),
-        )
+    def say_alive(self, home: TopicInfo) -> None:
+        """Writes into each partition of a topic's inbox that the topic was made."""
+        header, inbox = encode_alive(Alive(home.topic_id)), inbox_topic(home.name)
+        records = [NewRecord(inbox, number, None, None, [header]) for number in range(home.partitions)]
+        with contextlib.closing(self._backend.transactions(publisher_id(uuid.uuid4().hex))) as transactions:
+            outcome = transactions.transact(records, {}, None)
+        if outcome.ending is not Ending.STORED:
+            raise outcome.reason or BrokerUnavailable(f"inbox {inbox!r} doesn't answer: try again")
+
+    def delete(self, record: TopicRecord, sleep: Callable[[float], None]) -> None:
+        """Deletes the inbox of a topic, and fences the writers that could still propose for it."""
+        admin, inbox = self._backend.admin, inbox_topic(record.name)
+        writers, named = set(), 0
+        for each in admin.group_offsets(GROUP, inbox).values():
+            with contextlib.suppress(PubSubError):
+                writer = parse_progress(each.offset or 0, each.metadata).writer
+                writers.add(writer)
+                named += bool(writer)
+        with contextlib.suppress(NotFound):
+            admin.delete_topic(inbox)
+        with contextlib.closing(self._backend.transactions(publisher_id(uuid.uuid4().hex))) as transactions:
+            for writer in writers - {""}:
+                transactions.fence(writer)
+        if named < record.options.partitions and admin.group_members(GROUP):
+            sleep(_EXPELLED)  # it isn't known which of them has served it
 
 
 def why_unordered(admin: Admin, record: TopicRecord, sleep: Callable[[float], None]) -> str:
@@ -165,21 +189,3 @@ def _has_lost_position(admin: Admin, record: TopicRecord) -> bool:
         or admin.log_range(TopicPartition(inbox, each))[0] > 0
         for each in missing
     )
-
-
-def delete_inbox(backend: Backend, record: TopicRecord, sleep: Callable[[float], None]) -> None:
-    """Deletes the inbox of a topic, and fences the writers that could still propose for it."""
-    admin, inbox = backend.admin, inbox_topic(record.name)
-    writers, named = set(), 0
-    for each in admin.group_offsets(GROUP, inbox).values():
-        with contextlib.suppress(PubSubError):
-            writer = parse_progress(each.offset or 0, each.metadata).writer
-            writers.add(writer)
-            named += bool(writer)
-    with contextlib.suppress(NotFound):
-        admin.delete_topic(inbox)
-    with contextlib.closing(backend.transactions(publisher_id(uuid.uuid4().hex))) as transactions:
-        for writer in writers - {""}:
-            transactions.fence(writer)
-    if named < record.options.partitions and admin.group_members(GROUP):
-        sleep(_EXPELLED)  # it isn't known which of them has served it

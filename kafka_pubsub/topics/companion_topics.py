@@ -11,11 +11,15 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from kafka_pubsub.log.ports import Admin
 from kafka_pubsub.model import TopicInfo
 
-__all__ = ["companion_settings", "in_sync_settings", "keep_in_sync"]
+__all__ = ["BROKER_TIME", "companion_settings", "in_sync_settings", "keep_in_sync"]
+
+#: The setting with which a broker dates each record when it comes in.
+BROKER_TIME: Final[Mapping[str, str]] = {"message.timestamp.type": "LogAppendTime"}
 
 #: Bytes above the home topic's limit for this client's headers (origin, attempt, why a message was dead-lettered).
 _HEADERS = 1024 * 1024

@@ -33,10 +33,8 @@ from kafka_pubsub.errors import (
     PubSubError,
     ResourceExhausted,
 )
-from kafka_pubsub.lanes.topics import BROKER_TIME, LaneTopics, check_kept_lanes
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import TopicInfo
-from kafka_pubsub.multicast.inbox_topics import check_left_inbox, delete_inbox, make_inbox, say_alive
 from kafka_pubsub.topics.catalog_changes import (
     EXIST_OK,
     changed,
@@ -50,12 +48,13 @@ from kafka_pubsub.topics.catalog_changes import (
     settle_making,
     unless_overtaken,
 )
+from kafka_pubsub.topics.companion_topics import BROKER_TIME
+from kafka_pubsub.topics.features import Inboxes, Lanes
 from kafka_pubsub.topics.key_places import KeyPlaces
 from kafka_pubsub.topics.key_sample import sample_keys
 from kafka_pubsub.topics.names import (
     check_new_topic_name,
     check_topic_name,
-    inbox_topic,
     look_alike,
     not_found,
     retry_topic,
@@ -79,6 +78,8 @@ class TopicAdmin:
     def __init__(
         self,
         backend: Backend,
+        lanes: Lanes,
+        inboxes: Inboxes,
         *,
         may_create: bool,
         on_changed: Callable[[str], None] = lambda name: None,
@@ -92,7 +93,8 @@ class TopicAdmin:
         self._on_changed = on_changed
         self._now = now
         self._sleep = sleep
-        self._lanes = LaneTopics(backend.admin, may_create=may_create)
+        self._lanes = lanes
+        self._inboxes = inboxes
 
     def record(self, name: str) -> TopicRecord:
         """Returns the topic's record; raises `NotFound` if the topic isn't ready for use."""
@@ -190,7 +192,7 @@ class TopicAdmin:
         previous, info = self._find(name), self._info(name)
         goes_on = wanted.causal and previous is not None and bool(previous.inbox_id)
         if goes_on and previous is not None and (previous.state == "deleting" or info is None):
-            check_left_inbox(self.backend.admin, previous, wanted.partitions)
+            self._inboxes.check_left(previous, wanted.partitions)
         if previous is not None and previous.state == "deleting":
             if goes_on:
                 self._delete_from_kafka(previous, previous)
@@ -242,12 +244,12 @@ class TopicAdmin:
 
     def _make_inbox(self, intent: TopicRecord, info: TopicInfo) -> TopicRecord:
         """Makes the inbox, and says there that the topic was made; returns the record that names it."""
-        inbox_id = make_inbox(self.backend.admin, info, intent.inbox_id)
+        inbox_id = self._inboxes.make(info, intent.inbox_id)
         if inbox_id != intent.inbox_id:
             named = intent.model_copy(update={"inbox_id": inbox_id})
             self._put(named, intent)
             intent = named
-        say_alive(self.backend, info.topic_id, inbox_topic(info.name), info.partitions)
+        self._inboxes.say_alive(info)
         return intent
 
     def _make_or_take(self, name: str, wanted: TopicOptions) -> TopicInfo:
@@ -303,7 +305,7 @@ class TopicAdmin:
         options = changed(record.options, changes).with_lanes_fixed()
         if options == record.options:
             return record
-        check_kept_lanes(record, options)
+        self._lanes.check_kept(record, options)
         if options.retention != record.options.retention:
             limit = None if options.retention is None else _milliseconds(options.retention)
             self._lanes.retain(record, limit)
@@ -327,7 +329,7 @@ class TopicAdmin:
         if record.options.causal:
             if record.state != "deleting":
                 return False  # its inbox goes on refusing messages
-            delete_inbox(self.backend, record, self._sleep)
+            self._inboxes.delete(record, self._sleep)
         with conflicts():
             self.backend.catalog.remove_topic(going)
         return record.adopted

@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_pubsub import DeadlineExceeded, FailedPrecondition, Message, PubSub, RepartitionProgress
+from kafka_pubsub.administration import manage_topics
 from kafka_pubsub.local import LocalKafka
 from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.publish import writer_pool
 from kafka_pubsub.repartition.repartition import Repartitioner
-from kafka_pubsub.topics.topics import TopicAdmin
 from tests.support import until
 
 SECONDS = 60
@@ -45,7 +45,7 @@ def ps(kafka: LocalKafka) -> Iterator[PubSub]:
 def change(kafka: LocalKafka) -> Iterator[Repartitioner]:
     """Changes layouts, as a process of its own."""
     backend = KafkaBackend(kafka.bootstrap)
-    yield Repartitioner(backend, TopicAdmin(backend, may_create=True), may_create=True, fence=FENCE)
+    yield Repartitioner(backend, manage_topics(backend, may_create=True), may_create=True, fence=FENCE)
     backend.close()
 
 

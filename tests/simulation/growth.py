@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 
+from kafka_pubsub.administration import manage_topics
 from kafka_pubsub.config import SubscriptionRecord, TopicOptions, TopicRecord
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition
 from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.repartition.repartition import Repartitioner
-from kafka_pubsub.topics.topics import TopicAdmin
 from tests.simulation.plan import Plan
 
 __all__ = ["FENCE", "RENEW", "Growth", "Layout", "Publisher"]
@@ -110,7 +110,7 @@ class Growth(ABC):
             return self.partitions > self.plan.partitions
         self._changing = True
         self.say(f"its layout is to have {partitions} partitions")
-        topics = TopicAdmin(self.backend, may_create=True)
+        topics = manage_topics(self.backend, may_create=True)
         change = Layout(self.backend, topics, may_create=True, fence=FENCE, clock=self.now, sleep=self.passes)
         try:
             change.run(self._topic, partitions, timeout=timeout)

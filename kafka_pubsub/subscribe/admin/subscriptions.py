@@ -11,7 +11,7 @@ Rules
    call `delete` again. If the cluster refuses to delete the retry topic, the record becomes what it was before.
 4. No stream opens while a topic grows: `usable` waits for the end of that phase.
 5. A subscription has a retry topic for each lane of its topic, and begins in a lane where it begins in the topic: at
-   the end. Lanes that come later are added to it (`lanes.py`).
+   the end. Lanes that come later are added to it (`lane_parts.py`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ from kafka_pubsub.errors import (
     PubSubError,
     ResourceExhausted,
 )
-from kafka_pubsub.lanes.admin import SubscriptionLanes
-from kafka_pubsub.lanes.topics import check_lane
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import TopicInfo, TopicPartition
 from kafka_pubsub.subscribe.admin.exclusive_session import forget_session
+from kafka_pubsub.subscribe.admin.lane_parts import LaneParts
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail, Recovery
 from kafka_pubsub.subscribe.retry_topic.retry_topics import RetryTopics
 from kafka_pubsub.subscribe.takeover.metadata_limit import MetadataLimit
@@ -88,6 +87,7 @@ class SubscriptionAdmin:
         self,
         backend: Backend,
         topics: TopicAdmin,
+        lanes: LaneParts,
         *,
         may_create: bool,
         now: Callable[[], float] = time.time,
@@ -99,7 +99,7 @@ class SubscriptionAdmin:
         self._now = now
         self._sleep = sleep
         self._retry = RetryTopics(backend.admin, may_create=may_create)
-        self._lanes = SubscriptionLanes(backend, may_create=may_create)
+        self._lanes = lanes
         self._metadata_limit = MetadataLimit(backend.admin)
 
     def record(self, name: str) -> SubscriptionRecord:
@@ -149,7 +149,7 @@ class SubscriptionAdmin:
         self._retry.check(record, info, info.partitions)
         for lane in topic.lanes:
             if lane.topic_id:
-                check_lane(self._backend.admin, topic, lane)
+                self._lanes.check_lane(topic, lane)
         self._metadata_limit.check()
         return record
 

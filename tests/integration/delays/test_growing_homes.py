@@ -8,13 +8,13 @@ from collections import defaultdict
 import pytest
 
 from kafka_pubsub import Message, PubSub
+from kafka_pubsub.administration import manage_topics
 from kafka_pubsub.delays import homes
 from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.publish import writer_pool
 from kafka_pubsub.repartition.repartition import Repartitioner
-from kafka_pubsub.topics.topics import TopicAdmin
 from tests.support import until
 
 COUNT, KEYS = 600, 20
@@ -45,7 +45,7 @@ def test_no_message_is_lost_and_each_key_keeps_its_order(monkeypatch: pytest.Mon
         topic = ps.create_topic("home", partitions=2)
         sub = ps.create_subscription("sub", topic, message_ordering=True)
         backend = KafkaBackend(broker.bootstrap)
-        change = Repartitioner(backend, TopicAdmin(backend, may_create=True), may_create=True, fence=FENCE)
+        change = Repartitioner(backend, manage_topics(backend, may_create=True), may_create=True, fence=FENCE)
         held = threading.Event()
         with sub.pull(handle):
             sent = [

@@ -8,13 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pubsub import AlreadyExists, PubSub, PubSubError
+from kafka_pubsub.administration import manage_subscriptions, manage_topics
 from kafka_pubsub.config import SubscriptionOptions, TopicOptions
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
-from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.topics.catalog_changes import STANDS
-from kafka_pubsub.topics.topics import TopicAdmin
 from tests.unit.app.support import Crash, CrashBefore, FailAt, another
 
 
@@ -32,13 +31,15 @@ class Before(FaultPlan):
 
 def subscribe(cluster: MemoryCluster, faults: FaultPlan, sleep: Callable[[float], None]) -> None:
     backend = MemoryBackend(cluster=cluster, faults=faults)
-    admin = SubscriptionAdmin(backend, TopicAdmin(backend, may_create=True), may_create=True, sleep=sleep)
+    admin = manage_subscriptions(
+        backend, manage_topics(backend, may_create=True), may_create=True, sleep=sleep
+    )
     admin.create("billing", "orders", SubscriptionOptions(), exist_ok=False)
 
 
 def make_topic(cluster: MemoryCluster, faults: FaultPlan, sleep: Callable[[float], None]) -> None:
     backend = MemoryBackend(cluster=cluster, faults=faults)
-    TopicAdmin(backend, may_create=True, sleep=sleep).create("new", TopicOptions(), exist_ok=False)
+    manage_topics(backend, may_create=True, sleep=sleep).create("new", TopicOptions(), exist_ok=False)
 
 
 SUBSCRIPTION = (
@@ -118,5 +119,5 @@ def test_a_topic_that_its_broker_does_not_know_yet_is_adopted_a_moment_later(bac
     def appear(seconds: float) -> None:
         backend.admin.create_topic("new", 1, None, {})
 
-    topics = TopicAdmin(backend, may_create=True, sleep=appear)
+    topics = manage_topics(backend, may_create=True, sleep=appear)
     assert topics.adopt("new", TopicOptions(), exist_ok=False).adopted

@@ -18,6 +18,7 @@ from kafka_pubsub import (
     PubSub,
     RepartitionProgress,
 )
+from kafka_pubsub.administration import manage_subscriptions, manage_topics
 from kafka_pubsub.config import Repartition
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
@@ -26,9 +27,8 @@ from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.publish import writer_pool
 from kafka_pubsub.repartition.repartition import FENCE, Repartitioner
-from kafka_pubsub.subscribe.admin.subscriptions import GROW_TIMEOUT, SubscriptionAdmin
+from kafka_pubsub.subscribe.admin.subscriptions import GROW_TIMEOUT
 from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
-from kafka_pubsub.topics.topics import TopicAdmin
 from tests.support import until
 from tests.unit.app.support import Crash, CrashAt, FailAt, another
 
@@ -59,7 +59,7 @@ def repartitioner(
     cluster: MemoryCluster, time: Time, faults: FaultPlan | None = None, **options: Any
 ) -> Repartitioner:
     backend = MemoryBackend(cluster=cluster, faults=faults)
-    topics = TopicAdmin(backend, may_create=True)
+    topics = manage_topics(backend, may_create=True)
     return Repartitioner(
         backend, topics, **{"may_create": True, "clock": time.clock, "sleep": time.sleep, **options}
     )
@@ -446,8 +446,8 @@ def test_a_crash_anywhere_is_gone_on_from(
 @pytest.mark.usefixtures("orders")
 def test_nobody_begins_to_receive_while_it_grows(backend: MemoryBackend, time: Time) -> None:
     announce(backend, "growing")
-    topics = TopicAdmin(backend, may_create=True)
-    admin = SubscriptionAdmin(backend, topics, may_create=True, sleep=time.sleep)
+    topics = manage_topics(backend, may_create=True)
+    admin = manage_subscriptions(backend, topics, may_create=True, sleep=time.sleep)
     with pytest.raises(FailedPrecondition, match="half way between 2 and 5 partitions"):
         admin.usable("billing")
     assert time.now >= GROW_TIMEOUT

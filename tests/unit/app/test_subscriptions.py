@@ -16,12 +16,12 @@ from kafka_pubsub import (
     RetryPolicy,
     SubscriptionOptions,
 )
+from kafka_pubsub.administration import manage_subscriptions, manage_topics
 from kafka_pubsub.config import Batching
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.admin.subscriptions import LEAVE_TIMEOUT, SubscriptionAdmin
-from kafka_pubsub.topics.topics import TopicAdmin
+from kafka_pubsub.subscribe.admin.subscriptions import LEAVE_TIMEOUT
 from tests.unit.app.support import FailAt, another
 
 
@@ -234,15 +234,15 @@ def test_a_deletion_waits_for_members_and_says_when_they_stay(backend: MemoryBac
     member.subscribe(["orders"], Nobody())
     member.read(1, 0)
     slept: list[float] = []
-    topics = TopicAdmin(backend, may_create=True)
-    admin = SubscriptionAdmin(backend, topics, may_create=True, sleep=slept.append)
+    topics = manage_topics(backend, may_create=True)
+    admin = manage_subscriptions(backend, topics, may_create=True, sleep=slept.append)
     with pytest.raises(FailedPrecondition, match="1 members are still connected"):
         admin.delete("billing")
     assert sum(slept) >= LEAVE_TIMEOUT
     with pytest.raises(NotFound, match=r"delete_subscription\('billing'\) finishes it"):
         admin.record("billing")
     assert ps.list_subscriptions() == []
-    leaving = SubscriptionAdmin(backend, topics, may_create=True, sleep=lambda seconds: member.close())
+    leaving = manage_subscriptions(backend, topics, may_create=True, sleep=lambda seconds: member.close())
     leaving.delete("billing")
     assert dict(backend.catalog.subscriptions()) == {}
 

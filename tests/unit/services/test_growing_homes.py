@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kafka_pubsub import Message, PubSub
+from kafka_pubsub.administration import manage_topics
 from kafka_pubsub.config import Repartition
 from kafka_pubsub.delays import homes
 from kafka_pubsub.delays.homes import KNOWN_S, Homes
@@ -16,7 +17,6 @@ from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.repartition.repartition import FENCE, Repartitioner
-from kafka_pubsub.topics.topics import TopicAdmin
 from tests.support import until
 
 
@@ -81,7 +81,7 @@ def test_a_key_keeps_its_order_across_a_repartition(
     monkeypatch.setattr(homes, "KNOWN_S", 0.3)
     topic = ps.create_topic("orders", partitions=2)
     sub = ps.create_subscription("billing", "orders", message_ordering=True)
-    change = Repartitioner(backend, TopicAdmin(backend, may_create=True), may_create=True, fence=1.2)
+    change = Repartitioner(backend, manage_topics(backend, may_create=True), may_create=True, fence=1.2)
     came: list[Message] = []
     barrier: dict[int, int] = {}
 
