@@ -233,8 +233,8 @@ class Subscriber:
         )
         if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
-        coordinator.lanes = self._lanes(record, engine, flow or FlowControl())
-        coordinator.lanes.watch(coordinator.partitions)
+        coordinator.chooser = self._lanes(record, engine, flow or FlowControl())
+        coordinator.chooser.watch(coordinator.partitions)
         coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
         return self._start(engine, worker_pool, name)
 
@@ -294,7 +294,7 @@ class Subscriber:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
         if engine is not None:
-            engine.coordinator.lanes.close()
+            engine.coordinator.chooser.close()
             engine.inbox.observer.close()
             # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
             copying = threading.Thread(

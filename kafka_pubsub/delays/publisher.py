@@ -33,12 +33,12 @@ from kafka_pubsub.errors import (
     OrderingKeyPaused,
     PubSubError,
 )
-from kafka_pubsub.lanes.home_publisher import HomePublisher
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import Header
 from kafka_pubsub.publish.checks import encode_attributes, encode_key, headers_size, refuse_data
 from kafka_pubsub.publish.due import Due, parse_due
 from kafka_pubsub.publish.future import PublishFuture
+from kafka_pubsub.publish.home import Home
 from kafka_pubsub.publish.many import Messages, PublishFutures, at_item
 from kafka_pubsub.publish.publisher import TURN_MASK, TopicPublisher
 from kafka_pubsub.publish.service_watch import ServiceWatch
@@ -85,7 +85,7 @@ class DelayedPublisher:
 
     def publish(
         self,
-        topic: HomePublisher,
+        topic: Home,
         data: bytes,
         ordering_key: str | None,
         attributes: Mapping[str, str] | None,
@@ -112,7 +112,7 @@ class DelayedPublisher:
         address = self._homes.address(home.name)
         return self._publisher.relay(data, _key(home.name, key), [_header(address, due), *headers])
 
-    def publish_many(self, home: HomePublisher, messages: Messages) -> PublishFutures:
+    def publish_many(self, home: Home, messages: Messages) -> PublishFutures:
         """Queues messages in their order, each for later or straight home."""
         tiers = self._look()
         for index, due in messages.dues.items():
@@ -235,7 +235,7 @@ class _IngestPublisher(TopicPublisher):
             self._last_reporter.take_turn()
         return future
 
-    def relay_many(self, home: HomePublisher, messages: Messages) -> PublishFutures:
+    def relay_many(self, home: Home, messages: Messages) -> PublishFutures:
         """Queues messages in their order: here if they are delayed, else at home."""
         count = len(messages.data)
         runs = list(_runs(messages.dues, count))

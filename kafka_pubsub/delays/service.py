@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from kafka_pubsub.delays.layout import DelayLayout
 from kafka_pubsub.delays.role import MAX_RATE, DelayRole
+from kafka_pubsub.delays.topics import DelayTopics
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.log.ports import Backend
+from kafka_pubsub.log.ports import Backend, MovableClock
+from kafka_pubsub.publish.service_watch import ServiceWatch
 from kafka_pubsub.services.engine import Engine
-from kafka_pubsub.services.lifecycle import Client, Service
+from kafka_pubsub.services.lifecycle import Service
 from kafka_pubsub.services.metrics import ServiceMetrics
 
 __all__ = ["NAME", "DelayRouter", "make_router"]
 
 NAME: Final = "delay router"
+
+
+class _Cluster(Protocol):
+    """What a router needs of the cluster of a `PubSub`."""
+
+    router_watch: ServiceWatch
+
+    @property
+    def backend(self) -> Backend: ...
+
+    @property
+    def clock(self) -> MovableClock | None: ...
+
+    @property
+    def delay_topics(self) -> DelayTopics: ...
+
+
+class Client(Protocol):
+    """A `PubSub`: the router works on its cluster."""
+
+    @property
+    def _cluster(self) -> _Cluster: ...
 
 
 class DelayRouter(Service):

@@ -22,23 +22,25 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple, cast
 
 from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.lanes.cuts import LaneCuts
 from kafka_pubsub.lanes.ends import LaneEnds
 from kafka_pubsub.lanes.following import LaneFollowers
 from kafka_pubsub.lanes.headers import Sent, read_lane_headers
 from kafka_pubsub.lanes.merge import DUE, Choice, LaneMerge
+from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.partition_numbers import index_of, partition_of
+from kafka_pubsub.subscribe.chooser import Batches, Handle
 from kafka_pubsub.subscribe.lane_windows import LaneWindows
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
-from kafka_pubsub.subscribe.partition.events import Demand, Event, Followed
+from kafka_pubsub.subscribe.partition.events import Demand, Followed
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.retry_topic.layout import NO_LANE, Layout
 
-__all__ = ["Handle", "LaneChoices", "LaneSource"]
+__all__ = ["LaneChoices", "LaneSource"]
 
 Entry = tuple[int, int, StoredRecord]
-Handle = Callable[[int, Event], None]
 
 #: Of so many choices one goes to the partition that waits longest, if it waits for long.
 SHARE = 10
@@ -103,6 +105,11 @@ class LaneChoices:
     def windows_in_use(self) -> LaneWindows | None:
         """The windows of the lanes; None: the topic has none."""
         return self.windows if self.active else None
+
+    @property
+    def turned(self) -> bool:
+        """Whether lanes are to be read further ahead, or less, than before."""
+        return self.windows.turned
 
     @property
     def asking(self) -> bool:
@@ -228,6 +235,19 @@ class LaneChoices:
         return leases
 
     # Messages that go as soon as they are read
+
+    def cut(
+        self,
+        batches: Batches,
+        layout: Layout,
+        partitions: OwnedPartitions,
+        reader: LogReader,
+        post: Callable[[Callable[[], None]], None],
+    ) -> tuple[Batches, int]:
+        """Returns what is kept of each lane's records, and how many these are; the rest is read again."""
+        if not self.active:
+            return batches, sum(map(len, batches.values()))
+        return LaneCuts(self.windows, partitions, reader, post).cut(batches, layout)
 
     def sort(self, batches: Mapping[int, Sequence[Record]]) -> Sequence[tuple[int, Sequence[Record]]]:
         """Returns what was read, the highest priorities first."""

@@ -9,40 +9,44 @@ Rule: the lane is sought at once, so that the reader's position never passes wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import LogEnd, StoredRecord
-from kafka_pubsub.subscribe.lane_windows import NARROW
+from kafka_pubsub.subscribe.chooser import Batches
+from kafka_pubsub.subscribe.lane_windows import NARROW, LaneWindows
+from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
 from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
-from kafka_pubsub.subscribe.runner_api import Runner
 
 __all__ = ["LaneCuts"]
-
-Batches = Mapping[int, Sequence[Record]]
 
 
 class LaneCuts:
     """The cuts of one stream's fetcher."""
 
-    def __init__(self, runner: Runner, reader: LogReader) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        windows: LaneWindows,
+        partitions: OwnedPartitions,
+        reader: LogReader,
+        post: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._windows = windows
+        self._partitions = partitions
         self._reader = reader
+        self._post = post
 
     def cut(self, batches: Batches, layout: Layout) -> tuple[Batches, int]:
         """Returns what is kept of each lane's records, and how many these are."""
-        coordinator = self._runner.coordinator
-        lanes, owned = coordinator.lanes, coordinator.partitions.owned
-        if not lanes.active:
-            return batches, sum(map(len, batches.values()))
+        windows, owned = self._windows, self._partitions.owned
         kept: dict[int, Sequence[Record]] = {}
         for number in batches:
-            lanes.windows.come(number, layout.lane(number).priority)
+            windows.come(number, layout.lane(number).priority)
         for number, records in batches.items():
-            most = len(records) if lanes.windows.is_wide(number) else self._most(number, records)
+            most = len(records) if windows.is_wide(number) else self._most(number, records)
             if most < len(records) and number in owned:
                 self._pause_at(number, cast("StoredRecord", records[most]), layout)
                 kept[number] = records[:most]
@@ -53,11 +57,11 @@ class LaneCuts:
 
     def _most(self, number: int, records: Sequence[Record]) -> int:
         """Returns how many of the records have room in a narrow lane; one if it holds none."""
-        partitions = self._runner.coordinator.partitions
+        partitions = self._partitions
         if (partition := partitions.owned.get(number)) is None:
             return len(records)
         held = len(partition.offsets.unfinished)
-        left = self._runner.coordinator.lanes.windows.narrow_bytes(partitions.owned) - partition.buffered
+        left = self._windows.narrow_bytes(partitions.owned) - partition.buffered
         most = max(0 if held else 1, min(len(records), NARROW - held))
         for at in range(most):
             left -= len(records[at]) + RECORD_OVERHEAD
@@ -66,7 +70,7 @@ class LaneCuts:
         return most
 
     def _pause_at(self, number: int, record: StoredRecord, layout: Layout) -> None:
-        place, gate = layout.main(number), self._runner.coordinator.partitions.gate
+        place, gate = layout.main(number), self._partitions.gate
         self._reader.pause([place])
         self._reader.seek(place, LogEnd(record.offset() or 0, record.leader_epoch()))
-        self._runner.post(lambda: gate.paused.add(number))
+        self._post(lambda: gate.paused.add(number))

@@ -20,6 +20,7 @@ from kafka_pubsub.lanes.lane_sender import LaneSender
 from kafka_pubsub.model import Header
 from kafka_pubsub.publish.checks import encode_attributes, encode_key, refuse_data
 from kafka_pubsub.publish.future import PublishFuture
+from kafka_pubsub.publish.home import Home
 from kafka_pubsub.publish.many import Messages, PublishFutures, at_item
 from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.publish.writer_pool import WriterPool
@@ -33,7 +34,7 @@ LaneTarget = Callable[[Lane], PublishTarget]
 _RESUME_S = 30.0
 
 
-class HomePublisher(TopicPublisher):
+class HomePublisher(Home):
     """Publishes to one topic and its lanes. `lane_target` is called for a lane as `target` is for the topic."""
 
     def __init__(

@@ -81,8 +81,8 @@ class InboxTopics:
         if _has_lost_position(self._backend.admin, record):
             raise FailedPrecondition(
                 f"an earlier topic {record.name!r} has left its inbox {inbox!r}, and it isn't known which messages in "
-                f"it were delivered, because the broker has forgotten the sequencer's position: {remove} removes it, then "
-                "make the topic",
+                f"it were delivered, because the broker has forgotten the sequencer's position: {remove} removes it, "
+                "then make the topic",
                 calls=(remove,),
             )
 

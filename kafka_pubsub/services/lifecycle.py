@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
-from kafka_pubsub.cluster import Cluster
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
 from kafka_pubsub.log.clocks import steady_milliseconds
 from kafka_pubsub.log.ports import MovableClock
@@ -29,7 +28,7 @@ from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
 
-__all__ = ["Client", "MakeEngine", "Service", "ServiceHealth", "ServiceState"]
+__all__ = ["MakeEngine", "Service", "ServiceHealth", "ServiceState"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
@@ -41,12 +40,6 @@ _LOOK = 0.01
 
 #: Makes the engine of a service, anew after each failure.
 MakeEngine = Callable[[ServiceMetrics, Callable[[], int]], Engine]
-
-
-class Client(Protocol):
-    """A `PubSub`: a service works on its cluster."""
-
-    _cluster: Cluster
 
 
 class ServiceState(Enum):

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.lanes.choices import Handle, LaneChoices
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Committed, Ending, LogEnd, StoredRecord
 from kafka_pubsub.partition_numbers import shown
+from kafka_pubsub.subscribe.chooser import Chooser, Handle, OldestFirst
 from kafka_pubsub.subscribe.coordinated import (
     Counts,
     RetrySide,
@@ -117,8 +117,8 @@ class Coordinator:
         self.closing = False
         #: Warns of callbacks that never ack; None: no warning is wanted.
         self.forgotten: ForgottenAcks | None = None
-        #: Chooses among the lanes of the topic, if it has any.
-        self.lanes = LaneChoices(max_bytes=flow.max_bytes)
+        #: Chooses among the partitions; lanes bring their own.
+        self.chooser: Chooser = OldestFirst()
         #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
         self._turn = 0
@@ -189,20 +189,20 @@ class Coordinator:
 
         Returns the leases that the caller takes itself, of up to `inline` records of each partition.
         """
-        leases, lanes = list[Lease](), self.lanes
-        for number, records in lanes.sort(batches) if lanes.active else batches.items():
+        leases, chooser = list[Lease](), self.chooser
+        for number, records in chooser.sort(batches) if chooser.active else batches.items():
             if number in self.partitions.owned:
                 self.counts.received += len(records)
                 last = cast("StoredRecord", records[-1])
-                after = lanes.waiting(number, records, now)
+                after = chooser.waiting(number, records, now)
                 passes = (
-                    len(records) <= inline and not after and lanes.passes(number, last.offset() or 0, now)
+                    len(records) <= inline and not after and chooser.passes(number, last.offset() or 0, now)
                 )
                 fetched = Fetched(records, passes, last.leader_epoch(), after)
                 for effect in self.partitions.handle(number, fetched, now):
                     if isinstance(effect, Deliver):
                         leases += effect.leases
-                lanes.passed(number, len(records) if passes else 0, now)
+                chooser.passed(number, len(records) if passes else 0, now)
         return leases
 
     def retry_fetched(self, batches: Mapping[int, Sequence[StoredRecord]], now: float) -> None:
@@ -347,8 +347,8 @@ class Coordinator:
         if self.partitions.suspect_wants_room() and self._free() > 0:
             return 0.0
         times = [self.partitions.attention.wakeup_at()]
-        if self.lanes.active:
-            times.append(self.lanes.wakeup_at())
+        if self.chooser.active:
+            times.append(self.chooser.wakeup_at())
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -366,12 +366,12 @@ class Coordinator:
         if self.closing:
             return False
         partitions, worker_pool = self.partitions, self._worker_pool
-        if self.lanes.active:
+        if self.chooser.active:
             free = max(0, self._free() - partitions.suspect_wants_room())
-            inline = 0 if self.lanes.ordered else inline
+            inline = 0 if self.chooser.ordered else inline
             wanted, run = (free, inline) if inline else worker_pool.soon(free)
             handle: Handle = lambda number, event: self._handle(number, event, now)  # noqa: E731
-            return self.lanes.deliver(partitions, wanted, run, handle, now, inline=inline > 0)
+            return self.chooser.deliver(partitions, wanted, run, handle, now, inline=inline > 0)
         wanted = worker_pool.wants(max(0, self._free() - partitions.suspect_wants_room()))
         numbers = partitions.attention.deliverable() if wanted > 0 else []
         handed = False

@@ -93,7 +93,7 @@ class Inbox(Reports):
         self._on_handed_out(ack_id, message)
 
     def lane(self, number: int) -> tuple[int, bool]:
-        return self._coordinator().lanes.lane(number)
+        return self._coordinator().chooser.lane(number)
 
     # On the runner
 

@@ -342,10 +342,10 @@ class LanedWorld(SimulatedWorld):
             lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered, self._looks
         )
         coordinator = engine.coordinator
-        coordinator.lanes = choices = CheckedChoices(source, coordinator.partitions.gate.max_bytes)
+        coordinator.chooser = choices = CheckedChoices(source, coordinator.partitions.gate.max_bytes)
         choices.copied = self._copied
         self.choices.append(choices)
-        coordinator.lanes.watch(coordinator.partitions)
+        coordinator.chooser.watch(coordinator.partitions)
 
     def _looks(self) -> int:
         """Returns how often the catalog was looked at: once a second."""

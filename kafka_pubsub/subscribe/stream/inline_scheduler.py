@@ -53,8 +53,8 @@ class InlineScheduler:
     def soon(self, now: float) -> bool:
         """Returns whether the fetcher will take new leases in a moment, which costs less than waking threads."""
         # A choice of lanes waits for an answer, and a fetcher that has nothing to read comes back too late.
-        lanes = self._runner.coordinator.lanes
-        waits = not lanes.active or (self._more and not lanes.ordered)
+        chooser = self._runner.coordinator.chooser
+        waits = not chooser.active or (self._more and not chooser.ordered)
         return waits and now - self._ended_at < SOON and self.pace.limit(now) > 0
 
     def let_lanes_go(self) -> bool:
@@ -64,9 +64,9 @@ class InlineScheduler:
         set an order, the pool's threads take what waits, and this waits for them.
         """
         runner = self._runner
-        until, lanes = runner.clock() + PATIENCE, runner.coordinator.lanes
-        while lanes.choosing and self.limit(now := runner.clock()):
-            if lanes.ordered:
+        until, chooser = runner.clock() + PATIENCE, runner.coordinator.chooser
+        while chooser.choosing and self.limit(now := runner.clock()):
+            if chooser.ordered:
                 if now >= until:
                     self.pace.hindered(now)  # else small reads would take seconds to get past a backlog
                     break
@@ -108,7 +108,7 @@ class InlineScheduler:
             inline_worker = runner.coordinator.inline_worker
             if inline_worker is None:
                 return None
-            laned = runner.coordinator.lanes.active
+            laned = runner.coordinator.chooser.active
             # To relieve a pool that is busy would hold up urgent messages, which its threads take in their turn.
             inline = runner.coordinator.inline(len(batches)) and not (laned and inline_worker.busy())
             self._more = more and inline
@@ -181,7 +181,7 @@ class InlineScheduler:
         runner = self._runner
         now = runner.clock()
         # Of lanes more is read than is taken at once, if a choice waits for more.
-        most = self.pace.limit(now) if runner.coordinator.lanes.active else sys.maxsize
+        most = self.pace.limit(now) if runner.coordinator.chooser.active else sys.maxsize
         leases = runner.coordinator.fetched(batches, now, inline=most)
         reserved = runner.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
         spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
@@ -227,7 +227,7 @@ class InlineScheduler:
         started = runner.clock()
         self._took = False
         # What the pool has of lanes stays there: if callbacks take long, urgent messages would wait for all of it.
-        laned = runner.coordinator.lanes.active
+        laned = runner.coordinator.chooser.active
         records, left, seconds = 0, 0, 0.0
         while True:
             with runner.core:

@@ -29,7 +29,6 @@ from typing import TypeVar
 
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
-from kafka_pubsub.lanes.cuts import LaneCuts
 from kafka_pubsub.log.clocks import Pulse, WallClock, steady_time
 from kafka_pubsub.log.joining import StreamThread, join
 from kafka_pubsub.log.ports import LogReader
@@ -120,7 +119,6 @@ class StreamRunner:
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
         self._valves = PausedPartitions(reader, self.rebalances.place)
-        self._cuts = LaneCuts(self, reader)
         #: When to look at running callbacks next, when at how much is held, and when something becomes due by itself.
         self._tick_at = self._gauge_at = 0.0
         self._pulse = Pulse()
@@ -274,7 +272,7 @@ class StreamRunner:
         if hand_out:
             inline = inline and self.inline.run is not None  # else it was taken over
             coordinator.deliver(now, inline=self.inline.pace.limit(now) if inline else 0)
-        if self._room < LEAST_READ or now >= self._gauge_at or coordinator.lanes.windows.turned:
+        if self._room < LEAST_READ or now >= self._gauge_at or coordinator.chooser.turned:
             self._gauge_at = now + GAUGE
             self._flow()
         self._hurried = coordinator.partitions.attention.hurried
@@ -300,7 +298,7 @@ class StreamRunner:
 
     def _flow(self) -> None:
         partitions = self.coordinator.partitions
-        windows = self.coordinator.lanes.windows_in_use
+        windows = self.coordinator.chooser.windows_in_use
         room = partitions.room(windows) if partitions.owned else READ
         if self._room < LEAST_READ <= room:
             self._drained.set()
@@ -340,7 +338,7 @@ class StreamRunner:
         return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
 
     def _make_room(self) -> None:
-        until = self.clock() + (LANED_HOLD_OFF if self.coordinator.lanes.active else HOLD_OFF)
+        until = self.clock() + (LANED_HOLD_OFF if self.coordinator.chooser.active else HOLD_OFF)
         while self._behind() and self._fetching:
             if not self._drained.wait(max(0.0, until - self.clock())):
                 self._waited = True
@@ -388,7 +386,7 @@ class StreamRunner:
         """Reads once, and posts the records or runs them inline; False if another thread is the fetcher now."""
         inline = self.inline.read_limit(self.clock())
         most = max(self._least(), min(inline or READ, self._most, self._available()))
-        self._ends.look_at(self.coordinator.lanes.stuck)  # before the read: its records aren't posted yet
+        self._ends.look_at(self.coordinator.chooser.stuck)  # before the read: its records aren't posted yet
         records = self._reader.read(most, wait)
         if not (read := len(records)):
             self._ends.look()
@@ -397,9 +395,13 @@ class StreamRunner:
             return not self.inline.soon(self.clock()) or self.inline.try_inline({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
         self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
-        batches, count = self._cuts.cut(by_number(records, self.rebalances.layout), self.rebalances.layout)
+        coordinator, layout = self.coordinator, self.rebalances.layout
+        read_now = by_number(records, layout)
+        batches, count = coordinator.chooser.cut(
+            read_now, layout, coordinator.partitions, self._reader, self.post
+        )
         self._hot_keys.observe(batches.values())
-        if count <= inline or (inline and self.coordinator.lanes.active):
+        if count <= inline or (inline and self.coordinator.chooser.active):
             mine = self.inline.try_inline(batches, count, more=read >= most)
             if mine is not None:
                 return mine
@@ -417,7 +419,7 @@ class StreamRunner:
         partitions = self.coordinator.partitions
         if self.rebalances.pairs.rebuilding:
             return READ
-        stuck = self.coordinator.lanes.stuck or len(partitions.gate.paused) >= len(partitions.owned)
+        stuck = self.coordinator.chooser.stuck or len(partitions.gate.paused) >= len(partitions.owned)
         return min(LEAST_READ, self._most) if stuck else 1
 
     def post_batch(self, take: Callable[[], None]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from kafka_pubsub import Message
 from kafka_pubsub.lanes.choices import LaneChoices
+from kafka_pubsub.subscribe.chooser import Chooser
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Passed
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.runner_api import InlineRunner
@@ -44,7 +45,7 @@ class Stage:
         self.coordinator = self.inbox = self
         self.callback: Callback = self.called
         self.inline_worker: Inline = self
-        self.lanes = LaneChoices()
+        self.chooser: Chooser = LaneChoices()
         self.aside: deque[LeaseRunner] | None = None
         self.released_: list[LeaseReport] = []
         self.booked = 0
@@ -460,7 +461,7 @@ class Busy(Stage):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lanes = Ordered()
+        self.chooser = Ordered()
 
     def nap(self, seconds: float) -> None:
         self.now += seconds

@@ -1,0 +1,186 @@
+"""What chooses which partition's messages go next. A stream has one chooser; lanes bring their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from kafka_pubsub.lane_names import Lane
+from kafka_pubsub.log.ports import LogReader
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.lane_windows import LaneWindows
+from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
+from kafka_pubsub.subscribe.partition.events import Event
+from kafka_pubsub.subscribe.retry_topic.layout import NO_LANE, Layout
+
+__all__ = ["Batches", "Chooser", "Handle", "OldestFirst"]
+
+#: What was read, by the number of the partition.
+Batches = Mapping[int, Sequence[Record]]
+#: Gives an event to a partition.
+Handle = Callable[[int, Event], None]
+
+
+class Chooser(Protocol):
+    """Chooses among the partitions of a stream, and says how far each is read ahead."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it chooses; if not, the oldest key of each partition goes first, and partitions take turns."""
+        ...
+
+    @property
+    def ordered(self) -> bool:
+        """Whether keys set an order between partitions."""
+        ...
+
+    @property
+    def stuck(self) -> Sequence[int]:
+        """Partitions that hold up a choice though nothing more may come: a reader may have passed markers."""
+        ...
+
+    @property
+    def choosing(self) -> bool:
+        """Whether messages wait that go soon, though nothing more is read."""
+        ...
+
+    @property
+    def asking(self) -> bool:
+        """Whether a request for the ends of logs is unanswered."""
+        ...
+
+    @property
+    def turned(self) -> bool:
+        """Whether partitions are to be read further ahead, or less, than before."""
+        ...
+
+    @property
+    def windows_in_use(self) -> LaneWindows | None:
+        """How far each partition is read ahead; None: all alike."""
+        ...
+
+    def watch(self, partitions: OwnedPartitions) -> None:
+        """Begins with the partitions of a stream, which owns none yet."""
+
+    def lane(self, number: int) -> Lane:
+        """Returns the lane of a partition; any thread may call it."""
+        ...
+
+    def cut(
+        self,
+        batches: Batches,
+        layout: Layout,
+        partitions: OwnedPartitions,
+        reader: LogReader,
+        post: Callable[[Callable[[], None]], None],
+    ) -> tuple[Batches, int]:
+        """Returns what is kept of the records that were read, and how many these are; the rest is read again.
+
+        `post` hands a call to the runner.
+        """
+        ...
+
+    def sort(self, batches: Batches) -> Sequence[tuple[int, Sequence[Record]]]:
+        """Returns what was read, in the order in which it is taken."""
+        ...
+
+    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+        """Returns the offsets of those of the new records that wait for messages in other partitions."""
+        ...
+
+    def passes(self, number: int, last: int, now: float) -> bool:
+        """Whether a partition's messages up to an offset go before all that waits, so that they needn't wait."""
+        ...
+
+    def passed(self, number: int, count: int, now: float) -> None:
+        """So many messages of a partition went as soon as they were read."""
+
+    def deliver(
+        self,
+        partitions: OwnedPartitions,
+        wanted: int,
+        run: int,
+        handle: Handle,
+        now: float,
+        *,
+        inline: bool = False,
+    ) -> bool:
+        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any.
+
+        `inline`: the caller takes them itself, so there is one of each partition, until one is long.
+        """
+        ...
+
+    def wakeup_at(self) -> float | None:
+        """Returns when time alone may change a choice; None: never."""
+        ...
+
+    def close(self) -> None:
+        """Asks no more."""
+
+    def check(self) -> None:
+        """Raises `InvariantViolated` if it contradicts itself."""
+
+
+class OldestFirst:
+    """The chooser of a topic without lanes: it leaves all to the partitions."""
+
+    active = ordered = choosing = asking = turned = False
+    stuck: Sequence[int] = ()
+    windows_in_use: LaneWindows | None = None
+
+    def watch(self, partitions: OwnedPartitions) -> None:
+        """Does nothing."""
+
+    def lane(self, number: int) -> Lane:
+        """Returns that of a topic without lanes."""
+        return NO_LANE
+
+    def cut(
+        self,
+        batches: Batches,
+        layout: Layout,
+        partitions: OwnedPartitions,
+        reader: LogReader,
+        post: Callable[[Callable[[], None]], None],
+    ) -> tuple[Batches, int]:
+        """Keeps all."""
+        return batches, sum(map(len, batches.values()))
+
+    def sort(self, batches: Batches) -> Sequence[tuple[int, Sequence[Record]]]:
+        """Keeps the order."""
+        return list(batches.items())
+
+    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+        """Returns none."""
+        return ()
+
+    def passes(self, number: int, last: int, now: float) -> bool:
+        """Lets all pass."""
+        return True
+
+    def passed(self, number: int, count: int, now: float) -> None:
+        """Does nothing."""
+
+    def deliver(
+        self,
+        partitions: OwnedPartitions,
+        wanted: int,
+        run: int,
+        handle: Handle,
+        now: float,
+        *,
+        inline: bool = False,
+    ) -> bool:
+        """Hands out nothing: partitions take turns."""
+        return False
+
+    def wakeup_at(self) -> float | None:
+        """Returns None."""
+        return None
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def check(self) -> None:
+        """Does nothing."""
