@@ -340,8 +340,9 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), at=st.integers(0, 3))
     def departs(self, key: bytes, at: int) -> None:
-        """Of main's waiting messages, any one."""
-        if at < len(self.main[key]):
+        """Of main's waiting messages, any one; the first of a key that is held doesn't wait."""
+        held = key in self.held and self.standing[key] is Standing.MAIN
+        if held <= at < len(self.main[key]):
             origin = self.main[key].pop(at)
             self.parking.departs(key, origin)
             self.moving[key].add(origin)
