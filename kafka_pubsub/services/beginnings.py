@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
-from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.log.ports import Backend, LogReader, Transactions
+from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.services.role import Beginning, Role
 from kafka_pubsub.services.sending import Share
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions, PositionsLater
 from kafka_pubsub.log.ports import Backend, Transactions
+from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions, PositionsLater
 from tests.cluster_view import PartitionView, cluster_view
 from tests.local_cluster import LocalCluster
 from tests.support import until

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub import PubSub, Sent
-from kafka_pubsub.topics.names import inbox_topic
 from kafka_pubsub.multicast.layout import DEAD, RECEIPTS
 from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.topics.names import inbox_topic
 from tests.integration.away import PATIENCE, Written, leader_of, wait_until_taken_over
 from tests.local_cluster import LocalCluster
 from tests.support import until

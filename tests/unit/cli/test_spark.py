@@ -93,7 +93,11 @@ def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:
     target = bundle(tmp_path / "it.zip")
     with zipfile.ZipFile(target) as archive:
         names = set(archive.namelist())
-    assert {"spark/transforms/rows.py", "kafka_pubsub/subscribe/partition/record.py", "kafka_pubsub/model.py"} <= names
+    assert {
+        "spark/transforms/rows.py",
+        "kafka_pubsub/subscribe/partition/record.py",
+        "kafka_pubsub/model.py",
+    } <= names
     assert "kafka_pubsub/schemas/delayed/v1.avsc" in names, "`waiting` decodes by it"
     assert "spark/audit_report.html.j2" in names
     program = (

@@ -11,8 +11,7 @@ import pytest
 from kafka_pubsub import PubSub
 from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, tier_topic
 from kafka_pubsub.delays.progress import IngestProgress
-from kafka_pubsub.multicast import layout as sequencers
-from kafka_pubsub.log.partitioner import partition_of
+from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import (
     BrokerUnavailable,
     DeadlineExceeded,
@@ -21,11 +20,12 @@ from kafka_pubsub.errors import (
     PubSubError,
 )
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.services import troubles
-from kafka_pubsub.delays.service import DelayRouter
-from kafka_pubsub.services.lifecycle import ServiceState
+from kafka_pubsub.multicast import layout as sequencers
 from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.services import troubles
+from kafka_pubsub.services.lifecycle import ServiceState
 from tests.support import until
 from tests.unit.services.test_delay_router import bodies
 
