@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from kafka_pubsub.errors import InvalidArgument, SchemaError
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["by_json", "decoded"]
 
-_CORRUPT, _READ = "_corrupt", "_read"
+_READ = "_read"
 
 
 def decoded(
@@ -95,28 +96,36 @@ def _kind_of(schema: str | StructType | Protobuf) -> str:
 def by_json(messages: DataFrame, text: Column, schema: str | StructType) -> DataFrame:
     """Adds `record` and `problem` to messages, by `text`, a JSON object; both are null where `text` is null."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType, StructType
+    from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
     columns = schema if isinstance(schema, StructType) else _parsed(messages, schema)
-    if _CORRUPT in columns.names:
-        raise SchemaError(f"schema: the name {_CORRUPT} is taken: choose another one")
-    # Spark reads the first value of a text and ignores what follows. So the text is put into an array and into an
-    # object: a text that ends one of them too early isn't valid in the other.
-    alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
-    inner = F.concat(F.lit('{"record":'), text, F.lit("}"))
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
-    whole = StructType().add("record", StructType(columns.fields)).add(_CORRUPT, StringType())
-    is_object = F.ltrim(text).startswith("{") & alone & F.try_parse_json(inner).isNotNull()
+    # Spark reads the first value of a text and ignores what follows. So the text is put into an array, in front of an
+    # end: a text that isn't one value leaves more or less than these two. No text can name a key made at random.
+    inside, end, corrupt = (f"{name}_{uuid4().hex}" for name in ("record", "end", "corrupt"))
+    inner = F.concat(F.lit(f'{{"{inside}":['), text, F.lit(f',{{"{end}":1}}]}}'))
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": corrupt,
+        "allowSingleQuotes": "false",
+        "allowNonNumericNumbers": "false",
+    }
+    element = StructType(columns.fields).add(end, IntegerType())
+    whole = StructType().add(inside, ArrayType(element)).add(corrupt, StringType())
     read = messages.withColumn(_READ, F.from_json(inner, whole, options))
+    found = F.col(f"{_READ}.{inside}")
+    first, last = F.get(found, F.lit(0)), F.get(found, F.lit(1))
+    one = (F.size(found) == 2) & (last[end] == 1) & first.isNotNull() & F.ltrim(text).startswith("{")
+    sound = F.col(f"{_READ}.{corrupt}").isNull() & F.coalesce(one, F.lit(False))
+    # Only of the few bodies that can't be read the text is parsed again, for the reason.
+    alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    in_object = F.try_parse_json(F.concat(F.lit('{"record":'), text, F.lit("}")))
+    is_object = F.ltrim(text).startswith("{") & alone & in_object.isNotNull()
     problem = (
-        F.when(text.isNull(), F.lit(None))
-        .when(~F.coalesce(is_object, F.lit(False)), F.lit("isn't a JSON object"))
-        .when(
-            F.col(f"{_READ}.{_CORRUPT}").isNotNull(),
-            F.lit("has a value of another type than the schema says"),
-        )
+        F.when(text.isNull() | sound, F.lit(None))
+        .when(F.coalesce(is_object, F.lit(False)), F.lit("has a value of another type than the schema says"))
+        .otherwise(F.lit("isn't a JSON object"))
     )
-    record = F.when(problem.isNull(), F.col(f"{_READ}.record"))
+    record = F.when(sound, F.struct(*(first[name].alias(name) for name in columns.names)))
     return read.withColumns({"record": record, "problem": problem}).drop(_READ)
 
 

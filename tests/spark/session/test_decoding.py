@@ -56,6 +56,12 @@ def test_json_by_columns(spark: SparkSession) -> None:
         b"",
         b"\xff{",
         None,
+        b' {"id": 6}\n',
+        b'{"id": 5},{"id": 6}',
+        b'{"id": 5}],"x":[{"id": 6}',
+        b"null",
+        b'{"id": 5',
+        b'{"lines": [{"sku": "x"}, 5]}',
     ]
     rows = read(spark, bodies, "id bigint, amount double, lines array<struct<sku: string>>")
     assert (rows[0].record.id, rows[0].record.amount, rows[0].record.lines[0].sku) == (5, 12.5, "x")
@@ -64,7 +70,21 @@ def test_json_by_columns(spark: SparkSession) -> None:
         "has a value of another type than the schema says",
         *["isn't a JSON object"] * 8,
         "a tombstone has no body",
+        None,
+        *["isn't a JSON object"] * 4,
+        "has a value of another type than the schema says",
     ]
+    assert rows[12].record.id == 6
+
+
+def test_json_is_parsed_once_for_each_body(spark: SparkSession) -> None:
+    from spark.transforms.decoding import decoded
+
+    frame = spark.range(1).selectExpr("cast(to_json(struct(id)) AS binary) AS data")
+    plan = decoded(frame, "id bigint")._jdf.queryExecution().optimizedPlan().toString()
+    # Another parse is only the last branch of a choice, for bodies that can't be read.
+    assert plan.count("from_json(") == plan.count("lengthOfJsonArray") == plan.count("parseJson") == 1
+    assert plan.index("THEN null WHEN") < plan.index("lengthOfJsonArray")
 
 
 def avro(schema: Any, value: Any) -> bytes:
