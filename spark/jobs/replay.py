@@ -46,8 +46,10 @@ def run(
     spark = context.spark({_TRIES: "1"})
     from ..replay_plan import Replay, looked_at, planned
     from ..transforms.messages import check_topics
+    from ..transforms.outgoing import refuse_causal
 
     check_topics(spark, to, context.connection)
+    refuse_causal(spark, to, context.connection)
     source = _source(spark, context, archive, topic, where)
     aside = None if schema is None and not expect else _Aside(Bodies(schema), topic, expect)
     if aside is not None:

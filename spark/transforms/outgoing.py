@@ -11,7 +11,8 @@ Rules
 2. A row's name is `row_id` if the caller gives one (an offset, for example). Otherwise it is made of the row's content
    and its number among equal rows, which is the same however Spark distributes the rows.
 3. One task writes all rows of a key, in the order of `order_by`. Rows without a key are written by any task.
-4. Rows that a publisher would refuse are refused here. Nothing of their batch is written unless a task had begun.
+4. Rows that a publisher would refuse are refused here. Nothing of their batch is written unless a task had begun. So
+   are causal topics, whose order only a sequencer decides.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
 from ..connection import Connection, connection_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["records", "write", "write_records", "write_stream"]
+__all__ = ["records", "refuse_causal", "write", "write_records", "write_stream"]
 
 #: The limit of publish/checks.py.
 _MAX_KEY_BYTES = 1024
@@ -102,7 +104,21 @@ def write(
     found = records(
         messages, query=query, batch=batch, row_id=row_id, order_by=order_by, more_headers=more_headers
     )
-    write_records(found, topic, connection_of(bootstrap, config))
+    connection = connection_of(bootstrap, config)
+    refuse_causal(messages.sparkSession, topic, connection)
+    write_records(found, topic, connection)
+
+
+def refuse_causal(spark: SparkSession, topic: str, connection: Connection) -> None:
+    """Raises `FailedPrecondition` for a causal topic: a record that its sequencer didn't write has no place in it."""
+    from ..catalog import topic_of
+
+    record = topic_of(spark, connection, topic)
+    if record is not None and record.options.causal:
+        raise FailedPrecondition(
+            f"topic {topic!r} is causal: a sequencer decides the order of its messages, and Spark can't ask it: write "
+            "to a topic that isn't causal, or publish with PubSub"
+        )
 
 
 def write_records(found: DataFrame, topic: str, connection: Connection) -> None:
@@ -134,6 +150,7 @@ def write_stream(
     The other arguments are as for `write`.
     """
     connection, where = connection_of(bootstrap, config), f"{checkpoint}/metadata"
+    refuse_causal(messages.sparkSession, topic, connection)
     ids: list[str] = []
 
     # Over Spark Connect a process of the server runs this function, so it refers to names only, not to a session.

@@ -9,11 +9,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kafka_pubsub import PubSub
+from kafka_pubsub import FailedPrecondition, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.multicast.service import Sequencer
+from tests.spark.session.support import Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +70,26 @@ def test_spark_reads_causal_topics_in_the_agreed_order(
     )
     assert query.awaitTermination(120)
     assert streamed == agreed
+
+
+def test_spark_writes_to_no_causal_topic(
+    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
+) -> None:
+    from spark import messages, write, write_stream
+
+    rows = spark.createDataFrame([("x",)], "data string")
+    with PubSub(kafka.bootstrap) as ps:
+        ps.create_topic(name, causal=True)
+        ps.create_topic(f"{name}.plain", partitions=1)
+    said = f"topic '{name}' is causal: a sequencer decides"
+    with pytest.raises(FailedPrecondition, match=said):
+        write(rows, name, query="q", batch=1, bootstrap=kafka.bootstrap)
+    stream = messages(spark, f"{name}.plain", bootstrap=kafka.bootstrap, stream=True)
+    with pytest.raises(FailedPrecondition, match=said):
+        write_stream(stream, name, query="q", checkpoint=tmp_path / "w", bootstrap=kafka.bootstrap)
+    with pytest.raises(FailedPrecondition, match=said):
+        Runner(spark, kafka.bootstrap)("replay", topic=f"{name}.plain", to=name, state=str(tmp_path / "r"))
+    assert messages(spark, name, bootstrap=kafka.bootstrap).count() == 0
 
 
 def consumed(bootstrap: str, topic: str, count: int) -> list[bytes]:
