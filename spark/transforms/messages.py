@@ -64,6 +64,8 @@ _OURS = {
     "failondataloss",
 }
 _MOST = "maxOffsetsPerTrigger"
+#: What Spark's source takes these offsets for.
+_EARLIEST, _LATEST = -2, -1
 #: A batch ends at fixed offsets, and after a transaction's marker it would wait 500 ms for more records. After each
 #: poll Spark asks for the partition's beginning and end, so a poll should take all that one fetch brings (1 MB).
 _OF_A_CONSUMER = {"kafka.fetch.max.wait.ms": "50", "kafka.max.poll.records": "10000"}
@@ -151,6 +153,7 @@ def source_options(
         source = spark.read.format("kafka").options(**source_options("orders", bootstrap="localhost:9092"))
         orders = source.load().transform(as_messages)
     """
+    _check_times(starting, ending)
     reach = {**_subscription(topic), **_beginning(starting), **_end(ending)}
     return _options(connection_of(bootstrap, config), reach, max_per_batch, lost, options)
 
@@ -183,11 +186,12 @@ def raw_records(
     check_kafka(spark)
     if stream and ending != "latest":
         raise InvalidArgument("ending: a stream has no end; leave it out, or read a batch")
+    _check_times(starting, ending)
     if only:
         reach = _offsets(starting, ending)
     else:
-        first = _filled(spark, topic, connection, starting, -2)
-        last = _filled(spark, topic, connection, ending, -1)
+        first = _filled(spark, topic, connection, starting, _EARLIEST)
+        last = _filled(spark, topic, connection, ending, _LATEST)
         reach = {**_subscription(topic), **_beginning(first), **_end(last)}
     told = _options(connection, reach, max_per_batch, lost, options)
     check_topics(spark, topic, connection)
@@ -305,6 +309,14 @@ def _beginning(starting: str | datetime | Offsets) -> dict[str, str]:
     return {"startingOffsets": starting}
 
 
+def _check_times(starting: object, ending: object) -> None:
+    """Raises `InvalidArgument` if the end lies before the beginning, where Spark would find nothing."""
+    if isinstance(starting, datetime) and isinstance(ending, datetime):
+        first, last = _milliseconds(starting, "starting"), _milliseconds(ending, "ending")
+        if int(first) > int(last):
+            raise InvalidArgument(f"starting ({starting}) is later than ending ({ending}): exchange them")
+
+
 def _end(ending: str | datetime | Offsets) -> dict[str, str]:
     if isinstance(ending, datetime):
         return {"endingTimestamp": _milliseconds(ending, "ending")}
@@ -326,7 +338,7 @@ def _offsets(starting: str | datetime | Offsets, ending: str | datetime | Offset
     if not isinstance(starting, Mapping) or not isinstance(ending, Mapping):
         raise InvalidArgument("starting, ending: give the offsets of the partitions that are read")
     firsts = {
-        topic: {str(number): starting.get(topic, {}).get(number, -2) for number in ends}
+        topic: {str(number): starting.get(topic, {}).get(number, _EARLIEST) for number in ends}
         for topic, ends in ending.items()
     }
     return {
@@ -341,7 +353,8 @@ def _filled(
 ) -> str | datetime | Offsets:
     """Adds the partitions that offsets don't name, because Spark needs all; returns anything else as it is.
 
-    `other` is their offset: -2 for the earliest, -1 for the latest.
+    `other` is their offset: the earliest for `starting`, the latest for `ending`. Raises `InvalidArgument` for a topic
+    that isn't read, and for a partition that isn't there.
     """
     # Over Spark Connect the caller must name all partitions; otherwise Spark's error says which are missing.
     if not isinstance(told, Mapping) or is_remote(spark):
@@ -349,8 +362,23 @@ def _filled(
     from ..cluster import Cluster
 
     named = [] if isinstance(topic, re.Pattern) else [topic] if isinstance(topic, str) else topic
+    argument = "starting" if other == _EARLIEST else "ending"
     with Cluster(spark, connection) as cluster:
-        return {
-            name: {number: told.get(name, {}).get(number, other) for number in cluster.partitions(name)}
-            for name in dict.fromkeys([*cluster.with_lanes(named), *told])
-        }
+        read = cluster.with_lanes(named or told)
+        if not read:
+            # `check_topics` says that the topic doesn't exist.
+            return told
+        if others := [name for name in told if name not in read]:
+            raise InvalidArgument(
+                f"{argument}: topic {others[0]!r} isn't read; offsets are for {', '.join(read)}"
+            )
+        partitions = {name: cluster.partitions(name) for name in read}
+    for name, offsets in told.items():
+        if wrong := sorted(set(offsets) - set(partitions[name])):
+            raise InvalidArgument(
+                f"{argument}: {name} has no partition {wrong[0]}; it has {len(partitions[name])}, from 0 on"
+            )
+    return {
+        name: {number: told.get(name, {}).get(number, other) for number in numbers}
+        for name, numbers in partitions.items()
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ def test_it_gives_the_same_rows_as_messages(
 
 
 def test_offsets_and_times_bound_it(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
-    from spark import as_messages, source_options
+    from spark import as_messages, messages, source_options
 
     with PubSub(kafka.bootstrap) as ps:
         topic = ps.create_topic(name, partitions=1)
@@ -63,5 +64,16 @@ def test_offsets_and_times_bound_it(spark: SparkSession, kafka: RunningKafka, na
         InvalidArgument, match="starting must be 'earliest', 'latest', a time or offsets, not 5"
     ):
         source_options(name, bootstrap=kafka.bootstrap, starting=5)  # type: ignore[arg-type]
+    early, late = datetime(2026, 1, 14, tzinfo=UTC), datetime(2026, 1, 15, tzinfo=UTC)
+    with pytest.raises(InvalidArgument, match=r"starting \(2026-01-15.*is later than ending \(2026-01-14"):
+        source_options(name, bootstrap=kafka.bootstrap, starting=late, ending=early)
+    for offsets, said in (
+        ({f"{name}.other": {0: 1}}, f"topic '{name}.other' isn't read; offsets are for {name}"),
+        ({name: {1: 0}}, f"{name} has no partition 1; it has 1, from 0 on"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"starting: {said}"):
+            messages(spark, name, bootstrap=kafka.bootstrap, starting=offsets)
+        with pytest.raises(InvalidArgument, match=f"ending: {said}"):
+            messages(spark, name, bootstrap=kafka.bootstrap, ending=offsets)
     with pytest.raises(InvalidArgument, match="as_messages: the records have no column headers"):
         as_messages(spark.range(1).selectExpr("cast('a' AS binary) AS value"))
