@@ -33,6 +33,8 @@ from kafka_pubsub import errors
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.sealed import schema_folder
 
+from .launch import start
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -139,7 +141,9 @@ def session(
     if active is None:
         _check_java()
         with _one_at_a_time():
-            active = _build(SparkSession.builder.appName(name), _settings(master, delta, conf or {}))
+            active = start(name, _settings(master, delta, conf or {}))
+        if not is_remote(active):
+            active.sparkContext.setLogLevel(os.environ.get("KAFKA_PUBSUB_SPARK_LOG", "ERROR"))
     check_kafka(active)
     if not is_remote(active):
         _ship(active)
@@ -194,14 +198,6 @@ def _settings(master: str | None, delta: bool, conf: Mapping[str, str]) -> dict[
     if master is not None:
         settings["spark.master"] = master
     return {**settings, **conf}
-
-
-def _build(builder: Any, settings: Mapping[str, str]) -> SparkSession:
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    made: SparkSession = builder.getOrCreate()
-    made.sparkContext.setLogLevel(os.environ.get("KAFKA_PUBSUB_SPARK_LOG", "ERROR"))
-    return made
 
 
 def _check_java() -> None:
