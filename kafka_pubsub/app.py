@@ -8,7 +8,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -24,15 +24,15 @@ from kafka_pubsub.config import (
     TopicOptions,
     load_settings,
 )
-from kafka_pubsub.delays.waiting import WaitingMessage
+from kafka_pubsub.delays.calls import Delays
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.flat_names import FlatNames
 from kafka_pubsub.history.protocol import Histories
 from kafka_pubsub.local.address import choose_address
 from kafka_pubsub.log.ports import Backend, MovableClock
+from kafka_pubsub.multicast.calls import CausalTopics
 from kafka_pubsub.multicast.future import Sent
-from kafka_pubsub.multicast.status import CausalStatus
 from kafka_pubsub.repartition.repartition import RepartitionProgress
-from kafka_pubsub.service_calls import ServiceCalls
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscription import Subscription
 from kafka_pubsub.topic import Topic, names_of
@@ -47,7 +47,7 @@ Seconds = float | timedelta
 ConfigValue = str | int | float | bool
 
 
-class PubSub(ServiceCalls):
+class PubSub(FlatNames):
     """A client for the topics and subscriptions of one Kafka cluster.
 
     Example:
@@ -229,19 +229,19 @@ class PubSub(ServiceCalls):
             names_of(topics), data, ordering_key, attributes, names_of(handles)
         )
 
-    def multicast_status(
-        self, topic: str | Topic | None = None, *, on_read: Callable[[int], object] = lambda count: None
-    ) -> list[CausalStatus]:
-        """Returns how the partitions of a causal topic are, or of all: what waits there, and which topics hold it up.
+    @property
+    def delays(self) -> Delays:
+        """Returns the delayed messages of all topics: what waits, what couldn't be delivered, the routers that run."""
+        cluster = self._cluster
+        return Delays(
+            lambda: cluster.delayed, lambda: cluster.delay_topics, lambda: cluster.delay_dead_letters
+        )
 
-        It reads what waits from Kafka alone. `topic`: None, the default, means all, those that were deleted included.
-        `on_read` gets the number of records that were read since its last call.
-        """
-        return self._cluster.multicast.status(topic.name if isinstance(topic, Topic) else topic, on_read)
-
-    def sequencers(self) -> int:
-        """Counts the sequencers that run now, in any process; without one, messages to causal topics wait on."""
-        return self._cluster.multicast.sequencers()
+    @property
+    def multicast(self) -> CausalTopics:
+        """Returns the causal topics: their status, what they refused, and the sequencers that run."""
+        cluster = self._cluster
+        return CausalTopics(lambda: cluster.multicast, lambda: cluster.multicast_dead_letters)
 
     def update_topic(
         self,
@@ -290,29 +290,6 @@ class PubSub(ServiceCalls):
     def repartition_progress(self, name: str) -> RepartitionProgress | None:
         """Returns how far a change of the topic's partitions is; None if no change is under way."""
         return self._cluster.repartitioner.look(name)
-
-    def delay_routers(self) -> int:
-        """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""
-        return self._cluster.delay_topics.routers()
-
-    def delayed_messages(
-        self,
-        message_id: str | None = None,
-        *,
-        bodies: bool = False,
-        on_read: Callable[[int], object] = lambda count: None,
-    ) -> Iterator[WaitingMessage]:
-        """Yields the delayed messages that wait, of all topics; with a `message_id` only that one, with its data.
-
-        It reads what waits, partition by partition, and keeps one partition's messages in memory: with `bodies` with
-        their `data` and `attributes`, otherwise (default) without. `on_read` gets the number of records that were read
-        since its last call.
-        """
-        return self._cluster.delayed.waiting(message_id, on_read, bodies=bodies)
-
-    def cancel_delayed(self, message_id: str, *, timeout: float = 10.0) -> bool:
-        """Cancels a delayed message of any topic; see `Topic.cancel`."""
-        return self._cluster.delayed.cancel(None, message_id, timeout)
 
     def delete_topic(self, name: str, *, notify: Iterable[str | Topic] = ()) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.

@@ -47,7 +47,7 @@ def waiting(
     Its columns: `message_id` (what `publish` gave), `topic` (where the message goes), `ordering_key`, `data`,
     `attributes`, `deliver_at` (when it is due; null: no broker has stamped it, so its delay hasn't begun), `tier` (it
     waits there for 2**tier seconds; null: it came in and is in no tier yet), and the record's `partition` and
-    `offset` in that tier, or where it came in. The rows are those of `PubSub.delayed_messages()`. They are read by this
+    `offset` in that tier, or where it came in. The rows are those of `PubSub.delays.waiting()`. They are read by this
     call and kept by the executors, so they don't change; call it again to see what waits later. Over Spark Connect
     read the table `waiting` of `register_tables` instead.
 

@@ -81,7 +81,7 @@ class _Table(NamedTuple):
 
 
 def _waiting(pubsub: PubSub, _: str | None) -> Iterator[Row]:
-    for each in pubsub.delayed_messages(bodies=True):
+    for each in pubsub.delays.waiting(bodies=True):
         attributes = dict(each.attributes)
         yield each.message_id, each.topic, each.ordering_key, each.data, attributes, each.due, each.tier
 

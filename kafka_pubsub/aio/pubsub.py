@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from kafka_pubsub.aio.flat_names import FlatNames
 from kafka_pubsub.aio.publish_queue import PublishLine
-from kafka_pubsub.aio.subscription import AT_ONCE, Subscription
+from kafka_pubsub.aio.services import CausalTopics, Delays
+from kafka_pubsub.aio.subscription import Subscription
 from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue, Seconds
 from kafka_pubsub.app import PubSub as SyncPubSub
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
-from kafka_pubsub.dead_letters.model import DeadLetterResult
-from kafka_pubsub.delays.dead_letters import DelayDeadLetter
-from kafka_pubsub.delays.waiting import WaitingMessage
 from kafka_pubsub.log.ports import Backend
-from kafka_pubsub.multicast.dead_letters import MulticastDeadLetter
 from kafka_pubsub.multicast.future import Sent
-from kafka_pubsub.multicast.status import CausalStatus
 from kafka_pubsub.repartition.repartition import RepartitionProgress
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["PubSub"]
 
 
-class PubSub:
+class PubSub(FlatNames):
     """A client for the topics and subscriptions of one Kafka cluster, for coroutines.
 
     Example:
@@ -191,76 +187,15 @@ class PubSub:
         """Returns how far a change of the topic's partitions is; None if no change is under way."""
         return await asyncio.to_thread(self._sync.repartition_progress, name)
 
-    async def delayed_messages(
-        self,
-        message_id: str | None = None,
-        *,
-        bodies: bool = False,
-        on_read: Callable[[int], object] = lambda count: None,
-    ) -> AsyncIterator[WaitingMessage]:
-        """Yields the delayed messages that wait; see `kafka_pubsub.PubSub.delayed_messages`."""
-        for each in await asyncio.to_thread(
-            lambda: list(self._sync.delayed_messages(message_id, bodies=bodies, on_read=on_read))
-        ):
-            yield each
+    @property
+    def delays(self) -> Delays:
+        """Returns the delayed messages of all topics; see `kafka_pubsub.PubSub.delays`."""
+        return Delays(self._sync.delays)
 
-    async def cancel_delayed(self, message_id: str, *, timeout: float = 10.0) -> bool:
-        """Cancels a delayed message of any topic; see `kafka_pubsub.Topic.cancel`."""
-        return await asyncio.to_thread(self._sync.cancel_delayed, message_id, timeout=timeout)
-
-    async def delay_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None
-    ) -> AsyncIterator[DelayDeadLetter]:
-        """Yields what no router could deliver; see `kafka_pubsub.PubSub.delay_dead_letters`."""
-        found = self._sync.delay_dead_letters(ids=ids, topic=topic)
-        while some := await asyncio.to_thread(lambda: list(islice(found, AT_ONCE))):
-            for dead_letter in some:
-                yield dead_letter
-
-    async def replay_delay_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
-    ) -> DeadLetterResult:
-        """Brings dead letters home; see `kafka_pubsub.PubSub.replay_delay_dead_letters`."""
-        return await asyncio.to_thread(
-            self._sync.replay_delay_dead_letters, ids=ids, topic=topic, dry_run=dry_run
-        )
-
-    async def purge_delay_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
-    ) -> DeadLetterResult:
-        """Gives dead letters up; see `kafka_pubsub.PubSub.purge_delay_dead_letters`."""
-        return await asyncio.to_thread(
-            self._sync.purge_delay_dead_letters, ids=ids, topic=topic, dry_run=dry_run
-        )
-
-    async def multicast_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None
-    ) -> AsyncIterator[MulticastDeadLetter]:
-        """Yields what causal topics refused; see `kafka_pubsub.PubSub.multicast_dead_letters`."""
-        found = self._sync.multicast_dead_letters(ids=ids, topic=topic)
-        while some := await asyncio.to_thread(lambda: list(islice(found, AT_ONCE))):
-            for dead_letter in some:
-                yield dead_letter
-
-    async def replay_multicast_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
-    ) -> DeadLetterResult:
-        """Stages dead letters again; see `kafka_pubsub.PubSub.replay_multicast_dead_letters`."""
-        return await asyncio.to_thread(
-            self._sync.replay_multicast_dead_letters, ids=ids, topic=topic, dry_run=dry_run
-        )
-
-    async def purge_multicast_dead_letters(
-        self, *, ids: Iterable[str] | None = None, topic: str | None = None, dry_run: bool = False
-    ) -> DeadLetterResult:
-        """Gives dead letters up; see `kafka_pubsub.PubSub.purge_multicast_dead_letters`."""
-        return await asyncio.to_thread(
-            self._sync.purge_multicast_dead_letters, ids=ids, topic=topic, dry_run=dry_run
-        )
-
-    async def delay_routers(self) -> int:
-        """Counts the delay routers that run now, in any process; without one, delayed messages wait on."""
-        return await asyncio.to_thread(self._sync.delay_routers)
+    @property
+    def multicast(self) -> CausalTopics:
+        """Returns the causal topics; see `kafka_pubsub.PubSub.multicast`."""
+        return CausalTopics(self._sync.multicast)
 
     async def publish_multi(
         self,
@@ -284,17 +219,6 @@ class PubSub:
             handles=_names(handles),
         )
         return asyncio.wrap_future(sent)
-
-    async def multicast_status(
-        self, topic: str | Topic | None = None, *, on_read: Callable[[int], object] = lambda count: None
-    ) -> list[CausalStatus]:
-        """Returns what waits in causal topics, and for what; see `kafka_pubsub.PubSub.multicast_status`."""
-        name = topic.name if isinstance(topic, Topic) else topic
-        return await asyncio.to_thread(self._sync.multicast_status, name, on_read=on_read)
-
-    async def sequencers(self) -> int:
-        """Counts the sequencers that run now, in any process; without one, messages to causal topics wait on."""
-        return await asyncio.to_thread(self._sync.sequencers)
 
     async def delete_topic(self, name: str, *, notify: Iterable[str | Topic] = ()) -> bool:
         """Deletes a topic and its messages; its subscriptions become detached.

@@ -77,7 +77,7 @@ def list_waiting(session: Session, topic: str | None, messages: bool) -> None:
             read += more
             tell(f"{counted(read, 'record')} read")
 
-        found = [each for each in pubsub.delayed_messages(on_read=count) if topic in (None, each.topic)]
+        found = [each for each in pubsub.delays.waiting(on_read=count) if topic in (None, each.topic)]
         runs = count_routers(pubsub, session.output) if found or session.as_json else None
     found.sort(key=lambda each: (each.due is None, each.due or datetime.max.replace(tzinfo=UTC)))
     if messages:
@@ -127,7 +127,7 @@ def cancel(session: Session, id: str, timeout: float) -> None:
     ID is what `publish --delay` printed.
     """
     with session.pubsub() as pubsub:
-        if not pubsub.cancel_delayed(id, timeout=timeout):
+        if not pubsub.delays.cancel(id, timeout=timeout):
             _check_alive(pubsub, id)
             raise FailedPrecondition(
                 f"message {id} doesn't wait any more: it was delivered, or is being delivered"
@@ -171,9 +171,9 @@ def _dead_row(letter: DelayDeadLetter) -> dict[str, JsonValue]:
 #: What `delay deadletters` deals with.
 _DEAD: Service[DelayDeadLetter] = Service(
     "the delays",
-    lambda pubsub: pubsub.delay_dead_letters,
-    lambda pubsub: pubsub.replay_delay_dead_letters,
-    lambda pubsub: pubsub.purge_delay_dead_letters,
+    lambda pubsub: pubsub.delays.dead_letters,
+    lambda pubsub: pubsub.delays.replay,
+    lambda pubsub: pubsub.delays.purge,
     _dead_row,
     ("message_id", "topic", "key", "due", "died", "bytes", "reason", "problem", "place"),
 )
@@ -181,14 +181,14 @@ _DEAD: Service[DelayDeadLetter] = Service(
 
 def _find(pubsub: PubSub, id: str) -> WaitingMessage:
     _check_alive(pubsub, id)
-    for found in pubsub.delayed_messages(id):
+    for found in pubsub.delays.waiting(id):
         return found
     raise NotFound(f"no delayed message {id} waits: it may have been delivered or cancelled")
 
 
 def _check_alive(pubsub: PubSub, id: str) -> None:
     """Raises an error if the message has become a dead letter; `id` may be its place among these."""
-    dead = next(pubsub.delay_dead_letters(ids=[id]), None)
+    dead = next(pubsub.delays.dead_letters(ids=[id]), None)
     if dead is not None:
         raise NotFound(
             f"message {dead.message_id} waits no more: no router could deliver it ({dead.reason}); see "

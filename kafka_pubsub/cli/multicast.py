@@ -64,7 +64,7 @@ def status(session: Session, topics: tuple[str, ...]) -> None:
             read += more
             tell(f"{counted(read, 'record')} read")
 
-        found = [row for topic in topics or (None,) for row in pubsub.multicast_status(topic, on_read=count)]
+        found = [row for topic in topics or (None,) for row in pubsub.multicast.status(topic, on_read=count)]
         runs = count_sequencers(pubsub, session.output) if found or session.as_json else None
     now = datetime.now(UTC)
     if session.as_json:
@@ -114,9 +114,9 @@ def _dead_row(letter: MulticastDeadLetter) -> dict[str, JsonValue]:
 #: What `multicast deadletters` deals with.
 _DEAD: Service[MulticastDeadLetter] = Service(
     "causal topics",
-    lambda pubsub: pubsub.multicast_dead_letters,
-    lambda pubsub: pubsub.replay_multicast_dead_letters,
-    lambda pubsub: pubsub.purge_multicast_dead_letters,
+    lambda pubsub: pubsub.multicast.dead_letters,
+    lambda pubsub: pubsub.multicast.replay,
+    lambda pubsub: pubsub.multicast.purge,
     _dead_row,
     ("message_id", "topic", "key", "published", "died", "bytes", "reason", "problem", "place"),
 )

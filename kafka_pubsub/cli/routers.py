@@ -39,12 +39,12 @@ class Delays(NamedTuple):
 
 def count_routers(pubsub: PubSub, output: Output) -> int | None:
     """Returns how many routers run, and says it if there is none; None: the cluster doesn't tell, which is said too."""
-    return _count(pubsub.delay_routers, "a delay router", NO_ROUTER, output)
+    return _count(pubsub.delays.routers, "a delay router", NO_ROUTER, output)
 
 
 def count_sequencers(pubsub: PubSub, output: Output) -> int | None:
     """Returns how many sequencers run, and says it if there is none; None: the cluster doesn't tell, which is said."""
-    return _count(pubsub.sequencers, "a sequencer", _NO_SEQUENCER, output)
+    return _count(pubsub.multicast.sequencers, "a sequencer", _NO_SEQUENCER, output)
 
 
 def _count(ask: Callable[[], int], service: str, missing: str, output: Output) -> int | None:
@@ -65,9 +65,9 @@ def look_at_delays(open_pubsub: Callable[[], AbstractContextManager[PubSub]]) ->
     def look() -> None:
         nonlocal found
         with open_pubsub() as pubsub:
-            found = Delays(pubsub.delay_routers())
+            found = Delays(pubsub.delays.routers())
             if not found.routers:
-                waiting = next(iter(pubsub.delayed_messages()), None) is not None
+                waiting = next(iter(pubsub.delays.waiting()), None) is not None
                 found = Delays(found.routers, waiting)
 
     with suppress(PubSubError):

@@ -151,7 +151,7 @@ def describe(session: Session, name: str) -> None:
         }
         change = pubsub.repartition_progress(name)
         if options.causal:
-            shown["multicast"] = _waiting(session, pubsub.multicast_status(name))
+            shown["multicast"] = _waiting(session, pubsub.multicast.status(name))
     shown["repartition"] = None if change is None else _change(session, change)
     session.output.details(shared.for_a_person(session, shown))
 

@@ -110,7 +110,7 @@ class Multicast:
     def status(
         self, topic: str | None, on_read: Callable[[int], object] = lambda count: None
     ) -> list[CausalStatus]:
-        """Returns how the partitions of a causal topic are, or of all; see `PubSub.multicast_status`."""
+        """Returns how the partitions of a causal topic are, or of all; see `PubSub.multicast.status`."""
         if topic is not None:
             target_of("topic", *self._find(topic))
         catalog = self._backend.catalog.topics()

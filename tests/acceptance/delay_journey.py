@@ -79,7 +79,7 @@ class Routers:
     def away(self) -> Iterator[None]:
         """Ends the router for the length of the block; another one begins afterwards."""
         self.stop()
-        until(lambda: self._ps.delay_routers() == 0, "no router")
+        until(lambda: self._ps.delays.routers() == 0, "no router")
         try:
             yield
         finally:

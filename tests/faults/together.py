@@ -46,7 +46,7 @@ class Together:
                 ps.create_topic(name, causal=True)
             self.services = Services(bootstrap, folder, self._causal, seed)
             # Else a publisher makes the topics of delays, with all tiers.
-            until(lambda: ps.delay_routers() > 0, "a delay router", PATIENCE)
+            until(lambda: ps.delays.routers() > 0, "a delay router", PATIENCE)
         self._found: list[AtHome] = []
         self._causal_homes: dict[str, list[Delivered]] = {name: [] for name in self._causal}
         self.problems: list[str] = []

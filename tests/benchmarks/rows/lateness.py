@@ -109,9 +109,9 @@ def wait_for_routers(bootstrap: str, count: int) -> None:
     """Waits until so many routers share the work."""
     end = time.monotonic() + _READY_S
     with PubSub(bootstrap) as pubsub:
-        while pubsub.delay_routers() < count:
+        while pubsub.delays.routers() < count:
             if time.monotonic() > end:
-                raise RuntimeError(f"{pubsub.delay_routers()} of {count} routers after {_READY_S:.0f} s")
+                raise RuntimeError(f"{pubsub.delays.routers()} of {count} routers after {_READY_S:.0f} s")
             time.sleep(0.1)
 
 

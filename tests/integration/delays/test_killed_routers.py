@@ -42,7 +42,7 @@ def test_a_router_killed_in_a_transaction_loses_and_doubles_nothing(
     topic = ps.create_topic(f"home-{phase}-{transaction}", partitions=3)
     command = [sys.executable, "-m", "tests.integration.delays.killed_router"]
     with subprocess.Popen([*command, kafka.bootstrap, phase, str(transaction)]) as killed:
-        until(lambda: ps.delay_routers() == 1)
+        until(lambda: ps.delays.routers() == 1)
         published = publish(topic, 60)
         try:
             assert killed.wait(60) == -signal.SIGKILL
@@ -58,7 +58,7 @@ def test_two_routers_share_the_partitions_and_one_that_is_killed_is_replaced(
     topic = ps.create_topic("home-shared", partitions=3)
     command = [sys.executable, "-m", "tests.integration.delays.killed_router", kafka.bootstrap, "never", "0"]
     with subprocess.Popen(command) as killed, DelayRouter(ps, tiers=4) as router:
-        until(lambda: router.health().partitions == 1 and ps.delay_routers() == 2)
+        until(lambda: router.health().partitions == 1 and ps.delays.routers() == 2)
         published = publish(topic, 200)
         killed.kill()
         killed_at = time.monotonic()

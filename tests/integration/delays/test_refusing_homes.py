@@ -28,12 +28,12 @@ def test_only_messages_that_are_too_large_by_themselves_become_dead_letters() ->
             until(lambda: router.metrics().get("home", 0) + router.metrics().get("dead", 0) == COUNT + LARGE)
         assert ids_of(ps._cluster.backend, "home") == wanted
         assert sorted(ids_of(ps._cluster.backend, DEAD)) == sorted(large)
-        result = ps.replay_delay_dead_letters()
+        result = ps.delays.replay()
         assert (result.count, sum(result.skipped.values())) == (0, LARGE), (
             "the topic still takes none of them"
         )
         ps._cluster.backend.admin.update_topic("home", {"max.message.bytes": str(10 * LIMIT)})
-        assert ps.replay_delay_dead_letters().count == LARGE
+        assert ps.delays.replay().count == LARGE
         found = ids_of(ps._cluster.backend, "home")
         # Without a key they came in in any partition.
         assert (found[:COUNT], sorted(found[COUNT:])) == (wanted, sorted(large))
@@ -56,10 +56,10 @@ def test_messages_of_a_topic_that_is_gone_come_home_once_it_is_there_again() -> 
             writer.append(INGEST, b"foreign", b"k", [("a", b"b")], lambda *_: None)
             writer.flush(10)
             until(lambda: router.metrics().get("dead") == len(ids) + 1)
-        assert {each.message_id for each in ps.delay_dead_letters(topic="home")} == set(ids)
+        assert {each.message_id for each in ps.delays.dead_letters(topic="home")} == set(ids)
         ps.create_topic("home", partitions=3)
         sub = ps.create_subscription("sub", "home", message_ordering=True)
-        results = [ps.replay_delay_dead_letters(), ps.replay_delay_dead_letters()]
+        results = [ps.delays.replay(), ps.delays.replay()]
         assert [each.count for each in results] == [len(ids), 0]
         assert all(sum(each.skipped.values()) == 1 for each in results), "the record of another program"
         came: list[Message] = []
@@ -78,5 +78,5 @@ def test_messages_of_a_topic_that_is_gone_come_home_once_it_is_there_again() -> 
         for key in {message.ordering_key for message in came}:
             line = [int(message.data) for message in came if message.ordering_key == key]
             assert line == sorted(line, key=lambda n: (n % 3, n)), "by due time, then by publishing"
-        assert ps.purge_delay_dead_letters().count == 1
-        assert list(ps.delay_dead_letters()) == []
+        assert ps.delays.purge().count == 1
+        assert list(ps.delays.dead_letters()) == []

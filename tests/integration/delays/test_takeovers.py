@@ -49,7 +49,7 @@ def test_another_router_delivers_what_a_killed_one_had_to_within_ten_seconds(
             home = Home(ps, topic)
             with subprocess.Popen([*command, "never", "0"]) as killed:
                 try:
-                    until(lambda: router.health().partitions == 1 and ps.delay_routers() == 2)
+                    until(lambda: router.health().partitions == 1 and ps.delays.routers() == 2)
                     published = publish_steadily(topic)
                     until(lambda: home.count() > 20)  # noqa: B023 - it ends before the next round
                 finally:

@@ -78,7 +78,7 @@ from kafka_pubsub import PubSub
 def test_nothing_runs_beside_it(local_kafka):
     with PubSub(local_kafka.bootstrap) as ps:
         assert "_kafka_pubsub.delay.in" not in ps._cluster.backend.admin.topic_names()
-        assert (ps.delay_routers(), ps.sequencers()) == (0, 0)
+        assert (ps.delays.routers(), ps.multicast.sequencers()) == (0, 0)
 """
 
 

@@ -87,15 +87,15 @@ def test_a_message_that_is_too_large_by_now_is_a_dead_letter_and_the_rest_of_its
     assert (dead.key(), dead.value()) == (b"k", large)
     assert header(dead, "ps-id").decode() == sent[2].message_id
     assert b"max.message.bytes" in header(dead, "ps-multicast-dead")
-    (letter,) = ps.multicast_dead_letters(topic=b)
+    (letter,) = ps.multicast.dead_letters(topic=b)
     assert "exceeds the limit" in (letter.problem or "")
     ps._cluster.backend.admin.update_topic(b, {"max.message.bytes": "1000000"})
     with Sequencer(ps):
-        assert ps.replay_multicast_dead_letters(topic=b).count == 1
+        assert ps.multicast.replay(topic=b).count == 1
         until(lambda: len(log(broker, b)) == 5, f"the replayed message in {b}")
     again = log(broker, b)[-1]
     assert (again.key(), again.value(), header(again, "ps-id").decode()) == (b"k", large, sent[2].message_id)
-    assert (len(log(broker, a)), list(ps.multicast_dead_letters(topic=b))) == (4, [])
+    assert (len(log(broker, a)), list(ps.multicast.dead_letters(topic=b))) == (4, [])
 
 
 def test_a_foreign_record_of_an_inbox_is_a_dead_letter(

@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 
 def forget(ps: PubSub) -> None:
-    until(lambda: ps.sequencers() == 0, "an empty group")
+    until(lambda: ps.multicast.sequencers() == 0, "an empty group")
     ps._cluster.backend.admin.delete_group(GROUP)
 
 
@@ -50,7 +50,7 @@ def test_a_sequencer_refuses_to_guess_and_says_what_to_do() -> None:
         with Sequencer(ps):
             ps.publish_multi(names, b"3").result(PATIENCE)
             until(lambda: all(bodies(broker, name) == [b"3"] for name in names))
-            until(lambda: not any(each.problem or each.pending for each in ps.multicast_status()))
+            until(lambda: not any(each.problem or each.pending for each in ps.multicast.status()))
         with pytest.raises(DeadlineExceeded, match="unknown whether it is delivered"):
             waiting.result(PATIENCE)
 

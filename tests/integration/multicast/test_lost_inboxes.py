@@ -61,7 +61,7 @@ def test_what_waits_for_it_is_refused_when_the_topic_is_deleted(
             ps.publish_multi(names, b"before").result(PATIENCE)
             admin.delete_topic(f"{gone}.inbox")
         behind = other.publish_multi(left, b"behind")
-        until(lambda: any(each.problem for each in other.multicast_status(gone)))
+        until(lambda: any(each.problem for each in other.multicast.status(gone)))
         with PubSub(broker.bootstrap) as third:
             third._cluster.multicast._timeout = 2.0  # so that the call fails soon
             with pytest.raises(NotFound, match="delete the topic and make it again"):
@@ -80,7 +80,7 @@ def test_what_waits_for_it_is_refused_when_the_topic_is_deleted(
         for name in left:
             until(lambda name=name: bodies(broker, name) == wanted)  # type: ignore[misc]
         until(lambda: bodies(broker, gone) == [b"again"])
-        until(lambda: not any(each.problem or each.pending for each in other.multicast_status(left[0])))
+        until(lambda: not any(each.problem or each.pending for each in other.multicast.status(left[0])))
 
 
 def test_a_topic_that_another_client_deleted_from_kafka_is_deleted_without_a_place(

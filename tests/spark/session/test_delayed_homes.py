@@ -37,7 +37,7 @@ def test_spark_sees_each_message_once_though_a_router_is_killed(
         topic = ps.create_topic("home", partitions=2)
         command = [sys.executable, "-m", "tests.integration.delays.killed_router", broker, phase, "2"]
         with subprocess.Popen(command) as killed:
-            until(lambda: ps.delay_routers() == 1)
+            until(lambda: ps.delays.routers() == 1)
             query = (
                 messages(spark, ["home"], bootstrap=broker, stream=True)
                 .writeStream.foreachBatch(take)

@@ -51,7 +51,7 @@ def seen_by_spark(table: DataFrame) -> Counter[Seen]:
 def seen_by_client(ps: PubSub) -> Counter[Seen]:
     return Counter(
         Seen(each.id, each.topic, each.ordering_key, each.due, each.tier, each.size)
-        for each in ps.delayed_messages()
+        for each in ps.delays.waiting()
     )
 
 

@@ -110,12 +110,12 @@ def test_dead_letters_of_the_delays_are_listed_replayed_and_purged_on_the_loop()
             await ps.delete_topic("orders")
             while router.metrics().get("dead") != 2:
                 await asyncio.sleep(0.01)
-        found = {each.data: each async for each in ps.delay_dead_letters()}
+        found = {each.data: each async for each in ps.delays.dead_letters()}
         assert [found[b"%d" % n].message_id for n in range(2)] == published
         await ps.create_topic("orders", partitions=1)
-        assert (await ps.replay_delay_dead_letters(ids=[found[b"0"].id])).count == 1
-        assert (await ps.purge_delay_dead_letters(dry_run=True)).count == 1
-        assert (await ps.purge_delay_dead_letters(topic="orders")).count == 1
-        assert [each async for each in ps.delay_dead_letters()] == []
+        assert (await ps.delays.replay(ids=[found[b"0"].id])).count == 1
+        assert (await ps.delays.purge(dry_run=True)).count == 1
+        assert (await ps.delays.purge(topic="orders")).count == 1
+        assert [each async for each in ps.delays.dead_letters()] == []
 
     run(work)

@@ -21,7 +21,7 @@ def delayed(ps: PubSub) -> str:
     """Publishes a message that a router relays; returns its id, which isn't the place where it lies at home."""
     message_id = ps.topic("orders").publish(b"x", ordering_key="k", delay=0.001).result(PATIENCE)
     assert message_id.startswith("_kafka_pubsub.delay.in:")
-    (waiting,) = ps.delayed_messages(message_id)
+    (waiting,) = ps.delays.waiting(message_id)
     assert (waiting.message_id, waiting.id) == (message_id, message_id)
     return message_id
 

@@ -48,7 +48,7 @@ def test_the_blocks_of_the_page_on_redelivery_run() -> None:
 def test_the_blocks_of_the_page_on_delays_run() -> None:
     with PubSub.in_memory() as ps, DelayRouter(ps):
         assert run_blocks("docs/delays.md", ps) == 4
-        assert [each.topic for each in ps.delayed_messages()] == ["orders"] * 3
+        assert [each.topic for each in ps.delays.waiting()] == ["orders"] * 3
 
 
 def test_the_blocks_of_the_page_on_lanes_run() -> None:

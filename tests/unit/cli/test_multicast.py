@@ -58,7 +58,7 @@ def test_a_sequencer_that_runs_is_counted(run: CommandLine) -> None:
     fill(run)
     with Sequencer(run.pubsub) as sequencer:
         sequencer.wait_until_running()
-        until(lambda: not run.pubsub.multicast_status("a")[0].pending)
+        until(lambda: not run.pubsub.multicast.status("a")[0].pending)
         result = run("multicast", "status")
         assert MISSING not in result.stderr
         assert json.loads(run("multicast", "status", "--json").stdout)["sequencers"] == 1
@@ -96,7 +96,7 @@ def test_dead_letters_are_listed_replayed_and_purged(run: CommandLine) -> None:
     backend.admin.update_topic("b", {"max.message.bytes": "1000"})
     with Sequencer(run.pubsub):
         ids = [future.result(20).message_id for future in futures]
-        until(lambda: len(list(run.pubsub.multicast_dead_letters())) == 2)
+        until(lambda: len(list(run.pubsub.multicast.dead_letters())) == 2)
         listed = json.loads(run("multicast", "deadletters", "--topic", "b", "--json").stdout)
         assert [(each["message_id"], each["key"], each["bytes"]) for each in listed] == [
             (ids[0], "k", 5000),

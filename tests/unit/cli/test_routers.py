@@ -9,6 +9,7 @@ import pytest
 
 from kafka_pubsub.app import PubSub
 from kafka_pubsub.cli import routers
+from kafka_pubsub.delays.calls import Delays
 from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import DeadlineExceeded, PermissionDenied, PubSubError
 from kafka_pubsub.local import Status
@@ -42,7 +43,7 @@ def test_status_says_that_no_router_runs_if_what_waits_is_not_told_in_time(
     def refuse(self: PubSub) -> Iterator[object]:
         raise DeadlineExceeded("the cluster is slow")
 
-    monkeypatch.setattr(PubSub, "delayed_messages", refuse)
+    monkeypatch.setattr(Delays, "waiting", refuse)
     result = run("status")
     assert (result.exit_code, result.stderr) == (0, f"Whether delayed messages wait isn't known. {MISSING}\n")
 

@@ -20,7 +20,7 @@ TIERS = 3
 
 
 def dead_letters(ps: PubSub) -> dict[bytes, DelayDeadLetter]:
-    return {each.data: each for each in ps.delay_dead_letters()}
+    return {each.data: each for each in ps.delays.dead_letters()}
 
 
 def let_die(ps: PubSub, count: int = 1, delay: float = 0.2) -> list[str]:
@@ -45,9 +45,9 @@ def write(backend: MemoryBackend, topic: str, value: bytes, key: bytes | None, *
 
 
 def test_nothing_is_dead_where_nothing_was_delayed(ps: PubSub) -> None:
-    assert list(ps.delay_dead_letters()) == []
-    assert ps.replay_delay_dead_letters().count == 0
-    assert ps.purge_delay_dead_letters().count == 0
+    assert list(ps.delays.dead_letters()) == []
+    assert ps.delays.replay().count == 0
+    assert ps.delays.purge().count == 0
 
 
 def test_a_dead_letter_says_what_the_message_was_and_why_it_died(ps: PubSub) -> None:
@@ -70,11 +70,11 @@ def test_a_replay_brings_each_home_once_with_id_key_and_attributes(
     ps: PubSub, backend: MemoryBackend
 ) -> None:
     ids = let_die(ps, 6)
-    assert ps.replay_delay_dead_letters().count == 0, "there is no topic"
+    assert ps.delays.replay().count == 0, "there is no topic"
     ps.create_topic("orders", partitions=3)
-    assert ps.replay_delay_dead_letters(dry_run=True).count == 6
+    assert ps.delays.replay(dry_run=True).count == 6
     assert bodies(backend) == []
-    result = ps.replay_delay_dead_letters()
+    result = ps.delays.replay()
     assert (result.count, result.keys, result.skipped) == (6, 2, {})
     assert sorted(ids_of(backend, "orders")) == sorted(ids)
     for record in stored(backend, "orders"):
@@ -87,15 +87,15 @@ def test_a_replay_brings_each_home_once_with_id_key_and_attributes(
     for key in (b"k0", b"k1"):
         line = [record.value() for record in stored(backend, "orders") if record.key() == key]
         assert line == sorted(line, key=lambda value: value or b"")
-    assert ps.replay_delay_dead_letters().count == 0
-    assert list(ps.delay_dead_letters()) == []
+    assert ps.delays.replay().count == 0
+    assert list(ps.delays.dead_letters()) == []
 
 
 def test_a_subscriber_sees_a_replayed_message_under_the_id_that_publish_gave(ps: PubSub) -> None:
     (message_id,) = let_die(ps)
     ps.create_topic("orders")
     sub = ps.create_subscription("billing", "orders")
-    ps.replay_delay_dead_letters()
+    ps.delays.replay()
     (message,) = sub.receive(1, timeout=10)
     assert (message.message_id, message.ordering_key, message.data) == (message_id, "k0", b"0")
 
@@ -112,19 +112,19 @@ def test_what_cannot_go_home_stays_and_is_counted(ps: PubSub, backend: MemoryBac
         backend.admin.update_topic("bills", {"max.message.bytes": "1000"})
         until(lambda: router.metrics().get("dead") == 3)
     ps.create_topic("orders")
-    problems = {letter.data[:9]: letter.problem or "" for letter in ps.delay_dead_letters()}
+    problems = {letter.data[:9]: letter.problem or "" for letter in ps.delays.dead_letters()}
     assert set(problems) == {b"0", b"foreign", b"far", bytes(9)}
     assert not problems[b"0"]
     assert "wasn't written by kafka_pubsub" in problems[b"foreign"]
     assert "isn't due before" in problems[b"far"]
-    result = ps.replay_delay_dead_letters()
+    result = ps.delays.replay()
     assert result.count == 1
     assert sum(result.skipped.values()) == 3
     assert any("its topic refuses it" in reason for reason in result.skipped)
     assert ids_of(backend, "orders") == [small]
-    assert len(list(ps.delay_dead_letters())) == 3
+    assert len(list(ps.delays.dead_letters())) == 3
     backend.admin.update_topic("bills", {"max.message.bytes": "100000"})
-    assert ps.replay_delay_dead_letters(topic="bills").count == 1
+    assert ps.delays.replay(topic="bills").count == 1
     assert ids_of(backend, "bills") == [large.result()]
 
 
@@ -132,22 +132,22 @@ def test_some_are_picked_by_id_or_topic(ps: PubSub, backend: MemoryBackend) -> N
     let_die(ps, 4)
     ps.create_topic("orders")
     picked = dead_letters(ps)[b"2"]
-    assert [each.data for each in ps.delay_dead_letters(ids=[picked.id])] == [b"2"]
-    assert [each.data for each in ps.delay_dead_letters(ids=[picked.message_id])] == [b"2"]
-    assert list(ps.delay_dead_letters(topic="bills")) == []
-    assert ps.replay_delay_dead_letters(topic="bills").count == 0
-    assert ps.replay_delay_dead_letters(ids=[picked.id]).count == 1
+    assert [each.data for each in ps.delays.dead_letters(ids=[picked.id])] == [b"2"]
+    assert [each.data for each in ps.delays.dead_letters(ids=[picked.message_id])] == [b"2"]
+    assert list(ps.delays.dead_letters(topic="bills")) == []
+    assert ps.delays.replay(topic="bills").count == 0
+    assert ps.delays.replay(ids=[picked.id]).count == 1
     assert bodies(backend) == [b"2"]
     assert set(dead_letters(ps)) == {b"0", b"1", b"3"}
     with pytest.raises(InvalidArgument, match="ids: '7' is neither a message id"):
-        ps.replay_delay_dead_letters(ids=["7"])
+        ps.delays.replay(ids=["7"])
 
 
 def test_a_purge_gives_up_and_frees_the_front(ps: PubSub, backend: MemoryBackend) -> None:
     let_die(ps, 5)
-    assert ps.purge_delay_dead_letters(dry_run=True).count == 5
-    assert ps.purge_delay_dead_letters().count == 5
-    assert list(ps.delay_dead_letters()) == []
+    assert ps.delays.purge(dry_run=True).count == 5
+    assert ps.delays.purge().count == 5
+    assert list(ps.delays.dead_letters()) == []
     for number in range(2):
         start, end = backend.admin.log_range(TopicPartition(DEAD, number))
         assert start == backend.admin.last_stable_offsets(DEAD)[number] <= end
@@ -159,7 +159,7 @@ def test_a_key_waits_while_its_topic_is_repartitioned(ps: PubSub, backend: Memor
     let_die(ps)
     ps.create_topic("orders", partitions=3)
     announce(backend, 6)
-    (reason,) = ps.replay_delay_dead_letters().skipped
+    (reason,) = ps.delays.replay().skipped
     assert "is being repartitioned from 3 to 6 partitions" in reason
     announce(backend, None)
-    assert ps.replay_delay_dead_letters().count == 1
+    assert ps.delays.replay().count == 1

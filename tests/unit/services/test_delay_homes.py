@@ -92,8 +92,8 @@ def test_a_topic_that_was_made_again_gets_its_own_messages_and_none_of_the_one_b
     assert set(reasons(backend)) == {
         "home topic 'orders' was deleted; the present one of that name was made later"
     }
-    assert [each.message_id for each in ps.delay_dead_letters()] == old
-    assert ps.replay_delay_dead_letters().count == 2, "an operator may decide otherwise"
+    assert [each.message_id for each in ps.delays.dead_letters()] == old
+    assert ps.delays.replay().count == 2, "an operator may decide otherwise"
 
 
 def test_a_topic_that_was_made_again_as_a_causal_one_gets_messages_from_its_sequencer_only(

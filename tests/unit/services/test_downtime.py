@@ -139,7 +139,7 @@ def test_what_came_in_without_stamps_is_delayed_from_the_first_stamp_behind_it(
     backend.admin.update_topic(INGEST, {"message.timestamp.type": "CreateTime"})
     topic.publish(b"x", ordering_key="k", delay=0.3).result(10)
     topic.publish(b"y", ordering_key="k", delay=0.3).result(10)
-    assert [each.due for each in ps.delayed_messages()] == [None, None]
+    assert [each.due for each in ps.delays.waiting()] == [None, None]
     backend.admin.update_topic(INGEST, {"message.timestamp.type": "LogAppendTime"})
     began = time.time()
     with DelayRouter(ps):
@@ -158,7 +158,7 @@ def test_a_setting_that_is_taken_back_while_a_router_runs_stops_it(
         until(lambda: "must have LogAppendTime" in router.health().error)
         backend.admin.update_topic(INGEST, {"message.timestamp.type": "LogAppendTime"})
         until(lambda: router.health().ok)
-    assert len(list(ps.delayed_messages())) == 1
+    assert len(list(ps.delays.waiting())) == 1
 
 
 def test_a_router_with_fewer_tiers_than_were_read_refuses(ps: PubSub, backend: MemoryBackend) -> None:
@@ -187,6 +187,6 @@ def test_a_message_longer_than_the_tiers_waits_until_there_are_more(
             other.topic("orders").publish(b"long", delay=2000).result(10)
         topic.publish(b"short", delay=0.1).result(10)
         until(lambda: bodies(backend) == [b"short"])
-        (waiting,) = ps.delayed_messages()
+        (waiting,) = ps.delays.waiting()
         assert waiting.tier is not None
     assert "dead" not in router.metrics()

@@ -123,7 +123,7 @@ def test_an_inbox_that_was_made_again_is_named_and_others_go_on(
         waiting = other.publish_multi(["a", "c"], b"1")
         until(lambda: len(home(backend, "c.inbox")) > 0)
         topics.publish_multi(["b"], b"2").result(PATIENCE)
-        assert "made again" in topics.multicast_status("c")[0].problem
+        assert "made again" in topics.multicast.status("c")[0].problem
         # Its messages are refused by the sequencers once the catalog doesn't list the inbox.
         for seconds in ("_EXPELLED", "_PATIENCE"):
             monkeypatch.setattr(inbox_topics, seconds, 0.1)
@@ -202,7 +202,7 @@ def test_a_record_of_a_newer_version_is_waited_for(
     waiting = topics.publish_multi(["a", "b"], b"1")
     with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
         other.publish_multi(["c"], b"2").result(PATIENCE)
-    assert "newer version" in topics.multicast_status("a")[0].problem
+    assert "newer version" in topics.multicast.status("a")[0].problem
     # The newer sequencer takes over.
     monkeypatch.setattr(
         sequencer_task,

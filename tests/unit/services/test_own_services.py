@@ -88,7 +88,7 @@ def test_a_service_that_the_program_starts_takes_the_place_of_the_own_one() -> N
             ps.topic("a").publish(b"in order").result(PATIENCE)
             until(lambda: router.metrics().get("home"))
             until(lambda: sequencer.metrics().get("delivered"))
-            assert (ps.delay_routers(), ps.sequencers()) == (1, 1)
+            assert (ps.delays.routers(), ps.multicast.sequencers()) == (1, 1)
         assert threads() == set()
 
 
@@ -97,7 +97,7 @@ def test_services_false_runs_none() -> None:
         ps.create_topic("orders").publish(b"later", delay=600).result(PATIENCE)
         ps.create_topic("a", causal=True).publish(b"waits")
         assert threads() == set()
-        assert (ps.delay_routers(), ps.sequencers()) == (0, 0)
+        assert (ps.delays.routers(), ps.multicast.sequencers()) == (0, 0)
 
 
 def test_the_asyncio_version_does_the_same() -> None:

@@ -31,7 +31,7 @@ def ps() -> Iterator[PubSub]:
 
 
 def waiting(ps: PubSub) -> dict[str, tuple[str | None, datetime | None]]:
-    return {each.id: (each.ordering_key, each.due) for each in ps.delayed_messages()}
+    return {each.id: (each.ordering_key, each.due) for each in ps.delays.waiting()}
 
 
 def test_each_item_goes_where_its_delay_says_and_the_ids_are_in_the_order_of_the_items(ps: PubSub) -> None:
@@ -55,7 +55,7 @@ def test_each_item_goes_where_its_delay_says_and_the_ids_are_in_the_order_of_the
     found = waiting(ps)
     assert set(found) == {ids[at] for at in later}
     assert found[ids[2]] == ("k", FUTURE)
-    (shown,) = ps.delayed_messages(ids[2])
+    (shown,) = ps.delays.waiting(ids[2])
     assert (shown.data, shown.topic, shown.attributes) == (b"much later", "orders", {"a": "b"})
 
 
@@ -205,7 +205,7 @@ def test_coroutines_publish_many_with_delays_too() -> None:
             ]
             ids = await asyncio.gather(*topic.publish_many(items))
             assert [ids[0], ids[3]] == ["orders:0:0", "orders:0:1"]
-            found = {each.id: each.due async for each in ps.delayed_messages()}
+            found = {each.id: each.due async for each in ps.delays.waiting()}
             assert found.keys() == {ids[1], ids[2]}
             assert found[ids[1]] is not None, "its delay counts from the moment of storing"
             assert found[ids[2]] == FUTURE
