@@ -58,7 +58,7 @@ __all__ = [
 
 #: This package's name where it is installed, and in the zip for drivers.
 INSTALLED = "kafka_pubsub_spark"
-#: The module beside this package by which Spark finds the format of `source.py`.
+#: The module by which Spark finds the format of `source.py`; it lies at the top where this package is installed.
 _FOUND_BY_SPARK = "pyspark_kafka_pubsub.py"
 _SCALA = "2.13"
 _REMOTE = "sc://"
@@ -343,5 +343,5 @@ def bundle(target: Path, *, driver: bool = False) -> Path:
         add(base, "kafka_pubsub")
         add(Path(str(schema_folder())), "kafka_pubsub/schemas")
         add(Path(click.__file__).resolve().parent, "click")
-        archive.write(own.parent / _FOUND_BY_SPARK, _FOUND_BY_SPARK)
+        archive.write(own / _FOUND_BY_SPARK, _FOUND_BY_SPARK)
     return target

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafka_pubsub.errors import PubSubError
-from spark import archived, decoded, lane_messages, messages, session, waiting, write, write_stream
+from spark import (
+    archived,
+    decoded,
+    lane_messages,
+    messages,
+    register_tables,
+    session,
+    waiting,
+    write,
+    write_stream,
+)
 from spark.connection import Connection
 from spark.job import Context, Outcome, execute, find
 
@@ -69,7 +79,7 @@ def calls(spark: SparkSession, context: Context, source: str, target: str, direc
     lanes = lane_messages(spark, source, bootstrap=bootstrap)
     seen["lanes"] = [[row.priority, row.durable] for row in lanes.limit(1).collect()]
     seen["waiting"] = refused(lambda: waiting(spark, bootstrap=bootstrap))
-    # Nothing registers the format: the server has found it.
+    register_tables(spark)
     tables = spark.read.format("kafka_pubsub").option("kafka.bootstrap.servers", bootstrap)
     names = [row.name for row in tables.option("table", "subscriptions").load().collect()]
     seen["subscription"] = f"{source}-sub" in names

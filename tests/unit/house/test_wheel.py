@@ -23,6 +23,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "installed"
 
 
+FOUND_BY_SPARK = "spark/pyspark_kafka_pubsub.py"
+
+
 @pytest.fixture(scope="module")
 def contents(installed: Path) -> set[str]:
     return {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
@@ -35,7 +38,8 @@ def test_every_file_of_the_package_is_in_the_wheel(contents: set[str]) -> None:
 
 
 def test_the_pipeline_is_in_the_wheel_under_a_name_of_its_own(contents: set[str]) -> None:
-    pipeline = {relative(path) for path in files() if path.is_relative_to(ROOT / "spark")}
+    # Spark finds the format by this module, which is at the top.
+    pipeline = {relative(path) for path in files() if path.is_relative_to(ROOT / "spark")} - {FOUND_BY_SPARK}
     assert "spark/transforms/rows.py" in pipeline
     assert {f"kafka_pubsub_{path}" for path in pipeline} - contents == set()
 
