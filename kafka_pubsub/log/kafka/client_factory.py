@@ -30,6 +30,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.log.kafka.admin_client import LockedAdminClient
 from kafka_pubsub.log.kafka.configuration import Configuration, ConfigValue
 from kafka_pubsub.log.kafka.errors import translate, unreachable
 from kafka_pubsub.log.kafka.librdkafka_log import LibrdkafkaLog
@@ -40,7 +41,7 @@ __all__ = ["ANY_TOPIC", "ClientFactory", "OnError", "Trouble"]
 _LOGGER = logging.getLogger("kafka_pubsub.kafka")
 
 OnError = Callable[[KafkaError], None]
-_Handle = TypeVar("_Handle", Consumer, Producer, AdminClient)
+_Handle = TypeVar("_Handle", Consumer, Producer, LockedAdminClient)
 
 #: The default settings of every kind of client; the user's settings win.
 COMMON_DEFAULTS: Mapping[str, ConfigValue] = {
@@ -188,7 +189,7 @@ class ClientFactory:
 
     def admin(self, on_error: OnError | None = None) -> AdminClient:
         """Makes an admin client."""
-        return self._make(AdminClient, _ADMIN_DEFAULTS, {"client.id": "kafka_pubsub-admin"}, on_error)
+        return self._make(LockedAdminClient, _ADMIN_DEFAULTS, {"client.id": "kafka_pubsub-admin"}, on_error)
 
     def _make(
         self,
