@@ -6,11 +6,13 @@
 
 Theory. A topic is a Kafka topic whose records carry the user's bytes. So Spark's own Kafka source reads it and
 Spark's own sink writes it, without a copy or an export. This package adds how a record becomes a row (only in
-`transforms/rows.py`) and how a row becomes a record (`transforms/outgoing.py`).
+`reading/rows.py`) and how a row becomes a record (`writing/outgoing.py`).
 
 Rules
-1. The functions in `transforms/` turn DataFrames into DataFrames and don't depend on a job. The modules in `jobs/`
-   are thin: they contain no logic that needs a test of its own.
+1. Rooms import downwards: `base/` (session, files, tables), `reading/` (rows of topics), `writing/` (rows to topics),
+   `run/` (what a streaming job does), then a room for each job: `archive/`, `audit/`, `replay/` and `cdc/`, of which
+   `audit/` and `replay/` know the archive. `examples/` are programs to copy, which import public names only. No room
+   has the name of a public function, which it would replace.
 2. Executors need Spark and, for Avro and sessions, Python with Arrow. They need no librdkafka, and this package
    needn't be installed on them: `session` sends it to them.
 3. Modules import each other relatively, because the package is called `kafka_pubsub_spark` where it is installed,
@@ -24,18 +26,18 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .archive_table import archived
-    from .delays import waiting
-    from .lanes import lane_messages
-    from .registry import registered
-    from .restored import check_checkpoint
-    from .source import register_tables
-    from .spark_session import session
-    from .transforms.decoding import decoded
-    from .transforms.expectations import split
-    from .transforms.messages import as_messages, messages, source_options
-    from .transforms.outgoing import write, write_stream
-    from .transforms.protobuf import Protobuf
+    from .archive.table import archived
+    from .base.spark_session import session
+    from .reading.decoding import decoded
+    from .reading.expectations import split
+    from .reading.lanes import lane_messages
+    from .reading.messages import as_messages, messages, source_options
+    from .reading.protobuf import Protobuf
+    from .reading.registry import registered
+    from .reading.source import register_tables
+    from .reading.waiting import waiting
+    from .run.restored import check_checkpoint
+    from .writing.outgoing import write, write_stream
 
 __all__ = [
     "Protobuf",
@@ -56,21 +58,21 @@ __all__ = [
 ]
 
 _PLACES = {
-    "archived": ".archive_table",
-    "as_messages": ".transforms.messages",
-    "check_checkpoint": ".restored",
-    "Protobuf": ".transforms.protobuf",
-    "decoded": ".transforms.decoding",
-    "lane_messages": ".lanes",
-    "messages": ".transforms.messages",
-    "register_tables": ".source",
-    "registered": ".registry",
-    "session": ".spark_session",
-    "source_options": ".transforms.messages",
-    "split": ".transforms.expectations",
-    "waiting": ".delays",
-    "write": ".transforms.outgoing",
-    "write_stream": ".transforms.outgoing",
+    "archived": ".archive.table",
+    "as_messages": ".reading.messages",
+    "check_checkpoint": ".run.restored",
+    "Protobuf": ".reading.protobuf",
+    "decoded": ".reading.decoding",
+    "lane_messages": ".reading.lanes",
+    "messages": ".reading.messages",
+    "register_tables": ".reading.source",
+    "registered": ".reading.registry",
+    "session": ".base.spark_session",
+    "source_options": ".reading.messages",
+    "split": ".reading.expectations",
+    "waiting": ".reading.waiting",
+    "write": ".writing.outgoing",
+    "write_stream": ".writing.outgoing",
 }
 
 

@@ -11,6 +11,6 @@ __all__ = ["DefaultSource"]
 # In a clone the package is called `spark`; there may be another one of that name.
 with suppress(ImportError, AttributeError):
     try:
-        DefaultSource = import_module("kafka_pubsub_spark.source").DefaultSource
+        DefaultSource = import_module("kafka_pubsub_spark.reading.source").DefaultSource
     except ModuleNotFoundError:
-        DefaultSource = import_module("spark.source").DefaultSource
+        DefaultSource = import_module("spark.reading.source").DefaultSource

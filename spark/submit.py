@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import click
 
-    from .job import Job
+    from .run.job import Job
 
 
 #: The package's name in the zip, and where it is installed.
@@ -34,7 +34,7 @@ def _package() -> str:
     sys.path[:] = [each for each in sys.path if Path(each or ".").resolve() != here]
     if importlib.util.find_spec(_INSTALLED) is not None:
         return _INSTALLED
-    if not (here / "job.py").exists():
+    if not (here / "run").is_dir():
         raise SystemExit(
             f"error: the package {_INSTALLED} isn't there: make its zip (kafka-pubsub spark submit-args --zip FILE) "
             "and name it with --py-files"
@@ -47,8 +47,8 @@ def command(job: Job) -> click.Command:
     """Makes a command of a job."""
     import click
 
-    own = importlib.import_module(f"{_package()}.job")
-    connection = importlib.import_module(f"{_package()}.connection")
+    own = importlib.import_module(f"{_package()}.run.job")
+    connection = importlib.import_module(f"{_package()}.base.connection")
 
     def run(bootstrap: str | None, config: tuple[str, ...], as_json: bool, **options: Any) -> None:
         context = own.Context(
@@ -75,7 +75,7 @@ def command(job: Job) -> click.Command:
 
 def main(arguments: list[str]) -> None:
     """Runs the job that the first argument names."""
-    own = importlib.import_module(f"{_package()}.job")
+    own = importlib.import_module(f"{_package()}.run.job")
     import click
 
     errors = importlib.import_module("kafka_pubsub.errors")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         ok: bool
 
     class Job(Protocol):
-        """A job, as spark/job.py defines it."""
+        """A job, as spark/run/job.py defines it."""
 
         name: str
         help: str
@@ -54,7 +54,7 @@ _NAMES = ("kafka_pubsub_spark", "spark")
 def pipeline() -> str:
     """Returns the name by which the pipeline is imported."""
     for name in _NAMES:
-        if (BESIDE / name / "jobs").is_dir():
+        if (BESIDE / name / "run").is_dir():
             if str(BESIDE) not in sys.path:
                 sys.path.insert(0, str(BESIDE))
             return name
@@ -68,11 +68,11 @@ class Jobs(Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Returns the names of the jobs in the pipeline's order."""
-        return list(_module("job").JOBS)
+        return list(_module("run.job").JOBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns the job as a command."""
-        job = _module("job")
+        job = _module("run.job")
         return _command(job.find(cmd_name)) if cmd_name in job.JOBS else None
 
 
@@ -97,7 +97,7 @@ def _run(session: Session, job: Job, options: dict[str, object]) -> int:
             "no Kafka to talk to: start the embedded one with `kafka-pubsub up`, or name yours with "
             "--bootstrap HOST:PORT"
         )
-    own, connection = _module("job"), _module("connection")
+    own, connection = _module("run.job"), _module("base.connection")
     context = own.Context(
         job.name,
         connection.connection_of(address, session.config),
@@ -175,7 +175,7 @@ def submit_args(session: Session, target: Path | None, program: str | None, conn
 
     if importlib.util.find_spec("pyspark") is None:
         raise FailedPrecondition("pyspark isn't installed: pip install 'kafka-pubsub-orderly[spark]'")
-    found = _module("spark_session")
+    found = _module("base.spark_session")
     version = importlib.import_module("importlib.metadata").version("pyspark")
     if target is not None and target.suffix != ".zip":
         raise InvalidArgument(f"--zip {target}: Spark takes Python files by their ending; name it .zip")

@@ -111,7 +111,7 @@ def bare(spark: Any, bootstrap: str, topic: str, to: str) -> None:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
     from pyspark.sql import functions as F
 
-    from spark.transforms.rows import rows
+    from spark.reading.rows import rows
 
     # The archive's columns, each body once: what is measured is what once-only batches and ownership cost.
     found = rows(spark.read.format("kafka").options(**options).load(), retry_topics=False)
@@ -121,7 +121,7 @@ def bare(spark: Any, bootstrap: str, topic: str, to: str) -> None:
 
 def job(context: Any, name: str, *arguments: object) -> Any:
     """The outcome of a job with the options as they are typed."""
-    from spark.job import find
+    from spark.run.job import find
 
     found = find(name)
     outcomes: list[Any] = []
@@ -153,9 +153,9 @@ def replay(context: Any, topic: str, to: str, state: str) -> None:
 
 def measure(what: str, bootstrap: str, topic: str, small: str, cores: int, state: str | None) -> Taken:
     """In this process, beside its JVM; `state` is where an audit keeps what it did."""
-    from spark.connection import Connection
-    from spark.job import Context
-    from spark.spark_session import session
+    from spark.base.connection import Connection
+    from spark.base.spark_session import session
+    from spark.run.job import Context
 
     conf = {"spark.driver.memory": "4g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
     spark = session("bench", master=f"local[{cores}]", conf=conf)

@@ -44,7 +44,7 @@ SMALL = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of the suite."""
     need_spark()
-    from spark.spark_session import session
+    from spark.base.spark_session import session
     from tests.spark.standalone import chosen_master
 
     # Python workers must be the interpreter that runs the tests.

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 import pytest
 
-from spark.bodies import SCHEMA
-from spark.job import JOBS, find
-from spark.transforms.protobuf import Protobuf
+from spark.reading.protobuf import Protobuf
+from spark.run.bodies import SCHEMA
+from spark.run.job import JOBS, find
 
 
 @pytest.mark.parametrize("name", JOBS)

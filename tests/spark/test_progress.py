@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark.progress import KEPT, History, Progress, progress_of
+from spark.run.progress import KEPT, History, Progress, progress_of
 
 
 def report(**told: object) -> dict[str, object]:

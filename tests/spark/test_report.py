@@ -8,8 +8,8 @@ from typing import Any
 import click
 import pytest
 
-from spark.audit_report import LINK, made
-from spark.plots import duration, share, stack
+from spark.audit.plots import duration, share, stack
+from spark.audit.report import LINK, made
 from tests.spark.needs import need_spark
 
 HOSTILE = "<script>alert(1)</script>"
@@ -201,7 +201,7 @@ def test_what_others_wrote_is_text_and_nothing_is_loaded() -> None:
 
 def test_the_spans_of_a_plot_are_round_and_cover_all_times() -> None:
     need_spark()
-    from spark.transforms.rates import spans_of
+    from spark.audit.rates import spans_of
 
     assert spans_of(1500, 1500) == (1, 1, 1)
     assert spans_of(0, 119_999) == (0, 1, 120)

@@ -26,8 +26,8 @@ from spark import (
     write,
     write_stream,
 )
-from spark.connection import Connection
-from spark.job import Context, Outcome, execute, find
+from spark.base.connection import Connection
+from spark.run.job import Context, Outcome, execute, find
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spark.tables import Table
+from spark.base.tables import Table
 from tests.spark.drivers.many import main
 
 STEPS = ("planned", "written", "committed", "finished")

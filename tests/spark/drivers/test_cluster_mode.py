@@ -17,7 +17,7 @@ JOB = ["archive", "--topic", "orders"]
 
 def submitted(directory: Path, master: str, *options: str, until: str) -> str:
     """What spark-submit says, up to a line."""
-    from spark.spark_session import bundle
+    from spark.base.spark_session import bundle
     from tests.spark.standalone import HOME
 
     bundle(directory / "kafka_pubsub.zip", driver=True)

@@ -49,7 +49,7 @@ def seen_by_client(
     spark: SparkSession, tmp_path: Path, bootstrap: str, source: str, target: str
 ) -> dict[str, Any]:
     """What a client of a server of its own sees, where there is no Java."""
-    from spark.spark_session import bundle, connect_options
+    from spark.base.spark_session import bundle, connect_options
     from tests.spark.connect import connect_server
 
     # Of ours the server has that zip only; its jars are those that this session has fetched.
@@ -96,7 +96,7 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
 
 
 def test_a_server_that_isn_t_there_is_told_soon() -> None:
-    from spark.spark_session import _connected
+    from spark.base.spark_session import _connected
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

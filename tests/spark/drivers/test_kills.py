@@ -72,7 +72,7 @@ class Scene:
 
     def arrived(self) -> dict[str, Any]:
         """Bodies of the target by message id."""
-        from spark.transforms.messages import messages
+        from spark.reading.messages import messages
 
         rows = messages(self.spark, self.target, bootstrap=self.bootstrap).collect()
         return {row.message_id: json.loads(bytes(row.data)) for row in rows}
@@ -186,8 +186,8 @@ def test_cdc(scenes: dict[str, Scene]) -> None:
 
 
 def test_write_stream(scenes: dict[str, Scene]) -> None:
-    from spark.transforms.messages import messages
-    from spark.transforms.outgoing import write_stream
+    from spark.reading.messages import messages
+    from spark.writing.outgoing import write_stream
 
     scene = scenes["write_stream"]
     rest = messages(scene.spark, scene.name, bootstrap=scene.bootstrap, stream=True)
@@ -211,7 +211,7 @@ def test_replay(spark: SparkSession, kafka: RunningKafka, tmp_path: Path) -> Non
     jobs = {state / "progress": ["replay", *options, "--rate", "1"]}
     kill_twice(spark, kafka.bootstrap, jobs, tmp_path / "said", lambda: None)
     assert scene.runner.typed("replay", options).ok
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     rows = messages(spark, scene.target, bootstrap=scene.bootstrap).collect()
     assert sorted(json.loads(bytes(row.data))["n"] for row in rows) == list(range(PART))

@@ -71,7 +71,7 @@ class Archives:
 
     def go_on_with(self, messages: int) -> None:
         """A successor of each archive, which holds so many messages then, each once."""
-        from spark.archive_table import archived
+        from spark.archive.table import archived
 
         for step in self.steps:
             assert self._runner.typed("archive", self._options(step)).ok

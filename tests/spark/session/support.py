@@ -13,7 +13,7 @@ from kafka_pubsub import PubSub
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.job import Context, Job, Outcome
+    from spark.run.job import Context, Job, Outcome
 
 __all__ = ["LONG", "Runner", "publish"]
 
@@ -33,13 +33,13 @@ class Runner:
     config: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, name: str, **options: Any) -> Outcome:
-        from spark.job import find
+        from spark.run.job import find
 
         return self.typed(name, _arguments(find(name), options))
 
     def typed(self, name: str, arguments: list[str]) -> Outcome:
         """With the options as they are typed."""
-        from spark.job import find
+        from spark.run.job import find
 
         job = find(name)
         outcomes: list[Outcome] = []
@@ -53,8 +53,8 @@ class Runner:
         return outcomes[0]
 
     def _context(self, name: str) -> Context:
-        from spark.connection import Connection
-        from spark.job import Context
+        from spark.base.connection import Connection
+        from spark.run.job import Context
 
         return Context(name, Connection(self.bootstrap, self.config), self.notes.append)
 

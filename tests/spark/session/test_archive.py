@@ -32,7 +32,7 @@ def expected(last: int) -> list[str]:
 
 
 def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     to = str(tmp_path / "archive")
     with PubSub(run.bootstrap) as ps:
@@ -81,7 +81,7 @@ def test_how_many_messages_wait_behind_a_batch_is_told(run: Runner, name: str, t
 
 def _export(run: Runner, to: str, tmp_path: Path, name: str) -> None:
     """A range as plain files; to a directory that is empty."""
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     copy = str(tmp_path / "copy")
     times = sorted(row.publish_time for row in archived(run.spark, to).collect())
@@ -98,7 +98,7 @@ def _export(run: Runner, to: str, tmp_path: Path, name: str) -> None:
 
 
 def test_topics_that_appear_or_grow_are_taken_in(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     to = str(tmp_path / "archive")
     pattern = f"{name}-.*"
@@ -121,7 +121,7 @@ def test_topics_that_appear_or_grow_are_taken_in(run: Runner, name: str, tmp_pat
 
 
 def test_a_path_or_a_checkpoint_that_isn_t_ours(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("")
@@ -162,7 +162,7 @@ def test_a_path_or_a_checkpoint_that_isn_t_ours(run: Runner, name: str, tmp_path
 def test_a_job_that_fails_before_its_first_batch_owns_no_path(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.transforms import outgoing
+    from spark.writing import outgoing
 
     with PubSub(run.bootstrap) as ps:
         for suffix in ("", "-typo"):

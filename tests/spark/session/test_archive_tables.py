@@ -18,7 +18,7 @@ from tests.support import until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.tables import Table
+    from spark.base.tables import Table
 
 BATCHES = 10_000
 #: Seconds in which an archive of so many batches opens.
@@ -39,7 +39,7 @@ def batch(spark: SparkSession, first: int, last: int, more: str = "") -> DataFra
 
 
 def opened(spark: SparkSession, path: Path | str) -> Table:
-    from spark.archive_table import archive_table
+    from spark.archive.table import archive_table
 
     return archive_table(spark, str(path))
 
@@ -71,7 +71,7 @@ def listed(path: Path) -> list[str]:
 
 
 def test_a_batch_that_is_written_again_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     table = opened(spark, tmp_path / "a")
     table.append(batch(spark, 0, 10), "q", 0)
@@ -93,7 +93,7 @@ def test_a_batch_that_is_written_again_is_there_once(spark: SparkSession, tmp_pa
 def test_a_table_that_was_half_made_by_a_driver_that_was_killed_is_made(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     (tmp_path / "a" / "_delta_log" / "_staged_commits").mkdir(parents=True)
     opened(spark, tmp_path / "a").append(batch(spark, 0, 2), "q", 0)
@@ -103,7 +103,7 @@ def test_a_table_that_was_half_made_by_a_driver_that_was_killed_is_made(
 def test_of_two_writers_of_one_batch_one_fails_and_it_is_there_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     table, flag = opened(spark, tmp_path / "a"), tmp_path / "stopped"
     table.append(batch(spark, 0, 2), "q", 0)
@@ -131,7 +131,7 @@ def test_of_two_writers_of_one_batch_one_fails_and_it_is_there_once(
 def test_a_reader_that_began_before_optimize_and_vacuum_ends_well(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     table, notes = opened(spark, tmp_path / "a"), list[str]()
     for number in range(4):
@@ -162,7 +162,7 @@ def test_a_reader_that_began_before_optimize_and_vacuum_ends_well(
 
 
 def test_files_are_skipped_by_the_columns_that_people_filter_by(spark: SparkSession, tmp_path: Path) -> None:
-    from spark.archive_table import ARCHIVE
+    from spark.archive.table import ARCHIVE
 
     opened(spark, tmp_path / "a").append(batch(spark, 0, 10), "q", 0)
     commits = sorted((tmp_path / "a" / "_delta_log").glob("*.json"))
@@ -173,7 +173,7 @@ def test_files_are_skipped_by_the_columns_that_people_filter_by(spark: SparkSess
 
 
 def test_fields_may_come_and_not_change_their_type(spark: SparkSession, tmp_path: Path) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     archive = opened(spark, tmp_path / "a")
     archive.append(batch(spark, 0, 1, "named_struct('a', id) AS record"), "q", 0)
@@ -187,8 +187,8 @@ def test_fields_may_come_and_not_change_their_type(spark: SparkSession, tmp_path
 
 
 def test_what_isn_t_ours_is_refused_and_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    from spark.tables import Layout, Table
-    from spark.transforms.changes import STATES
+    from spark.base.tables import Layout, Table
+    from spark.cdc.changes import STATES
 
     theirs = {"parquet": "it holds", "delta": "a Delta table that kafka_pubsub didn't make"}
     for form, said in theirs.items():
@@ -220,7 +220,7 @@ def test_what_isn_t_ours_is_refused_and_left_as_it_is(spark: SparkSession, tmp_p
 def test_all_spellings_of_a_path_and_of_a_name_are_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.tables import is_name
+    from spark.base.tables import is_name
 
     # Spark's own working directory is that of its Java process, so the spelling is relative to that.
     here = Path(spark.sparkContext._jvm.java.lang.System.getProperty("user.dir"))  # type: ignore[union-attr]
@@ -242,7 +242,7 @@ def test_all_spellings_of_a_path_and_of_a_name_are_one(
 
 
 def test_a_table_with_a_name(spark: SparkSession) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     spark.sql("CREATE DATABASE IF NOT EXISTS lake")
     try:

@@ -46,8 +46,8 @@ def found(outcome: Any) -> list[tuple[str, str, str]]:
 def test_what_came_since_is_judged_by_what_was_there(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.audit_state import AuditState
-    from spark.audits import Audit
+    from spark.audit.audits import Audit
+    from spark.audit.state import AuditState
 
     made(run, name)
     options: dict[str, Any] = {"topic": name, "sequence": SEQUENCE, "state": tmp_path / "audits"}
@@ -110,7 +110,7 @@ def killed_behind(method: Any) -> Any:
 def test_a_whole_audit_reads_the_topic_once(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.audits import Audit
+    from spark.audit.audits import Audit
 
     made(run, name, 3)
     with PubSub(run.bootstrap) as ps:
@@ -157,7 +157,7 @@ def test_everything_is_read_again_when_what_was_kept_can_t_judge(
 def test_of_two_audits_at_once_one_says_that_it_is_not_kept(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.audit_state import AuditState
+    from spark.audit.state import AuditState
 
     made(run, name)
     options: dict[str, Any] = {"topic": name, "state": tmp_path / "audits"}
@@ -179,7 +179,7 @@ def test_of_two_audits_at_once_one_says_that_it_is_not_kept(
 def test_numbers_that_were_added_are_put_together(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark.audit_state._CLEANED", 3)
+    monkeypatch.setattr("spark.audit.state._CLEANED", 3)
     made(run, name)
     options: dict[str, Any] = {"topic": name, "sequence": SEQUENCE, "state": tmp_path / "audits"}
     rows = []

@@ -44,7 +44,7 @@ def body(schema: Any, value: Any) -> bytes:
 
 @pytest.mark.parametrize("decoder", ["spark", "fastavro"])
 def test_bodies_by_a_schema(spark: SparkSession, decoder: Any) -> None:
-    from spark.transforms.decoding import decoded
+    from spark.reading.decoding import decoded
 
     value = {"id": 5, "note": None, "lines": [{"sku": "x"}], "kind": "B", "at": 1_700_000_000_000}
     good = body(ORDER, value)
@@ -61,7 +61,7 @@ def test_bodies_by_a_schema(spark: SparkSession, decoder: Any) -> None:
 
 @pytest.mark.parametrize("decoder", ["spark", "fastavro"])
 def test_an_empty_record_is_told_from_one_that_can_t_be_read(spark: SparkSession, decoder: Any) -> None:
-    from spark.transforms.decoding import decoded
+    from spark.reading.decoding import decoded
 
     frame = spark.createDataFrame([(1, body(LOOSE, {"a": None})), (2, b"\x07")], "n int, data binary")
     first, second = decoded(frame, json.dumps(LOOSE), decoder=decoder).orderBy("n").collect()
@@ -73,7 +73,7 @@ def test_an_empty_record_is_told_from_one_that_can_t_be_read(spark: SparkSession
 @pytest.mark.parametrize("decoder", ["spark", "fastavro"])
 @pytest.mark.parametrize("framed", [False, True], ids=["bare", "framed"])
 def test_bytes_that_are_left_over_are_told(spark: SparkSession, decoder: Any, framed: bool) -> None:
-    from spark.transforms.decoding import decoded
+    from spark.reading.decoding import decoded
 
     schema = {"type": "record", "name": "Sum", "fields": [{"name": "total", "type": "double"}]}
     good, trailer = body(schema, {"total": 2.5}), b"\xffkpubsub\x00"
@@ -92,7 +92,7 @@ def test_bytes_that_are_left_over_are_told(spark: SparkSession, decoder: Any, fr
 
 
 def test_both_decoders_give_the_same_columns(spark: SparkSession) -> None:
-    from spark.transforms.decoding import decoded
+    from spark.reading.decoding import decoded
 
     frame = spark.createDataFrame([], "data binary")
     one, other = (decoded(frame, json.dumps(ORDER), decoder=each) for each in ("spark", "fastavro"))
@@ -113,7 +113,7 @@ def test_both_decoders_give_the_same_columns(spark: SparkSession) -> None:
     ],
 )
 def test_schemas_that_are_wrong_or_dangerous_are_refused(schema: Any, said: str) -> None:
-    from spark.transforms.avro import check_schema
+    from spark.reading.avro import check_schema
 
     with pytest.raises(SchemaError, match=said):
         check_schema(schema if isinstance(schema, str) else json.dumps(schema))

@@ -30,7 +30,7 @@ def test_spark_reads_causal_topics_in_the_agreed_order(
     spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
 ) -> None:
     """Its rows by offset are in the order of the timestamps that the futures gave, in batches and streams."""
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     topics, chances = [f"{name}.{letter}" for letter in "abc"], random.Random(1)
     sent: dict[bytes, tuple[list[str], Future[Sent]]] = {}

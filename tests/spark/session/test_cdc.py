@@ -114,8 +114,8 @@ def test_the_greater_sequence_wins_wherever_it_lies(run: Runner, name: str, tmp_
 def test_changes_of_debezium_and_plain_rows(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
-    from spark.transforms.changes import states
-    from spark.transforms.changes import told as as_told
+    from spark.cdc.changes import states
+    from spark.cdc.changes import told as as_told
 
     def told(envelope: Any, *bodies: str | None) -> tuple[list[Any], list[str]]:
         origin = "named_struct('topic', 't', 'partition', 0, 'offset', offset) AS origin"
@@ -179,7 +179,7 @@ def test_what_a_job_can_t_use_is_one_line_that_names_the_option(
 
 
 def test_a_span_of_time_is_read_by_spark(spark: SparkSession) -> None:
-    from spark.job import seconds_of
+    from spark.run.job import seconds_of
 
     spans = {
         "10 seconds": 10,

@@ -30,7 +30,7 @@ TWO = {
 
 
 def read(spark: SparkSession, bodies: list[bytes | None], schema: Any, **more: Any) -> list[Row]:
-    from spark.transforms.decoding import decoded
+    from spark.reading.decoding import decoded
 
     frame = spark.createDataFrame(list(enumerate(bodies)), "n int, data binary")
     found = decoded(frame, schema, **more)
@@ -78,7 +78,7 @@ def test_json_by_columns(spark: SparkSession) -> None:
 
 
 def test_json_is_parsed_once_for_each_body(spark: SparkSession) -> None:
-    from spark.transforms.decoding import decoded
+    from spark.reading.decoding import decoded
 
     frame = spark.range(1).selectExpr("cast(to_json(struct(id)) AS binary) AS data")
     plan = decoded(frame, "id bigint")._jdf.queryExecution().optimizedPlan().toString()
@@ -171,7 +171,7 @@ def descriptors() -> tuple[bytes, Any]:
 
 
 def test_protobuf_by_its_descriptors(spark: SparkSession) -> None:
-    from spark.transforms.protobuf import Protobuf
+    from spark.reading.protobuf import Protobuf
 
     told, order = descriptors()
     value = order(id=2**64 - 1, amount=12.5, raw=b"\xff", tags={"a": 1, "b": 7}, counts=[-1, 2])
@@ -205,7 +205,7 @@ def test_protobuf_by_its_descriptors(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize(("framing", "size"), [("apicurio", 8), ("apicurio3", 4)])
 def test_protobuf_in_apicurio_s_frame_is_named(spark: SparkSession, framing: Any, size: int) -> None:
-    from spark.transforms.protobuf import Protobuf
+    from spark.reading.protobuf import Protobuf
 
     told, order = descriptors()
     frame = b"\0" + (5).to_bytes(size, "big")
@@ -235,7 +235,7 @@ def test_protobuf_in_apicurio_s_frame_is_named(spark: SparkSession, framing: Any
 
 
 def test_what_can_t_be_a_schema_is_said(spark: SparkSession) -> None:
-    from spark.transforms.protobuf import Protobuf
+    from spark.reading.protobuf import Protobuf
 
     told, _ = descriptors()
     refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [

@@ -118,7 +118,7 @@ def _run(runner: Runner, line: str) -> None:
 
 def _check_submit(text: str) -> None:
     """The commands for a cluster: drivers/test_standalone.py and test_cluster_mode.py run them."""
-    from spark.job import find
+    from spark.run.job import find
     from spark.submit import command
 
     for line in text.replace("\\\n", " ").splitlines():
@@ -164,7 +164,7 @@ def _check_connect(text: str, directory: Path) -> None:
 
 def _check_metrics(text: str) -> None:
     """The settings are those of --metrics-port; drivers/test_metrics.py reads what they serve."""
-    from spark.progress import metrics_conf
+    from spark.run.progress import metrics_conf
 
     told = dict(line.split() for line in text.splitlines())
     assert told == {name: value for name, value in metrics_conf(4040).items() if name in told}

@@ -237,7 +237,7 @@ def test_the_last_state_of_each_row_whatever_comes_again(
 
 
 def test_the_hottest_keys(kafka: RunningKafka, run: Run, name: str, tmp_path: Path) -> None:
-    from spark.spark_session import bundle
+    from spark.base.spark_session import bundle
 
     messages: list[tuple[str | None, Any, int]] = [
         ("hot" if number % 2 else f"k{number % 30}", b"x", 0) for number in range(200)

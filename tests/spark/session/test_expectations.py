@@ -48,8 +48,8 @@ def rejected(run: Runner, path: Path) -> list[tuple[int, str, bytes | None]]:
 
 
 def test_a_frame_is_split_in_rows_that_are_kept_and_rows_that_are_rejected(spark: SparkSession) -> None:
-    from spark.transforms.decoding import decoded
-    from spark.transforms.expectations import split
+    from spark.reading.decoding import decoded
+    from spark.reading.expectations import split
 
     columns = (
         "topic string, partition int, offset bigint, publish_time timestamp, message_id string, key binary, "
@@ -137,7 +137,7 @@ def test_an_archive_and_an_audit_with_expectations(run: Runner, name: str, tmp_p
 
 
 def test_a_replay_leaves_out_what_isn_t_as_expected(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     topic_of(run, name, [{"amount": 1}, {"amount": -1}])
     topic_of(run, f"{name}-again", [])

@@ -39,8 +39,8 @@ def numbers(first: int, last: int) -> list[str]:
 
 
 def test_an_archive_has_all_lanes_and_a_replay_publishes_them(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.archive_table import archived
-    from spark.transforms.messages import messages
+    from spark.archive.table import archived
+    from spark.reading.messages import messages
 
     to, target = str(tmp_path / "archive"), f"{name}-again"
     with PubSub(run.bootstrap) as ps:
@@ -67,8 +67,8 @@ def test_an_archive_has_all_lanes_and_a_replay_publishes_them(run: Runner, name:
 def test_a_lane_that_comes_while_a_job_runs_is_taken_up(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:
-    from spark.archive_table import archived
-    from spark.tables import Table
+    from spark.archive.table import archived
+    from spark.base.tables import Table
 
     to = str(tmp_path / "archive")
     append = Table.append
@@ -96,8 +96,8 @@ def test_a_lane_that_comes_while_a_job_runs_is_taken_up(
 def test_a_lane_that_comes_after_a_kill_is_taken_up(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.archive_table import archived
-    from spark.tables import Table
+    from spark.archive.table import archived
+    from spark.base.tables import Table
 
     to = str(tmp_path / "archive")
     with PubSub(run.bootstrap) as ps:

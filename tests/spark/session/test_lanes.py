@@ -46,8 +46,8 @@ def delivered(ps: PubSub, subscription: str, count: int) -> list[Told]:
 def test_all_lanes_are_one_table_with_priority_and_class(
     spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
 ) -> None:
-    from spark.lanes import lane_messages
-    from spark.transforms.messages import messages
+    from spark.reading.lanes import lane_messages
+    from spark.reading.messages import messages
 
     with PubSub(kafka.bootstrap) as ps:
         topic = ps.create_topic(name, partitions=2, priorities=10, transient=True)
@@ -97,7 +97,7 @@ def test_all_lanes_are_one_table_with_priority_and_class(
 def test_a_topic_without_lanes_is_durable_and_has_priority_zero(
     spark: SparkSession, kafka: RunningKafka, name: str
 ) -> None:
-    from spark.lanes import lane_messages
+    from spark.reading.lanes import lane_messages
 
     with PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name).publish(b"one").result(30)
@@ -106,7 +106,7 @@ def test_a_topic_without_lanes_is_durable_and_has_priority_zero(
 
 
 def test_a_topic_that_does_not_exist_is_named(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
-    from spark.lanes import lane_messages
+    from spark.reading.lanes import lane_messages
 
     with pytest.raises(NotFound, match=name):
         lane_messages(spark, name, bootstrap=kafka.bootstrap)

@@ -49,7 +49,7 @@ def delete(bootstrap: str, topic: str, before: int) -> None:
 
 
 def held(run: Runner, to: Path) -> list[int]:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     return sorted(row["offset"] for row in archived(run.spark, str(to)).select("offset").collect())
 
@@ -62,7 +62,7 @@ def named(texts: Iterable[str]) -> set[int]:
 
 def after_the_first_batch(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     """Something that happens when the archive's first batch is in and the query is still in it."""
-    from spark.tables import Table
+    from spark.base.tables import Table
 
     append = Table.append
 
@@ -141,7 +141,7 @@ def test_deleted_between_two_runs(run: Runner, name: str, tmp_path: Path) -> Non
 def test_deleted_while_a_first_batch_was_interrupted(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.tables import Table
+    from spark.base.tables import Table
 
     fill(run.bootstrap, name, 3)
     options: dict[str, Any] = {"topics": (name,), "to": tmp_path / "archive"}

@@ -39,7 +39,7 @@ def make_again(ps: PubSub, name: str, bodies: list[str]) -> None:
 def test_an_archive_stops_and_takes_the_new_topic_from_its_beginning(
     run: Runner, name: str, tmp_path: Path, count: int
 ) -> None:
-    from spark.archive_table import archived
+    from spark.archive.table import archived
 
     to, other = str(tmp_path / "archive"), f"{name}-other"
     options: dict[str, Any] = {"topics": (name, other), "to": to}
@@ -71,8 +71,8 @@ def test_an_archive_stops_and_takes_the_new_topic_from_its_beginning(
 
 def _replay(ps: PubSub, run: Runner, name: str, tmp_path: Path) -> None:
     """Of two topics of one name a replay takes the one that is chosen."""
-    from spark.archive_table import archived
-    from spark.transforms.messages import messages
+    from spark.archive.table import archived
+    from spark.reading.messages import messages
 
     to = str(tmp_path / "archive")
     target = f"{name}-target"
@@ -89,8 +89,8 @@ def _replay(ps: PubSub, run: Runner, name: str, tmp_path: Path) -> None:
 def test_while_a_job_runs_it_ends_and_says_how_to_go_on(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: bool, count: int
 ) -> None:
-    from spark.archive_table import archived
-    from spark.tables import Table
+    from spark.archive.table import archived
+    from spark.base.tables import Table
 
     to = str(tmp_path / "archive")
     append = Table.append
@@ -115,8 +115,8 @@ def test_while_a_job_runs_it_ends_and_says_how_to_go_on(
 def test_after_a_batch_that_was_not_finished(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.archive_table import archived
-    from spark.tables import Table
+    from spark.archive.table import archived
+    from spark.base.tables import Table
 
     to, other = str(tmp_path / "archive"), f"{name}-other"
     options: dict[str, Any] = {"topics": (name, other), "to": to}
@@ -135,8 +135,8 @@ def test_after_a_batch_that_was_not_finished(
 def test_a_topic_that_came_in_a_batch_that_was_not_finished(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.archive_table import archived
-    from spark.streams import Run
+    from spark.archive.table import archived
+    from spark.run.streams import Run
 
     to, other = str(tmp_path / "archive"), f"{name}-other"
     options: dict[str, Any] = {"pattern": f"{name}.*", "to": to}

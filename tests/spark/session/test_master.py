@@ -19,9 +19,9 @@ def test_the_session_runs_where_it_was_told_to(spark: SparkSession) -> None:
 
     def sources(_: Iterable[int]) -> Iterator[str]:
         import kafka_pubsub.errors
-        import spark.transforms.rows
+        import spark.reading.rows
 
-        yield from (kafka_pubsub.errors.__file__, spark.transforms.rows.__file__)
+        yield from (kafka_pubsub.errors.__file__, spark.reading.rows.__file__)
 
     context = spark.sparkContext
     found = context.parallelize(range(4), 4).mapPartitions(sources).collect()
@@ -35,7 +35,7 @@ def test_the_session_runs_where_it_was_told_to(spark: SparkSession) -> None:
 
 
 def test_a_second_session_of_an_application_is_used_as_the_first(spark: SparkSession) -> None:
-    from spark.spark_session import _ship
+    from spark.base.spark_session import _ship
 
     # On a cluster: its executors have our Python already.
     for each in (spark, spark.newSession()):

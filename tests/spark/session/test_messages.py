@@ -77,7 +77,7 @@ def write_all_kinds(bootstrap: str, topic: str) -> None:
 def test_rows_are_exactly_what_a_subscription_delivers(
     spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
 ) -> None:
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     with PubSub(kafka.bootstrap) as ps:
         topic = ps.create_topic(name, partitions=3)
@@ -111,7 +111,7 @@ def drained(stream: DataFrame, tmp_path: Path) -> list[Told]:
 
 
 def test_a_time_offsets_and_a_pattern(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     with PubSub(kafka.bootstrap) as ps:
@@ -151,7 +151,7 @@ def test_a_time_offsets_and_a_pattern(spark: SparkSession, kafka: RunningKafka, 
 def test_options_of_spark_s_source_go_through(
     spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
 ) -> None:
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     with PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name, partitions=1)
@@ -178,7 +178,7 @@ def test_options_of_spark_s_source_go_through(
 def test_a_batch_doesn_t_wait_for_more_records(
     spark: SparkSession, kafka: RunningKafka, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     told: dict[str, str] = {}
     reader = type(spark.read)
@@ -199,8 +199,8 @@ def test_a_batch_doesn_t_wait_for_more_records(
 
 
 def test_the_catalog_is_read_in_one_job(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
-    from spark.catalog import subscriptions_of
-    from spark.connection import Connection
+    from spark.base.connection import Connection
+    from spark.reading.catalog import subscriptions_of
 
     with PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name, partitions=1)
@@ -213,7 +213,7 @@ def test_the_catalog_is_read_in_one_job(spark: SparkSession, kafka: RunningKafka
 
 
 def test_what_can_t_be_read_is_said_by_name(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     with pytest.raises(NotFound, match=name):
         messages(spark, name, bootstrap=kafka.bootstrap)
@@ -256,8 +256,8 @@ def test_what_can_t_be_read_is_said_by_name(spark: SparkSession, kafka: RunningK
 
 def test_keys_lie_where_the_client_puts_them(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
     """The promise that a Spark job and a publisher never split a key: 100,000 random keys, compared."""
-    from spark.transforms.messages import messages
-    from spark.transforms.outgoing import write
+    from spark.reading.messages import messages
+    from spark.writing.outgoing import write
 
     dice = random.Random(5)
     keys = sorted(
@@ -289,7 +289,7 @@ def test_keys_lie_where_the_client_puts_them(spark: SparkSession, kafka: Running
 def test_a_subscriber_reads_what_spark_wrote_in_the_order_asked_for(
     spark: SparkSession, kafka: RunningKafka, name: str
 ) -> None:
-    from spark.transforms.outgoing import write
+    from spark.writing.outgoing import write
 
     rows: list[tuple[Any, ...]] = [(f"{n:04}", f"k{n % 5}", {"n": str(n)}) for n in range(500)]
     rows += [("free", None, {"n": "-1"}), ("bare", None, None)]
@@ -311,7 +311,7 @@ def test_a_subscriber_reads_what_spark_wrote_in_the_order_asked_for(
 
 
 def test_a_batch_that_is_repeated_has_the_same_ids(spark: SparkSession) -> None:
-    from spark.transforms.outgoing import records
+    from spark.writing.outgoing import records
 
     rows = [("same", "k"), ("same", "k"), ("same", None), ("other", "k")] * 3
 
@@ -327,7 +327,7 @@ def test_a_batch_that_is_repeated_has_the_same_ids(spark: SparkSession) -> None:
 def test_equal_rows_of_two_runs_have_ids_of_their_own(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
-    from spark.transforms.outgoing import records
+    from spark.writing.outgoing import records
 
     frame = spark.createDataFrame([("same", "k")], "data string, ordering_key string")
 
@@ -347,8 +347,8 @@ def test_equal_rows_of_two_runs_have_ids_of_their_own(spark: SparkSession) -> No
 def test_streams_with_checkpoints_of_their_own_never_share_an_id(
     spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
 ) -> None:
-    from spark.transforms.messages import messages
-    from spark.transforms.outgoing import write_stream
+    from spark.reading.messages import messages
+    from spark.writing.outgoing import write_stream
 
     with PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name, partitions=1)
@@ -379,7 +379,7 @@ def test_streams_with_checkpoints_of_their_own_never_share_an_id(
     ],
 )
 def test_what_a_publisher_refuses_is_refused(spark: SparkSession, row: tuple[Any, ...], said: str) -> None:
-    from spark.transforms.outgoing import records
+    from spark.writing.outgoing import records
 
     frame = spark.createDataFrame([row], "data string, ordering_key string, attributes map<string,string>")
     with pytest.raises(Exception, match=re.escape(said)):
@@ -395,7 +395,7 @@ def test_what_a_publisher_refuses_is_refused(spark: SparkSession, row: tuple[Any
     ],
 )
 def test_columns_that_can_t_be_a_message_are_named(spark: SparkSession, schema: str, said: str) -> None:
-    from spark.transforms.outgoing import records
+    from spark.writing.outgoing import records
 
     with pytest.raises(InvalidArgument, match=said):
         records(spark.createDataFrame([], schema), query="q", batch=1)
@@ -406,7 +406,7 @@ def test_the_consumer_of_another_language_sees_plain_records(
 ) -> None:
     from pyspark.sql import functions as F
 
-    from spark.transforms.outgoing import write
+    from spark.writing.outgoing import write
 
     with PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name, partitions=1)

@@ -22,7 +22,7 @@ MESSAGES = (
 
 
 def find(frame: DataFrame) -> list[tuple[str, int, str]]:
-    from spark.transforms.order import out_of_order
+    from spark.audit.order import out_of_order
 
     return sorted((row.kind, row.offset, row.said) for row in out_of_order(frame).collect())
 
@@ -90,7 +90,7 @@ def test_keys_don_t_know_each_other_and_three_plants_are_found_among_many(spark:
 
 
 def test_a_number_is_any_expression_and_a_wrong_one_is_said(spark: SparkSession) -> None:
-    from spark.transforms.order import numbered
+    from spark.audit.order import numbered
 
     frame = spark.createDataFrame(
         [("t", 0, 0, b"k", b'{"n": 5}', None), ("t", 0, 1, b"k", b"x", None)], MESSAGES
@@ -102,7 +102,7 @@ def test_a_number_is_any_expression_and_a_wrong_one_is_said(spark: SparkSession)
 
 
 def test_keys_that_are_split_or_lie_where_publishing_does_not_put_them(spark: SparkSession) -> None:
-    from spark.transforms.order import keys_out_of_place
+    from spark.audit.order import keys_out_of_place
 
     home = {key: partition_of(key, 3) for key in (b"a", b"b", b"c")}
     elsewhere = (home[b"c"] + 1) % 3
@@ -124,7 +124,7 @@ def test_keys_that_are_split_or_lie_where_publishing_does_not_put_them(spark: Sp
 def test_the_expression_and_the_publisher_agree_on_the_partition_of_every_key(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
-    from spark.transforms import partitioner
+    from spark.audit import partitioner
 
     keys = [bytes(random.Random(number).randbytes(number % 41)) for number in range(2000)]
     frame = spark.createDataFrame([(key,) for key in keys], "key binary")
@@ -134,7 +134,7 @@ def test_the_expression_and_the_publisher_agree_on_the_partition_of_every_key(sp
 
 
 def test_an_archive_that_isn_t_the_log(spark: SparkSession) -> None:
-    from spark.transforms.blocks import compared, within
+    from spark.archive.blocks import compared, within
 
     def message(offset: int, body: str) -> tuple[Any, ...]:
         return ("t", 0, offset, b"k", body.encode(), [("h", b"1")])

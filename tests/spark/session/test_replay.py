@@ -17,7 +17,7 @@ from tests.spark.session.support import KilledHere, Runner, crash_at, publish
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.connection import Connection
+    from spark.base.connection import Connection
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def run(spark: SparkSession, kafka: RunningKafka) -> Runner:
 
 def read(run: Runner, topic: str) -> dict[str | None, list[str]]:
     """Bodies by key, in the order of the log."""
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     found: dict[str | None, list[str]] = {}
     rows = messages(run.spark, topic, bootstrap=run.bootstrap).orderBy("partition", "offset").collect()
@@ -43,7 +43,7 @@ def topics(ps: PubSub, name: str) -> tuple[str, str]:
 
 
 def test_in_key_order_filtered_marked_and_dry(run: Runner, name: str, tmp_path: Path) -> None:
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     with PubSub(run.bootstrap) as ps:
         source, target = topics(ps, name)
@@ -81,9 +81,9 @@ def test_in_key_order_filtered_marked_and_dry(run: Runner, name: str, tmp_path: 
 def test_a_replay_that_was_killed_writes_nothing_twice(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    from spark import replay_plan
-    from spark.files import Files
-    from spark.transforms.outgoing import write_records
+    from spark.base.files import Files
+    from spark.replay import plan as replay_plan
+    from spark.writing.outgoing import write_records
 
     with PubSub(run.bootstrap) as ps:
         source, target = topics(ps, name)
@@ -112,7 +112,7 @@ def test_a_replay_that_was_killed_writes_nothing_twice(
 def test_dead_letters_go_back_as_they_were(run: Runner, name: str, tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
-    from spark.transforms.messages import messages
+    from spark.reading.messages import messages
 
     with PubSub(run.bootstrap) as ps:
         source, target = topics(ps, name)
@@ -146,7 +146,7 @@ def test_what_can_t_be_replayed_is_said(run: Runner, name: str, tmp_path: Path) 
 
 
 def test_portions_share_out_each_range_once() -> None:
-    from spark.replay_plan import Plan, Range
+    from spark.replay.plan import Plan, Range
 
     places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t.lane.p1", 0)]
     empty = Range(TopicPartition("t.lane.p1", 1), 7, 7)
@@ -168,7 +168,7 @@ def test_portions_share_out_each_range_once() -> None:
 def test_a_replay_reads_each_offset_of_its_plan_once_and_nothing_that_came_later(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
-    from spark import replay_plan
+    from spark.replay import plan as replay_plan
 
     with PubSub(run.bootstrap) as ps:
         source, target = topics(ps, name)

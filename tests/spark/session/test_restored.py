@@ -30,7 +30,7 @@ def some(first: int, last: int) -> list[tuple[str | None, str]]:
 @pytest.mark.parametrize("job", JOBS)
 def test_a_checkpoint_that_is_older_than_the_table(run: Runner, name: str, tmp_path: Path, job: str) -> None:
     from spark import check_checkpoint
-    from spark.tables import last_batch
+    from spark.base.tables import last_batch
 
     checkpoint, copy, to = tmp_path / "checkpoint", tmp_path / "copy", str(tmp_path / "table")
     options = {"to": to, "checkpoint": checkpoint}
@@ -65,8 +65,8 @@ def test_a_checkpoint_that_is_older_than_the_table(run: Runner, name: str, tmp_p
 def test_a_batch_that_was_written_and_not_committed_is_no_reason(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.archive_table import archived
-    from spark.streams import Run
+    from spark.archive.table import archived
+    from spark.run.streams import Run
 
     to = str(tmp_path / "archive")
     with PubSub(run.bootstrap) as ps:

@@ -31,13 +31,13 @@ def record(
 
 
 def read(spark: SparkSession, *records: tuple[Any, ...]) -> list[Row]:
-    from spark.transforms.rows import rows
+    from spark.reading.rows import rows
 
     return rows(spark.createDataFrame(list(records), SCHEMA)).orderBy("topic", "offset").collect()
 
 
 def test_a_plain_record(spark: SparkSession) -> None:
-    from spark.transforms.rows import COLUMNS
+    from spark.reading.rows import COLUMNS
 
     (row,) = read(spark, record(b"\x00\xff", b"user-1", headers=[("kind", b"created")]))
     assert tuple(row.asDict()) == COLUMNS
@@ -161,7 +161,7 @@ def test_a_message_of_a_causal_topic_has_its_publishers_time(spark: SparkSession
 def test_all_of_a_row_is_one_step(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
-    from spark.transforms.rows import published, rows
+    from spark.reading.rows import published, rows
 
     # Each step copies every body, and a topic that may be null costs one more where it names a directory.
     records = spark.createDataFrame([record()], SCHEMA)

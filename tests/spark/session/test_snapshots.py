@@ -25,13 +25,13 @@ from tests.spark.session.support import Runner, publish
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.cluster import Cluster
+    from spark.base.cluster import Cluster
 
 
 @pytest.fixture
 def cluster(spark: SparkSession, kafka: RunningKafka) -> Iterator[Cluster]:
-    from spark.cluster import Cluster
-    from spark.connection import Connection
+    from spark.base.cluster import Cluster
+    from spark.base.connection import Connection
 
     with Cluster(spark, Connection(kafka.bootstrap)) as made:
         yield made
@@ -62,7 +62,7 @@ def test_ends_wait_for_what_was_written_before(cluster: Cluster, half_done: Prod
 def test_a_transaction_that_never_ends_is_told(
     cluster: Cluster, half_done: Producer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark.cluster.UNDECIDED_S", 0.2)
+    monkeypatch.setattr("spark.base.cluster.UNDECIDED_S", 0.2)
     with pytest.raises(DeadlineExceeded, match=name):
         cluster.decided_ends([name])
     half_done.abort_transaction(30)
@@ -100,7 +100,7 @@ def retried(bootstrap: str, name: str) -> None:
 def test_what_was_deleted_under_its_eyes_is_looked_at_again(
     spark: SparkSession, kafka: RunningKafka, name: str, monkeypatch: pytest.MonkeyPatch, stale: int
 ) -> None:
-    from spark.cluster import Cluster
+    from spark.base.cluster import Cluster
 
     retried(kafka.bootstrap, name)
     asked: list[str] = []
@@ -119,7 +119,7 @@ def test_what_was_deleted_under_its_eyes_is_looked_at_again(
         assert len(asked) == 2
         assert (found["acked"], found["waiting"], found["parked"]) == (3, 0, 0)
     else:
-        from spark.snapshots import TRIES
+        from spark.audit.snapshots import TRIES
 
         assert len(asked) == TRIES
 
@@ -150,7 +150,7 @@ def moving(bootstrap: str, name: str) -> Producer:
 def test_what_the_commits_tell_of_before_its_transaction_can_be_read_is_waited_for(
     spark: SparkSession, kafka: RunningKafka, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark.cluster import Cluster
+    from spark.base.cluster import Cluster
 
     commit = threading.Timer(0.5, moving(kafka.bootstrap, name).commit_transaction)
     commits = Cluster.commits
@@ -169,7 +169,7 @@ def test_what_the_commits_tell_of_before_its_transaction_can_be_read_is_waited_f
 
 
 def test_the_checkpoints_that_commits_need_are_read_alone(spark: SparkSession) -> None:
-    from spark.snapshots import _checkpoints, _Said
+    from spark.audit.snapshots import _checkpoints, _Said
 
     topic, asked = "orders.sub.billing.retry", []
 

@@ -110,7 +110,7 @@ def test_wrong_options_are_named(spark: SparkSession) -> None:
 
 def test_settings_of_a_connection_go_to_librdkafka_and_no_others() -> None:
     pytest.importorskip("pyspark")
-    from spark.source import client_settings
+    from spark.reading.source import client_settings
 
     told = {
         "kafka.security.protocol": "SASL_SSL",

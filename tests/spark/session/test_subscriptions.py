@@ -56,14 +56,14 @@ class World:
         return b"ab"[offset % 2 :][:1]
 
     def home(self) -> DataFrame:
-        from spark.transforms.subscriptions import finished, positions
+        from spark.audit.subscriptions import finished, positions
 
         rows = [(HOME, 0, offset, self._key(offset), None) for offset in range(10)]
         found = positions(self.spark, HOME, self.commits, {})
         return finished(self.spark.createDataFrame(rows, RECORDS), found)
 
     def findings(self, *, ordered: bool = True) -> list[tuple[str, int]]:
-        from spark.transforms.subscriptions import dead_letters, judged, parked, positions
+        from spark.audit.subscriptions import dead_letters, judged, parked, positions
 
         away = parked(
             self.spark.createDataFrame(self.away, RECORDS),
@@ -84,7 +84,7 @@ def test_finished_is_below_the_position_or_in_the_map(spark: SparkSession) -> No
 
 
 def test_metadata_that_isn_t_ours_is_a_finding(spark: SparkSession) -> None:
-    from spark.transforms.subscriptions import positions, unreadable
+    from spark.audit.subscriptions import positions, unreadable
 
     found = positions(spark, HOME, {TopicPartition(HOME, 0): Committed(4, "a stranger's")}, {})
     assert [each[:4] for each in unreadable(found)] == [("metadata", HOME, 0, -1)]
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_no_commit_names_tells_nothing(spark: SparkSession) ->
 
 
 def test_checkpoints_are_named_by_their_topic_s_commits(spark: SparkSession) -> None:
-    from spark.transforms.subscriptions import named_checkpoints
+    from spark.audit.subscriptions import named_checkpoints
 
     commits = {**commit(HOME, 6), **commit(AWAY, 3, named=9)}
     commits[TopicPartition(AWAY, 1)] = Committed(4, "a stranger's")
@@ -175,7 +175,7 @@ def test_checkpoints_are_named_by_their_topic_s_commits(spark: SparkSession) -> 
 
 
 def test_runs_of_any_length_are_seen_at_their_edges(spark: SparkSession) -> None:
-    from spark.transforms.subscriptions import finished, positions
+    from spark.audit.subscriptions import finished, positions
 
     told = [(255, 257), (1000, 1001), (1024, 2048), (3000, 9001)]
     found = positions(spark, AWAY, commit(AWAY, 10, named=20_000), {}, {0: told})
@@ -187,7 +187,7 @@ def test_runs_of_any_length_are_seen_at_their_edges(spark: SparkSession) -> None
 
 
 def test_fifty_thousand_runs_are_no_burden(spark: SparkSession) -> None:
-    from spark.transforms.subscriptions import finished, positions
+    from spark.audit.subscriptions import finished, positions
 
     told = [(at, at + 1) for at in range(1, 100_000, 2)]
     found = positions(spark, AWAY, commit(AWAY, 0, named=200_000), {}, {0: told})
@@ -201,7 +201,7 @@ def test_fifty_thousand_runs_are_no_burden(spark: SparkSession) -> None:
 
 
 def test_a_plan_does_not_grow_with_the_partitions(spark: SparkSession) -> None:
-    from spark.transforms.subscriptions import dead_letters, parked, positions
+    from spark.audit.subscriptions import dead_letters, parked, positions
 
     records = spark.createDataFrame([], RECORDS)
 

@@ -269,15 +269,15 @@ def test_any_logs_and_commits_say_the_same_to_spark_and_to_the_client(
         assert {each.tier for each in expected} == {None, 0, 1, 2}
         assert seen_by_spark(waiting(spark, bootstrap=broker)) == expected
         # Without spark-avro the executors' Python decodes.
-        monkeypatch.setattr("spark.transforms.avro._has_spark_avro", lambda spark: False)
+        monkeypatch.setattr("spark.reading.avro._has_spark_avro", lambda spark: False)
         assert seen_by_spark(waiting(spark, bootstrap=broker)) == expected
 
 
 def test_a_message_that_hops_and_is_deleted_while_spark_reads_is_found_where_it_waits_then(
     spark: SparkSession, broker: str, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import spark.delays as ours
-    from spark.transforms import messages
+    import spark.reading.waiting as ours
+    from spark.reading import messages
 
     with PubSub(broker) as ps:
         make_topics(ps, 4, 1)

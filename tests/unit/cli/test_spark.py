@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kafka_pubsub.cli.main import cli
-from spark.job import JOBS, find
+from spark.run.job import JOBS, find
 from tests.unit.cli.conftest import CommandLine
 from tests.unit.house.repository import ROOT
 
@@ -88,21 +88,21 @@ def test_what_a_program_of_ones_own_is_started_with(run: CommandLine, tmp_path: 
 
 
 def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:
-    from spark.spark_session import bundle
+    from spark.base.spark_session import bundle
 
     target = bundle(tmp_path / "it.zip")
     with zipfile.ZipFile(target) as archive:
         names = set(archive.namelist())
     assert {
-        "spark/transforms/rows.py",
+        "spark/reading/rows.py",
         "kafka_pubsub/subscribe/partition/record.py",
         "kafka_pubsub/model.py",
     } <= names
     assert "kafka_pubsub/schemas/delayed/v1.avsc" in names, "`waiting` decodes by it"
-    assert "spark/audit_report.html.j2" in names
+    assert "spark/audit/report.html.j2" in names
     program = (
         f"import sys; sys.path[:0] = [{str(target)!r}]\n"
-        "import spark.job, kafka_pubsub.subscribe.partition.ack_map as found\n"
+        "import spark.run.job, kafka_pubsub.subscribe.partition.ack_map as found\n"
         "print(found.__file__)"
     )
     ran = subprocess.run(
@@ -112,7 +112,7 @@ def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:
 
 
 def test_packages_follow_the_installed_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    from spark.spark_session import packages
+    from spark.base.spark_session import packages
 
     assert packages("4.0.0").split(",") == [
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",

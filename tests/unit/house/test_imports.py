@@ -16,6 +16,8 @@ import pytest
 
 from tests.unit.house.repository import PACKAGE, ROOT
 
+#: The rooms of spark/.
+SPARK_ROOMS = ("base", "reading", "writing", "run", "archive", "audit", "replay", "cdc")
 #: A package with these modules, and with those that the contracts name.
 MODULES = [
     *(
@@ -85,9 +87,14 @@ def empty_house(tmp_path: Path) -> Path:
         with (package / f"{importer.replace('.', '/')}.py").open("a") as file:
             file.write(f"import kafka_pubsub.{imported}\n")
     (package / "log" / "kafka" / "admin.py").write_text("import confluent_kafka\n")
-    (tmp_path / "spark").mkdir()
-    (tmp_path / "spark" / "source.py").write_text("from kafka_pubsub import app\n")
-    (tmp_path / "spark" / "registry.py").write_text("import confluent_kafka\n")
+    reading = tmp_path / "spark" / "reading"
+    reading.mkdir(parents=True)
+    for room in SPARK_ROOMS:
+        (tmp_path / "spark" / room).mkdir(exist_ok=True)
+        (tmp_path / "spark" / room / "__init__.py").write_text("")
+    (tmp_path / "spark" / "submit.py").write_text("")
+    (reading / "source.py").write_text("from kafka_pubsub import app\n")
+    (reading / "registry.py").write_text("import confluent_kafka\n")
     (tmp_path / "spark" / "__init__.py").write_text("import pyspark\nfrom kafka_pubsub import model\n")
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     return tmp_path
@@ -161,9 +168,10 @@ def test_every_dependency_is_imported_in_its_rooms_only(graph: grimp.ImportGraph
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("spark/rows", "from kafka_pubsub.log.kafka import admin"),
-        ("spark/rows", "import confluent_kafka"),
-        ("spark/rows", "from kafka_pubsub import app"),
+        ("spark/reading/rows", "from kafka_pubsub.log.kafka import admin"),
+        ("spark/reading/rows", "import confluent_kafka"),
+        ("spark/reading/rows", "from kafka_pubsub import app"),
+        ("spark/reading/rows", "from spark.run import job"),
         ("kafka_pubsub/cli/spark", "import spark"),
         ("kafka_pubsub/cli/spark", "import pyspark"),
     ],

@@ -40,7 +40,7 @@ def test_every_file_of_the_package_is_in_the_wheel(contents: set[str]) -> None:
 def test_the_pipeline_is_in_the_wheel_under_a_name_of_its_own(contents: set[str]) -> None:
     # Spark finds the format by this module, which is at the top.
     pipeline = {relative(path) for path in files() if path.is_relative_to(ROOT / "spark")} - {FOUND_BY_SPARK}
-    assert "spark/transforms/rows.py" in pipeline
+    assert "spark/reading/rows.py" in pipeline
     assert {f"kafka_pubsub_{path}" for path in pipeline} - contents == set()
 
 
@@ -59,7 +59,7 @@ def test_where_it_is_installed_the_command_line_finds_the_pipeline(installed: Pa
         "from kafka_pubsub.cli.spark import pipeline\n"
         "from kafka_pubsub.cli.main import cli\n"
         "cli.main(['spark', 'run', 'archive', '--help'], standalone_mode=False)\n"
-        "print(pipeline(), sys.modules['kafka_pubsub_spark.job'].__file__)"
+        "print(pipeline(), sys.modules['kafka_pubsub_spark.run.job'].__file__)"
     )
     ran = subprocess.run(
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path

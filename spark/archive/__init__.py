@@ -1,0 +1,1 @@
+"""The job `archive`, and its table."""

@@ -1,0 +1,1 @@
+"""The job `audit`, its steps and its page."""

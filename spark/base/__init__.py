@@ -1,0 +1,1 @@
+"""What all rooms need: a session of Spark, the address of Kafka, files and tables."""

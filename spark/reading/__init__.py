@@ -1,0 +1,1 @@
+"""Reads topics as rows, and decodes bodies."""

@@ -1,0 +1,1 @@
+"""The job `replay`, and its plan."""

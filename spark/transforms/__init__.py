@@ -1,1 +1,0 @@
-"""Functions from DataFrames to DataFrames, which jobs are made of and which a notebook can use directly."""
