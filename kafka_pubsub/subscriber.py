@@ -141,12 +141,9 @@ class Subscriber:
         max_latency: float | timedelta = 0.05,
         flow: FlowControl | None = None,
         max_workers: int | None = None,
-        executor: Executor | None = None,
     ) -> Stream:
         """Calls `callback` with lists: messages of distinct keys, or messages of one key in their order."""
         _check_callable(callback)
-        if executor is not None:
-            raise FailedPrecondition("pull_batch(executor=) isn't supported yet: it has threads of its own")
         if not 1 <= max_messages <= 100_000:
             raise InvalidArgument(f"max_messages must be from 1 to 100000, not {max_messages!r}")
         latency = max_latency.total_seconds() if isinstance(max_latency, timedelta) else max_latency

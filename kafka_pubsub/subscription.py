@@ -107,13 +107,11 @@ class Subscription:
         max_latency: float | timedelta = 0.05,
         flow: FlowControl | None = None,
         max_workers: int | None = None,
-        executor: Executor | None = None,
     ) -> Stream:
         """Calls `callback` with lists: messages of distinct keys, or messages of one key in their order.
 
         `max_messages` (1 to 100,000, default 100) and `max_latency` (0 to 60 seconds, default 0.05): a list is handed
-        out when the first of the two limits is reached. `flow` and `max_workers`: as with `pull`. `executor` isn't
-        supported yet: leave it out.
+        out when the first of the two limits is reached. `flow` and `max_workers`: as with `pull`.
         """
         _refuse_coroutines(callback)
         return self._subscriber().pull_batch(
@@ -122,10 +120,9 @@ class Subscription:
             max_latency=max_latency,
             flow=flow,
             max_workers=max_workers,
-            executor=executor,
         )
 
-    def pull_async(
+    def _pull_async(
         self,
         callback: Callable[[Message], Awaitable[object]],
         loop: asyncio.AbstractEventLoop,
@@ -175,7 +172,7 @@ class Subscription:
         self._subscriber().acknowledge(ack_ids)
 
     @property
-    def acks_wait(self) -> bool:
+    def _acks_wait(self) -> bool:
         """Whether `acknowledge` waits for the broker, as the last stream that was opened here does."""
         return self._subscriber().exactly_once
 

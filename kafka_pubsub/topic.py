@@ -205,7 +205,7 @@ class Topic:
         """How many transient messages of this process failed, most of them because no broker answered in time."""
         return self._publisher().given_up
 
-    def would_block(
+    def _would_block(
         self,
         data: object,
         priority: int | None = None,

@@ -84,7 +84,7 @@ class Subscription:
         """
         _check_coroutine_function(callback)
         loop = asyncio.get_running_loop()
-        return Opening(lambda: self._sync.pull_async(callback, loop, flow=flow, max_workers=max_workers))
+        return Opening(lambda: self._sync._pull_async(callback, loop, flow=flow, max_workers=max_workers))
 
     def pull_batch(
         self,
@@ -154,7 +154,7 @@ class Subscription:
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
         """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""
-        if self._sync.acks_wait:
+        if self._sync._acks_wait:
             await asyncio.to_thread(self._sync.acknowledge, ack_ids)
         else:
             self._sync.acknowledge(ack_ids)

@@ -110,7 +110,7 @@ class Topic:
             durable=durable,
         )
         delayed = delay is not None or deliver_at is not None
-        would_block = self._sync.would_block(data, priority, durable, delayed=delayed)
+        would_block = self._sync._would_block(data, priority, durable, delayed=delayed)
         return asyncio.wrap_future(self._line.publish(send, would_block), loop=loop)
 
     async def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:

@@ -42,7 +42,7 @@ class Counts:
     redelivered: int = 0
     stale: int = 0
     commits: int = 0
-    relocated: int = 0
+    moved: int = 0
     dead_lettered: int = 0
 
 

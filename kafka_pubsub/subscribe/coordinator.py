@@ -227,7 +227,7 @@ class Coordinator:
         if (partition := partitions.find_epoch(number, epoch)) is None:
             return
         if answer.ending is Ending.STORED:
-            self.counts.relocated += moved
+            self.counts.moved += moved
         old = running(partition) if answer.ending is Ending.UNKNOWN else []
         self._handle(number, answer, now)
         if partitions.find_epoch(number, epoch) is None:

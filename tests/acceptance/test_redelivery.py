@@ -233,7 +233,7 @@ def test_what_waits_goes_on_with_another_process(kafka: RunningKafka, room: Room
     with subscription.pull(fails) as stream:
         publish(topic, 10, keys=1)
         assert failed.wait(PATIENCE)
-        until(lambda: stream.stats.relocated >= 1)
+        until(lambda: stream.stats.moved >= 1)
     with on_a_loop(kafka.bootstrap, subscription, handle):
         log.wait_for_distinct(10)
     assert attempts[b"0"] == 2

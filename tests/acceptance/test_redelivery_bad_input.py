@@ -213,7 +213,7 @@ def test_a_retry_topic_that_is_deleted_ends_the_stream_with_what_to_do(
     topic, sub = room.pair(retry=QUICK)
     with sub.pull(first_fails) as stream:
         topic.publish(b"0", ordering_key="a").result(PATIENCE)
-        until(lambda: stream.stats.relocated, "the relocation")
+        until(lambda: stream.stats.moved, "the relocation")
         remove(cluster, retry_topic(topic, sub))
         end = time.monotonic() + PATIENCE
         while not stream.done() and time.monotonic() < end:
@@ -246,9 +246,9 @@ def test_what_retention_took_from_a_retry_topic_is_reported_and_its_key_goes_on(
 
     with sub.pull(handle) as stream:
         topic.publish(b"0", ordering_key="a").result(PATIENCE)
-        until(lambda: stream.stats.relocated, "the relocation")
+        until(lambda: stream.stats.moved, "the relocation")
         all_stored([topic.publish(b"%d" % at, ordering_key="a") for at in range(1, 200)])
-        until(lambda: stream.stats.relocated > 100, "what waits behind it")
+        until(lambda: stream.stats.moved > 100, "what waits behind it")
     assert not acked
     with caplog.at_level(logging.WARNING, "kafka_pubsub"), sub.pull(handle) as stream:
         until(lambda: stream.stats.partitions, "the partitions")
@@ -276,7 +276,7 @@ def test_a_retry_topic_that_was_cut_while_nobody_read_it_says_how_much_is_gone(
     topic, sub = room.pair(retry=QUICK)
     with sub.pull(lambda message: message.nack(delay=600)) as stream:
         topic.publish(b"0", ordering_key="a").result(PATIENCE)
-        until(lambda: stream.stats.relocated, "the relocation")
+        until(lambda: stream.stats.moved, "the relocation")
     cut(cluster, topic, sub)
     acked: list[bytes] = []
 

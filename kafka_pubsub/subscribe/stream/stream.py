@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -35,7 +36,7 @@ class Stats:
 
     `received` records read, `acked` finished, `redelivered` deliveries after the first, `stale` acks and nacks that
     came too late, `in_flight` leased now, `buffered_bytes` held in this process, `paused` partitions
-    that aren't fetched for lack of room, `partitions` that are ours, `relocated` messages that went to the retry topic
+    that aren't fetched for lack of room, `partitions` that are ours, `moved` messages that went to the retry topic
     (nacked, or behind one that was), `dead_lettered` messages.
     """
 
@@ -48,8 +49,15 @@ class Stats:
     buffered_bytes: int
     paused: tuple[int, ...]
     partitions: tuple[int, ...]
-    relocated: int = 0
+    moved: int = 0
     dead_lettered: int = 0
+
+    @property
+    def relocated(self) -> int:
+        """Is `moved` now; this name warns."""
+        text = "Stats.relocated is Stats.moved now, and goes with the next version"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return self.moved
 
 
 class Stream:
@@ -152,7 +160,7 @@ class Stream:
             buffered_bytes=sum(each.bytes for each in held.values()),
             paused=tuple(sorted(coordinator.partitions.gate.paused)),
             partitions=tuple(sorted(held)),
-            relocated=counts.relocated,
+            moved=counts.moved,
             dead_lettered=counts.dead_lettered,
         )
 

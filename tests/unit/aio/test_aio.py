@@ -53,7 +53,7 @@ LEFT_OUT = {"executor"}
 @pytest.mark.parametrize("name", ["PubSub", "Topic", "Subscription", "Stream"])
 def test_each_class_has_an_asyncio_version_with_the_same_methods(name: str) -> None:
     sync, twin = getattr(kafka_pubsub, name), getattr(aio, name)
-    only_sync = {"pull_async", "would_block", "add_done_callback", "remove_done_callback"}
+    only_sync = {"add_done_callback", "remove_done_callback"}
     for member, method in vars(sync).items():
         if member.startswith("_") or member in only_sync or not inspect.isfunction(method):
             continue

@@ -111,7 +111,6 @@ ONLY_IN_PYTHON = (
     "topic X was published to before fork()",
     "this PubSub was used before fork()",
     "ordering_key must be a string",
-    "pull_batch(executor=)",
     "ack_ids must",
     "not an ack id",
     "the ack id is",

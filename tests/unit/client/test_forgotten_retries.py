@@ -37,7 +37,7 @@ def leave_some_waiting(cluster: MemoryCluster) -> set[int]:
         for at in range(30):
             ps.topic("orders").publish(b"%d" % at, ordering_key=f"k{at % 3}").result(PATIENCE)
         with sub.pull(handle) as stream:
-            until(lambda: len(acked) == 21 and stream.stats.relocated)
+            until(lambda: len(acked) == 21 and stream.stats.moved)
     return acked
 
 

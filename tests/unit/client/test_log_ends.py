@@ -162,7 +162,7 @@ def test_a_stream_that_closes_asks_for_the_ends_that_its_reader_is_not_told(
 def test_what_waits_is_a_lag(scene: Scene) -> None:
     with scene.sub.pull(lambda message: message.nack(delay=600)) as stream:
         scene.publish(1)
-        until(lambda: stream.stats.relocated == 1, "a message that waits")
+        until(lambda: stream.stats.moved == 1, "a message that waits")
         for partition in range(2):
             scene.cluster.skip_offsets(RETRY, partition)
     assert scene.lag() >= 1

@@ -95,10 +95,10 @@ def test_one_that_is_made_again_is_gone_on_with(
         until(lambda: ps.subscription("billing").state().lag == 0)
         backend.admin.delete_topic(RETRY)
         ps.update_subscription("billing", remake_retry_topic=True)
-        before = stream.stats.relocated
+        before = stream.stats.moved
         publish(ps, range(30, 60))
         until(lambda: handle.has(range(60)))
-        until(lambda: stream.stats.relocated > before)
+        until(lambda: stream.stats.moved > before)
         assert not stream.done()
     handle.in_order()
     assert ps.subscription("billing").state().lag == 0

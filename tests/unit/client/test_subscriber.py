@@ -177,11 +177,6 @@ def test_a_wrong_argument_is_named_and_nothing_is_opened(
     assert backend.admin.group_members("billing") == 0
 
 
-def test_a_batch_on_an_executor_says_that_it_is_not_there_yet(sub: Subscription) -> None:
-    with ThreadPoolExecutor(1) as pool, pytest.raises(FailedPrecondition, match="threads of its own"):
-        sub.pull_batch(print, executor=pool)
-
-
 # Synchronous pull
 
 
