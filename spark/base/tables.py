@@ -64,11 +64,15 @@ def last_batch(spark: SparkSession, where: str, query: str) -> int:
     if is_name(where):
         if not spark.catalog.tableExists(where):
             return -1
-        quoted = ".".join(f"`{part}`" for part in where.split("."))
-        where = spark.sql(f"DESCRIBE DETAIL {quoted}").collect()[0]["location"]
+        where = spark.sql(f"DESCRIBE DETAIL {_quoted(*where.split('.'))}").collect()[0]["location"]
     logs = jvm(spark).org.apache.spark.sql.delta.DeltaLog
     found = logs.forTableWithSnapshot(spark._jsparkSession, where)._2().transactions().get(query)
     return int(found.get()) if found.isDefined() else -1
+
+
+def _quoted(*parts: str) -> str:
+    """Returns a name of several parts, as SQL takes it."""
+    return ".".join(f"`{part}`" for part in parts)
 
 
 class Table:
@@ -89,15 +93,15 @@ class Table:
             parts = where.split(".")
             self.address = ".".join(parts if len(parts) == 3 else [spark.catalog.currentCatalog(), *parts])
             self.files: Files | None = None
-            self._sql = ".".join(f"`{part}`" for part in self.address.split("."))
+            self._sql = _quoted(*self.address.split("."))
         else:
             if "`" in where:
                 raise InvalidArgument(
-                    f"{self.where} has a backtick, which SQL can't take: choose another path"
+                    f"{self.where} has a backtick, which Delta can't take: choose another path"
                 )
             self.files = Files(spark, where)
             self.address = self.files.root
-            self._sql = f"delta.`{self.address}`"
+            self._sql = _quoted("delta", self.address)
 
     def beside(self, suffix: str, layout: Layout) -> Table:
         """Returns another table, whose name is this table's name and `suffix`."""
@@ -236,10 +240,7 @@ class Table:
         this query and number counts once.
         """
         self.create(rows, query)
-        self._add_columns(rows)
         session = rows.sparkSession
-        view = "kafka_pubsub_new"
-        rows.createOrReplaceTempView(view)
         # MERGE takes no options of a writer, so they are settings of this session, which is the query's own copy.
         once = {
             "spark.databricks.delta.write.txnAppId": query,
@@ -248,22 +249,15 @@ class Table:
         for name, value in once.items():
             session.conf.set(name, value)
         try:
+            # The table of an earlier version may lack columns.
             session.sql(
-                f"MERGE INTO {self._sql} AS old USING {view} AS new ON {on} "
-                f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                f"MERGE WITH SCHEMA EVOLUTION INTO {self._sql} AS old USING {{new}} AS new ON {on} "
+                f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+                new=rows,
             ).collect()
         finally:
             for name in once:
                 session.conf.unset(name)
-            session.catalog.dropTempView(view)
-
-    def _add_columns(self, rows: DataFrame) -> None:
-        """Adds the columns that an earlier version's table doesn't have, because MERGE adds none."""
-        there = set(self.read().columns)
-        for each in rows.schema.fields:
-            if each.name not in there:
-                kind = each.dataType.simpleString()
-                self.spark.sql(f"ALTER TABLE {self._sql} ADD COLUMNS (`{each.name}` {kind})")
 
     def add(self, rows: DataFrame, query: str) -> None:
         """Adds rows, each time that this is called."""
