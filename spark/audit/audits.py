@@ -96,7 +96,8 @@ class SubscriptionAudit:
 class Audit:
     """One audit of one topic.
 
-    `sequence` is the SQL expression for a message's number, `archive` the archive to compare (default of both: None).
+    `sequence` is the SQL expression for a message's number, `first` the number that each key begins with, `archive` the
+    archive to compare (default of all: None).
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Audit:
         note: Callable[[str], None],
         *,
         sequence: str | None = None,
+        first: int | None = None,
         archive: str | None = None,
     ) -> None:
         self.spark = spark
@@ -134,6 +136,8 @@ class Audit:
             self.cluster_id = cluster.identity()
             self.topic_ids = cluster.topic_ids(self.topics)
             times = cluster.times(self.topics)
+        # Where messages were deleted, a key's first ones may be among them.
+        self._first = None if any(self.beginnings.values()) else first
         self.spans = None if times is None else spans_of(*times)
         #: For each partition the offset from which messages are checked, the one from which they are read (`_start`),
         #: and the one up to which an earlier audit compared the archive (`_compared`).
@@ -248,7 +252,7 @@ class Audit:
     def order(self, before: DataFrame | None = None) -> Step:
         """Checks the log by the publisher's numbers; `before` has each key's highest number of earlier audits."""
         self._note("order of the log")
-        return self._step("order of the log", out_of_order(self.numbers(), before))
+        return self._step("order of the log", out_of_order(self.numbers(), before, first=self._first))
 
     def numbers(self) -> DataFrame:
         """Returns the checked messages that have a key, with their number."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["JOB", "run"]
 
 LAST, BEGINNING = "last", "beginning"
+ANY = "any"
 
 
 def run(
@@ -33,6 +34,7 @@ def run(
     topic: str,
     archive: str | None,
     sequence: str | None,
+    first: str,
     subscriptions: tuple[str, ...],
     schema: str | Protobuf | None,
     expect: tuple[str, ...],
@@ -57,7 +59,15 @@ def run(
         # A page that can't be made is an error before the topic is read.
         template()
     kept = None if state is None else AuditState(spark, state, topic)
-    audit = Audit(spark, context.connection, topic, context.note, sequence=sequence, archive=archive)
+    audit = Audit(
+        spark,
+        context.connection,
+        topic,
+        context.note,
+        sequence=sequence,
+        first=_number(first),
+        archive=archive,
+    )
     known = subscriptions_of(spark, context.connection, topic, context.note)
     if missing := set(subscriptions) - {each.name for each in known}:
         raise NotFound(f"topic {topic!r} has no subscription {', '.join(map(repr, sorted(missing)))}")
@@ -88,6 +98,15 @@ def run(
     if page is not None:
         page.write(made(facts, link))
     return Outcome(facts, _text(facts, None if page is None else page.path), facts["ok"])
+
+
+def _number(first: str) -> int | None:
+    if first == ANY:
+        return None
+    try:
+        return int(first)
+    except ValueError as error:
+        raise click.UsageError(f"--first {first!r} is neither a number nor {ANY}") from error
 
 
 def _judge(
@@ -224,6 +243,14 @@ JOB = Job(
             metavar="SQL",
             help="A SQL expression that gives the number of a message within its key (1, 2, 3 ...), e.g. "
             "attributes['seq']. Default: the publisher's order isn't checked.",
+        ),
+        option(
+            "--first",
+            default="1",
+            show_default=True,
+            metavar="NUMBER",
+            help="With --sequence: the number that each key begins with. A key that begins with a greater one has a "
+            "gap. It isn't judged in a topic from which messages were deleted. 'any': it is never judged.",
         ),
         option(
             "--subscription",

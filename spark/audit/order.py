@@ -7,7 +7,8 @@ Rules
 1. In the order of the log, a number below an earlier number is a reorder. The finding names its offset. Each lane of a
    topic is a log of its own: a message that goes before those of another lane isn't one.
 2. In the order of the numbers, over all lanes, a number that comes twice is a duplicate and a missing number is a gap.
-   A message that only came late is neither.
+   A message that only came late is neither. A key whose smallest number is greater than the one that keys begin with
+   has a gap as well; that is only so if nothing was deleted from the log.
 3. The search takes one shuffle by key and two sorts, all of which can spill: its memory doesn't grow with the log.
 """
 
@@ -46,11 +47,13 @@ def numbered(messages: DataFrame, expression: str) -> DataFrame:
     return found.where("key is not null").select(*_NUMBERED)
 
 
-def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFrame:
+def out_of_order(
+    messages: DataFrame, before: DataFrame | None = None, *, first: int | None = None
+) -> DataFrame:
     """Finds reorders, gaps, duplicates and messages without a number in what `numbered` made of one topic.
 
     `before` has the highest number of each key in each lane, with its topic and partition, of messages that were
-    checked before (default: there are none).
+    checked before (default: there are none). `first` is the number that each key begins with (default: any).
     """
     floor = F.lit(None).cast("bigint")
     if before is not None:
@@ -79,6 +82,10 @@ def out_of_order(messages: DataFrame, before: DataFrame | None = None) -> DataFr
         F.when(
             (number > F.col("previous") + 1) & (F.col("previous") >= F.coalesce("floor", "previous")),
             _said("gap", "numbers ", F.col("previous") + 1, " to ", number - 1, " are missing"),
+        ),
+        F.when(
+            F.col("previous").isNull() & (number > F.lit(first)),
+            _said("gap", "numbers ", F.lit(first), " to ", number - 1, " are missing"),
         ),
     )
     told = told.where(F.col("offset") >= 0)

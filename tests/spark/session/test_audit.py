@@ -165,6 +165,8 @@ def test_a_report_is_written_by_spark_s_file_systems_and_refused_before_anything
     ):
         with pytest.raises(InvalidArgument, match=re.escape(said)):
             run("audit", topic=name, report=path)
+    with pytest.raises(click.UsageError, match="--first 'one' is neither a number nor any"):
+        run("audit", topic=name, sequence=SEQUENCE, first="one")
     with pytest.raises(click.UsageError, match="give --report as well"):
         run("audit", topic=name, link="https://ui.example.org/{topic}/{partition}/{offset}")
     assert run.notes == []
@@ -174,7 +176,7 @@ def test_what_is_planted_in_a_log_is_named(run: Runner, name: str) -> None:
     producer = Producer({"bootstrap.servers": run.bootstrap})
     with PubSub(run.bootstrap) as ps:
         ps.create_topic(name, partitions=2)
-    for key, numbers in {"a": [1, 3, 2, 4], "b": [1, 2, 2, 3], "c": [1, 4], "d": [1, 2]}.items():
+    for key, numbers in {"a": [1, 3, 2, 4], "b": [1, 2, 2, 3], "c": [1, 4], "d": [1, 2], "e": [2]}.items():
         for number in numbers:
             producer.produce(name, b"x", key=key, partition=0, headers={"seq": str(number)})
     producer.produce(name, b"x", key="d", partition=1, headers={"seq": "3", "ps-id": "q:1"})
@@ -182,7 +184,7 @@ def test_what_is_planted_in_a_log_is_named(run: Runner, name: str) -> None:
     producer.flush(20)
     outcome = run("audit", topic=name, sequence=SEQUENCE)
     assert not outcome.ok
-    places = {"<b>": 1, "a": 0, "b": 0, "c": 0}
+    places = {"<b>": 1, "a": 0, "b": 0, "c": 0, "e": 0}
     elsewhere = [(key, at) for key, at in places.items() if partition_of(key.encode(), 2) != at]
     assert elsewhere
     found = sorted((each["kind"], each["key"], each["said"]) for each in outcome.facts["findings"])
@@ -190,6 +192,7 @@ def test_what_is_planted_in_a_log_is_named(run: Runner, name: str) -> None:
         ("duplicate", "<b>", "id q:1 is there 2 times"),
         ("duplicate", "b", "number 2 comes twice"),
         ("gap", "c", "numbers 2 to 3 are missing"),
+        ("gap", "e", "numbers 1 to 1 are missing"),
         *(
             ("misplaced", key, f"lies in partition {at}, publishing puts it into {1 - at}")
             for key, at in elsewhere

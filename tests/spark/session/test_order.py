@@ -21,10 +21,10 @@ MESSAGES = (
 )
 
 
-def find(frame: DataFrame) -> list[tuple[str, int, str]]:
+def find(frame: DataFrame, first: int | None = None) -> list[tuple[str, int, str]]:
     from spark.audit.order import out_of_order
 
-    return sorted((row.kind, row.offset, row.said) for row in out_of_order(frame).collect())
+    return sorted((row.kind, row.offset, row.said) for row in out_of_order(frame, first=first).collect())
 
 
 def log(spark: SparkSession, numbers: list[int | None], key: bytes = b"k") -> DataFrame:
@@ -56,6 +56,31 @@ def log(spark: SparkSession, numbers: list[int | None], key: bytes = b"k") -> Da
 )
 def test_one_key(spark: SparkSession, numbers: list[int | None], expected: list[Any]) -> None:
     assert find(log(spark, numbers)) == expected
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ([1, 2], []),
+        ([0, 1, 2], []),
+        ([2, 1], [("reorder", 1, "number 1 comes after 2")]),
+        ([3, 4], [("gap", 0, "numbers 1 to 2 are missing")]),
+        (
+            [None, 4, 2],
+            [
+                ("gap", 1, "numbers 3 to 3 are missing"),
+                ("gap", 2, "numbers 1 to 1 are missing"),
+                ("reorder", 2, "number 2 comes after 4"),
+                ("unnumbered", 0, "has no number"),
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_one_key_whose_numbers_begin_with_one(
+    spark: SparkSession, numbers: list[int | None], expected: list[Any]
+) -> None:
+    assert find(log(spark, numbers), 1) == expected
 
 
 def test_keys_don_t_know_each_other_and_three_plants_are_found_among_many(spark: SparkSession) -> None:
