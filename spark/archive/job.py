@@ -58,6 +58,8 @@ def run(
     tables = [table] if rejected is None else [table, rejected.table]
     going = prepare(context, spark, Streaming(**streaming), kept, about, tables)
     _check_belongs(table, going)
+    if schema is None:
+        _check_not_decoded(table)
     found = going.messages(spark, compiled or list(topics), beside=_beside())
     found = Bodies(schema, framing, registry, subject).decoded(found, topics[0] if len(topics) == 1 else None)
     if rejected is not None:
@@ -140,6 +142,15 @@ def _check_belongs(table: Table, going: Run) -> None:
         raise FailedPrecondition(
             f"{table.where} is gone: checkpoint {going.checkpoint.root} has archived there before. Restore the "
             "archive, or choose another checkpoint to begin anew"
+        )
+
+
+def _check_not_decoded(table: Table) -> None:
+    """Refuses an archive of decoded bodies: without --schema its new rows would have neither record nor problem."""
+    if table.query() is not None and "record" in table.read().columns:
+        raise FailedPrecondition(
+            f"{table.where} holds decoded bodies, in the column record: give --schema as at the last start, or archive "
+            "to another path or name"
         )
 
 

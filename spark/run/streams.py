@@ -10,7 +10,7 @@ Rules
 4. Of two drivers on one checkpoint one ends with an error that says so. Spark's logs of offsets and commits and
    Delta's transactions decide which one. What the other driver wrote stays, and is there once.
 5. Between two batches the job's tables are optimized and vacuumed when that is due. The checkpoint keeps the times of
-   both, so a job that is started each hour doesn't repeat them each hour.
+   both, so a job that is started each hour doesn't repeat them each hour. A query that follows is stopped for it.
 6. A batch that wasn't finished is repeated by itself, before the query goes on.
 """
 
@@ -44,6 +44,8 @@ __all__ = ["Run", "Streaming", "prepare"]
 
 #: Seconds between two checks of a running query.
 _LOOK = 1
+#: So many checks a query may be busy when maintenance is due.
+_BUSY_LOOKS = 60
 #: The directory of a checkpoint that holds a file as soon as a batch was planned.
 _BEGUN = "offsets"
 #: When tables were last optimized and vacuumed: seconds since 1970, by command.
@@ -103,6 +105,10 @@ class Run:
     #: The same figures among Spark's metrics; None: they aren't there.
     gauges: Gauges | None = None
     began: float = field(default_factory=time.time)
+    #: When each command of maintenance ran last; None: it wasn't read yet.
+    _last: dict[str, float] | None = None
+    #: Whether a batch was finished since.
+    _unmaintained: bool = False
 
     @property
     def identity(self) -> str:
@@ -136,20 +142,22 @@ class Run:
                 failures.append(error)
                 raise
 
-        def run(**trigger: Any) -> None:
+        def run(**trigger: Any) -> bool:
+            failures.clear()
             try:
-                self._watch(start(frame, take, name, self.checkpoint.root, mode=mode, **trigger))
+                return self._watch(start(frame, take, name, self.checkpoint.root, mode=mode, **trigger))
             except Exception as error:
                 if not failures and "once" in trigger and self._only_unreported(error):
-                    return
+                    return False
                 raise self._explained(error, failures, spark) from error
 
-        while ownership.is_open(self.checkpoint):
-            # With partitions that came since, Spark refuses to repeat a batch in a query that ends when all is read.
-            run(once=True)
-        run(available_now=not self.streaming.follow, every=self.streaming.every)
-        if self.tables:
-            self._maintain(0)
+        paused = True
+        while paused:
+            while ownership.is_open(self.checkpoint):
+                # With partitions that came since, Spark refuses to repeat one in a query that ends when all is read.
+                run(once=True)
+            paused = run(available_now=not self.streaming.follow, every=self.streaming.every)
+            self._maintain(self.began if paused else 0)
 
     def _take(
         self, batch: DataFrame, number: int, each_batch: Callable[[DataFrame, int], int | None]
@@ -159,8 +167,7 @@ class Run:
         self._tell_lost(batch.sparkSession)
         self._check_topics(batch.sparkSession, number)
         self._count(each_batch(batch, number), number)
-        if self.streaming.follow:
-            self._maintain(self.began)
+        self._unmaintained = True
 
     def _know_topics(self, spark: SparkSession) -> None:
         """Begins topics that were made again at their beginning, if --lost says so, and reads the ids of the others."""
@@ -201,12 +208,22 @@ class Run:
         if self.streaming.lost == "skip":
             self._tell(self._lost(spark))
 
-    def _watch(self, running: StreamingQuery) -> None:
-        """Notes the progress until the query ends, and stops the query when this method ends early."""
+    def _watch(self, running: StreamingQuery) -> bool:
+        """Notes the progress until the query ends, and stops the query when this method ends early.
+
+        Returns whether it was stopped because tables are to be optimized or vacuumed.
+        """
+        busy = 0
         try:
             while not running.awaitTermination(_LOOK):
                 self._note_progress(running)
+                if self._unmaintained and self.streaming.follow and any(self._due(self.began).values()):
+                    busy += 1
+                    # A query that is never found between two batches is stopped in one, which is repeated.
+                    if not running.status["isTriggerActive"] or busy > _BUSY_LOOKS:
+                        return True
             self._note_progress(running)
+            return False
         finally:
             if running.isActive:
                 running.stop()
@@ -271,13 +288,20 @@ class Run:
             return None
         return sum(max(0, end - read[at.topic].get(at.partition, 0)) for at, end in ends.items())
 
-    def _maintain(self, first: float) -> None:
-        """Runs OPTIMIZE and VACUUM where they are due; `first` stands for the last time of a command that never ran."""
+    def _due(self, first: float) -> dict[str, bool]:
+        """Returns which command of maintenance is due; `first` stands for the last time of one that never ran."""
+        if not self.tables:
+            return {"optimize": False, "vacuum": False}
         last = self._maintained()
-        due = {
+        return {
             command: command in self.spans and last.get(command, first) + self.spans[command] <= time.time()
             for command in ("optimize", "vacuum")
         }
+
+    def _maintain(self, first: float) -> None:
+        """Runs OPTIMIZE and VACUUM where they are due; `first` is as for `_due`."""
+        due, last = self._due(first), self._maintained()
+        self._unmaintained = False
         for table in self.tables:
             if due["optimize"]:
                 self.optimized += table.optimize(self.context.note)
@@ -285,15 +309,17 @@ class Run:
                 table.vacuum(self.context.note)
         if any(due.values()):
             now = {command: time.time() for command, is_due in due.items() if is_due}
-            self.checkpoint.write(_MAINTENANCE, json.dumps({**last, **now}))
+            self._last = {**last, **now}
+            self.checkpoint.write(_MAINTENANCE, json.dumps(self._last))
 
     def _maintained(self) -> dict[str, float]:
-        try:
-            found: dict[str, float] = json.loads(self.checkpoint.read(_MAINTENANCE) or "{}")
-        except ValueError:
-            # The job was killed while it wrote the file: go on as if neither command had run.
-            return {}
-        return found
+        if self._last is None:
+            try:
+                self._last = json.loads(self.checkpoint.read(_MAINTENANCE) or "{}")
+            except ValueError:
+                # The job was killed while it wrote the file: go on as if neither command had run.
+                self._last = {}
+        return self._last
 
     def facts(self, rows: str | None, to: str) -> dict[str, Any]:
         """Returns the facts of every outcome; `rows` names their count of rows; None leaves it out."""

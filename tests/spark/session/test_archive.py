@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,21 @@ def some(first: int, last: int) -> list[tuple[str | None, str]]:
 
 def expected(last: int) -> list[str]:
     return [f"{n:03}" for n in range(last)]
+
+
+def test_a_schema_that_is_forgotten_once_is_asked_for(run: Runner, name: str, tmp_path: Path) -> None:
+    from spark.archive.table import archived
+
+    to, schema = str(tmp_path / "archive"), "n int"
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        publish(ps, name, [(None, '{"n": 1}')])
+        run("archive", topics=(name,), to=to, schema=schema)
+        publish(ps, name, [(None, '{"n": 2}')])
+    with pytest.raises(FailedPrecondition, match="holds decoded bodies, in the column record: give --schema"):
+        run("archive", topics=(name,), to=to)
+    run("archive", topics=(name,), to=to, schema=schema)
+    assert sorted(row.record.n for row in archived(run.spark, to).collect()) == [1, 2]
 
 
 def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: Path) -> None:
@@ -69,6 +85,35 @@ def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: P
     operations = {row.operation for row in run.spark.sql(f"DESCRIBE HISTORY delta.`{to}`").collect()}
     assert {"OPTIMIZE", "VACUUM END"} <= operations
     _export(run, to, tmp_path, name)
+
+
+def test_tables_are_optimized_between_two_batches_and_not_within_one(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark.archive.table import archived
+    from spark.base.files import Files
+    from spark.base.tables import Table
+    from spark.run import ownership
+
+    to = str(tmp_path / "archive")
+    within: list[bool] = []
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=1)
+        publish(ps, name, some(0, 20))
+
+        def spied(self: Table, note: Callable[[str], None]) -> int:
+            within.append(ownership.is_open(Files(self.spark, f"{to}-checkpoint")))
+            if len(within) == 3:
+                raise KilledHere("the third time")
+            publish(ps, name, some(20 * len(within), 20 * len(within) + 20))
+            return 0
+
+        monkeypatch.setattr(Table, "optimize", spied)
+        options = {"max_per_batch": 10, "follow": True, "every": "100 milliseconds"}
+        with pytest.raises(KilledHere):
+            run("archive", topics=(name,), to=to, **options, optimize_every="0 seconds")
+    assert within == [False, False, False]
+    assert values(archived(run.spark, to)) == expected(60)
 
 
 def test_how_many_messages_wait_behind_a_batch_is_told(run: Runner, name: str, tmp_path: Path) -> None:
