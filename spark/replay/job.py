@@ -45,11 +45,11 @@ def run(
     # which messages of the portion are in the topic, and writes the rest.
     spark = context.spark({_TRIES: "1"})
     from ..reading.messages import check_topics
-    from ..writing.outgoing import refuse_causal
+    from ..writing.outgoing import target_of
     from .plan import Replay, looked_at, planned
 
     check_topics(spark, to, context.connection)
-    refuse_causal(spark, to, context.connection)
+    target_of(spark, to, context.connection)
     source = _source(spark, context, archive, topic, where)
     aside = None if schema is None and not expect else _Aside(Bodies(schema), topic, expect)
     if aside is not None:

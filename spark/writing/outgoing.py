@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["records", "refuse_causal", "write", "write_records", "write_stream"]
+__all__ = ["records", "target_of", "write", "write_records", "write_stream"]
 
 #: The limit of publish/checks.py.
 _MAX_KEY_BYTES = 1024
@@ -84,6 +84,7 @@ def write(
     row_id: Column | None = None,
     order_by: Sequence[str | Column] = (),
     more_headers: Mapping[str, Column] | None = None,
+    priority: int | None = None,
     bootstrap: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> None:
@@ -94,8 +95,9 @@ def write(
     `batch`, and its rows get the same ids again. `row_id` is a column that names each row by itself (an order's
     number); without it a row's name is made of its content. One of `batch` and `row_id` must be given (default of both:
     None). `order_by` is the order of a key's rows (default: none). `more_headers` are reserved headers of kafka_pubsub
-    (default: none). `bootstrap` is Kafka's address (default: KAFKA_PUBSUB_BOOTSTRAP). `config` are settings of the Java
-    client (default: none).
+    (default: none). `priority` is that of all rows (default: the topic's); between priorities a key has no order.
+    `bootstrap` is Kafka's address (default: KAFKA_PUBSUB_BOOTSTRAP). `config` are settings of the Java client (default:
+    none).
 
     Example:
         orders = df.selectExpr("to_json(struct(*)) AS data", "user AS ordering_key")
@@ -105,20 +107,38 @@ def write(
         messages, query=query, batch=batch, row_id=row_id, order_by=order_by, more_headers=more_headers
     )
     connection = connection_of(bootstrap, config)
-    refuse_causal(messages.sparkSession, topic, connection)
-    write_records(found, topic, connection)
+    target = target_of(messages.sparkSession, topic, connection, priority)
+    write_records(found, target, connection)
 
 
-def refuse_causal(spark: SparkSession, topic: str, connection: Connection) -> None:
-    """Raises `FailedPrecondition` for a causal topic: a record that its sequencer didn't write has no place in it."""
+def target_of(spark: SparkSession, topic: str, connection: Connection, priority: int | None = None) -> str:
+    """Returns the Kafka topic of a lane of `topic`; None is the default priority.
+
+    Raises `FailedPrecondition` for a causal topic, in which a record that its sequencer didn't write has no place, and
+    for a lane that isn't there yet.
+    """
     from ..reading.catalog import topic_of
 
     record = topic_of(spark, connection, topic)
-    if record is not None and record.options.causal:
+    if record is None:
+        if priority is not None:
+            raise FailedPrecondition(
+                f"priority {priority}: topic {topic!r} isn't in the catalog, so it has no lanes: leave it out"
+            )
+        return topic
+    if record.options.causal:
         raise FailedPrecondition(
             f"topic {topic!r} is causal: a sequencer decides the order of its messages, and Spark can't ask it: write "
             "to a topic that isn't causal, or publish with PubSub"
         )
+    lane = record.lane_rules.choose(priority, None)
+    name = record.lane_rules.name(lane)
+    if name != topic and name not in {each.name for each in record.lanes if each.topic_id}:
+        raise FailedPrecondition(
+            f"priority {priority}: no message of this priority was published to topic {topic!r} yet, so its lane isn't "
+            "there, and Spark makes none: publish one with PubSub first"
+        )
+    return name
 
 
 def write_records(found: DataFrame, topic: str, connection: Connection) -> None:
@@ -137,6 +157,7 @@ def write_stream(
     checkpoint: str | os.PathLike[str],
     row_id: Column | None = None,
     order_by: Sequence[str | Column] = (),
+    priority: int | None = None,
     bootstrap: str | None = None,
     config: Mapping[str, str] | None = None,
     available_now: bool = False,
@@ -150,7 +171,7 @@ def write_stream(
     The other arguments are as for `write`.
     """
     connection, where = connection_of(bootstrap, config), f"{checkpoint}/metadata"
-    refuse_causal(messages.sparkSession, topic, connection)
+    target = target_of(messages.sparkSession, topic, connection, priority)
     ids: list[str] = []
 
     # Over Spark Connect a process of the server runs this function, so it refers to names only, not to a session.
@@ -159,7 +180,7 @@ def write_stream(
             # With a new checkpoint the numbers of batches begin at 0 again, so the name has the checkpoint's id.
             ids.append(batch.sparkSession.read.json(where).collect()[0].id)
         found = records(batch, query=f"{query}-{ids[0]}", batch=number, row_id=row_id, order_by=order_by)
-        write_records(found, topic, connection)
+        write_records(found, target, connection)
 
     return start(messages, publish, query, str(checkpoint), available_now=available_now, every=every)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_pubsub import Message, NotFound, PubSub
+from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, NotFound, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 
 if TYPE_CHECKING:
@@ -110,3 +110,43 @@ def test_a_topic_that_does_not_exist_is_named(spark: SparkSession, kafka: Runnin
 
     with pytest.raises(NotFound, match=name):
         lane_messages(spark, name, bootstrap=kafka.bootstrap)
+
+
+def test_rows_are_written_with_a_priority(
+    spark: SparkSession, kafka: RunningKafka, name: str, tmp_path: Path
+) -> None:
+    from spark import lane_messages, messages, write, write_stream
+
+    rows = spark.createDataFrame([("tea", "ann")], "data string, ordering_key string")
+    with PubSub(kafka.bootstrap) as ps:
+        topic = ps.create_topic(name, partitions=2, priorities=10)
+        ps.create_topic(f"{name}.plain", partitions=1)
+        with pytest.raises(
+            FailedPrecondition, match=r"priority 7: no message of this priority was published"
+        ):
+            write(rows, name, query="q", batch=1, priority=7, bootstrap=kafka.bootstrap)
+        with pytest.raises(InvalidArgument, match="has the priorities 0 to 9"):
+            write(rows, name, query="q", batch=1, priority=10, bootstrap=kafka.bootstrap)
+        topic.publish(b"first", priority=7).result(30)
+    write(rows, name, query="q", batch=1, priority=7, bootstrap=kafka.bootstrap)
+    write(rows, name, query="q", batch=2, bootstrap=kafka.bootstrap)
+    write(rows, f"{name}.plain", query="q", batch=3, bootstrap=kafka.bootstrap)
+    stream = messages(spark, f"{name}.plain", bootstrap=kafka.bootstrap, stream=True)
+    write_stream(
+        stream.select("data"),
+        name,
+        query="copy",
+        checkpoint=tmp_path / "checkpoint",
+        priority=7,
+        bootstrap=kafka.bootstrap,
+        available_now=True,
+    ).awaitTermination()
+    found = lane_messages(spark, name, bootstrap=kafka.bootstrap).collect()
+    assert sorted((bytes(row.data), row.ordering_key, row.priority) for row in found if row.ordering_key) == [
+        (b"tea", "ann", 4),
+        (b"tea", "ann", 7),
+    ]
+    assert sorted((bytes(row.data), row.priority) for row in found if not row.ordering_key) == [
+        (b"first", 7),
+        (b"tea", 7),
+    ]
