@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -109,6 +110,8 @@ class Run:
     _last: dict[str, float] | None = None
     #: Whether a batch was finished since.
     _unmaintained: bool = False
+    #: The client that asks the cluster while the query runs: making one takes longer than a question.
+    _asked: Cluster | None = None
 
     @property
     def identity(self) -> str:
@@ -127,6 +130,20 @@ class Run:
 
         `each_batch` takes a batch and its number; it may return how many rows it took.
         """
+        with Cluster(frame.sparkSession, self.context.connection) as cluster:
+            self._asked = cluster
+            try:
+                self._go(frame, each_batch, query, mode)
+            finally:
+                self._asked = None
+
+    def _go(
+        self,
+        frame: DataFrame,
+        each_batch: Callable[[DataFrame, int], int | None],
+        query: str | None,
+        mode: str,
+    ) -> None:
         from ..writing.outgoing import start
 
         failures: list[Exception] = []
@@ -171,7 +188,7 @@ class Run:
 
     def _know_topics(self, spark: SparkSession) -> None:
         """Begins topics that were made again at their beginning, if --lost says so, and reads the ids of the others."""
-        with Cluster(spark, self.context.connection) as cluster:
+        with self._cluster(spark) as cluster:
             if self.streaming.lost == "skip" and (again := made_again(self.checkpoint, cluster)):
                 take_out(self.checkpoint, again)
             topics = topics_of(self.checkpoint)
@@ -180,9 +197,19 @@ class Run:
         self.ids = now | {topic: found for topic, found in ids_of(self.checkpoint).items() if topic in topics}
         note_ids(self.checkpoint, self.ids)
 
+    @contextmanager
+    def _cluster(self, spark: SparkSession) -> Iterator[Cluster]:
+        """Returns the client of the query that runs; before that, one that is closed at once."""
+        if self._asked is not None:
+            yield self._asked
+        else:
+            with Cluster(spark, self.context.connection) as cluster:
+                yield cluster
+
     def _check_topics(self, spark: SparkSession, number: int) -> None:
         """Stores the ids of new topics in a batch; raises `FailedPrecondition` if one was made again meanwhile."""
-        with Cluster(spark, self.context.connection) as cluster:
+        known = dict(self.ids)
+        with self._cluster(spark) as cluster:
             now = cluster.topic_ids(ownership.planned_offsets(self.checkpoint, number))
         for topic, found in now.items():
             if self.ids.setdefault(topic, found) != found:
@@ -191,7 +218,8 @@ class Run:
                     f"lost. Start {self.context.name} again with --lost skip, and it reads the new one from its "
                     "beginning"
                 )
-        note_ids(self.checkpoint, self.ids)
+        if self.ids != known:
+            note_ids(self.checkpoint, self.ids)
 
     def topic_id(self, topic: Column) -> Column:
         """Returns the id of a topic that the job reads; null for others."""
@@ -281,7 +309,7 @@ class Run:
         if not read:
             return None
         try:
-            with Cluster(self.checkpoint.spark, self.context.connection) as cluster:
+            with self._cluster(self.checkpoint.spark) as cluster:
                 ends = cluster.ends(cluster.topic_ids(read))
         except PubSubError:
             # The query itself ends with the reason, or goes on when the cluster answers again.
@@ -355,7 +383,7 @@ class Run:
             )
 
     def _lost(self, spark: SparkSession) -> list[Loss]:
-        with Cluster(spark, self.context.connection) as cluster:
+        with self._cluster(spark) as cluster:
             return lost_since(self.checkpoint, cluster)
 
     def look(self, spark: SparkSession) -> None:
