@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,9 +136,10 @@ def test_settings_of_a_connection_go_to_librdkafka_and_no_others() -> None:
         client_settings({"kafka.sasl.jaas.config": "Krb5LoginModule required"})
 
 
-def test_spark_finds_the_format_by_itself(spark: SparkSession) -> None:
-    """In a program that imports nothing of ours."""
+def test_spark_finds_the_format_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """In a program that imports nothing of ours; the module lies where the wheel puts it."""
     del spark
+    shutil.copy(ROOT / "spark" / "pyspark_kafka_pubsub.py", tmp_path)
     program = (
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')"
@@ -144,7 +148,11 @@ def test_spark_finds_the_format_by_itself(spark: SparkSession) -> None:
         "print(source.option('table', 'catalog').load().columns)\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert "['kind', 'name', 'topic', 'state', 'created', 'record']" in ran.stdout
