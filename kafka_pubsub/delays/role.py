@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from kafka_pubsub.delays.homes import Homes
@@ -134,6 +134,9 @@ class DelayRole:
         self._begin_again = begin_again
         #: What home topics refused, by partition and ingest offset. Empty: nothing, as a rule.
         self.refused: dict[tuple[int, int], str] = {}
+
+    def expect(self, topics: Collection[str]) -> None:
+        """Asks nothing."""
 
     def grow(self) -> bool:
         """Takes nothing up: another tier makes another set of it all."""

@@ -310,6 +310,9 @@ class Admin(Protocol):
         """Deletes the records below an offset of each partition; an offset below the log's start changes nothing."""
 
     def topic_names(self) -> Sequence[str]: ...
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Returns the ids of topics, by one request for all; leaves out those that a broker doesn't find."""
+
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
         """Returns the offset that a reader of committed records has at the end of each partition now."""
 

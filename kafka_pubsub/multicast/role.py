@@ -9,8 +9,9 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kafka_pubsub.errors import Call, FailedPrecondition, PubSubError
 from kafka_pubsub.log.ports import Backend
@@ -46,6 +47,8 @@ class SequencerRole:
         self.sets: list[tuple[str]] = []
         # The inboxes that were the catalog's when they were first served.
         self._checked: set[str] = set()
+        # The ids of the inboxes whose tasks begin now; those that aren't here are asked for one by one.
+        self._ids: Mapping[str, str] = {}
         # A topic was deleted, or its inbox was made again.
         self._has_lost = False
         self._look_at = time.monotonic() + _LOOK
@@ -95,6 +98,12 @@ class SequencerRole:
         offset, text, _ = committed[0]
         return None if offset is None else parse_progress(offset, text).writer or None
 
+    def expect(self, topics: Collection[str]) -> None:
+        """Asks for the ids of these inboxes at once: with each new topic the tasks of all begin again."""
+        self._ids = {}
+        with contextlib.suppress(PubSubError):
+            self._ids = self.backend.admin.topic_ids(sorted(topics)) if topics else {}
+
     def begin(
         self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str
     ) -> SequencerTask:
@@ -104,7 +113,7 @@ class SequencerRole:
         name = participant(causal.name, number, causal.inbox_id)
         if not self.causal.finds(name):
             raise not_listed(inbox)
-        if self.backend.admin.topic(inbox).topic_id != causal.inbox_id:
+        if (self._ids.get(inbox) or self.backend.admin.topic(inbox).topic_id) != causal.inbox_id:
             raise _made_again(causal, f"inbox {inbox!r} was deleted and made again by another client")
         self._checked.add(inbox)
         committed = beginning.committed

@@ -183,8 +183,10 @@ class Engine:
         """Begins the tasks of the partitions that came as a whole."""
         mine = set(partitions)
         shares = [share for share in self._shares(partitions) if mine.issuperset(share.places)]
+        self._role.expect({topic for share in shares for topic in share.topics})
         for share, found in self._beginnings.find_together(shares).items():
             self._begin(share, found)
+        self._role.expect(())
         self._paused -= mine
         self.joined = True
         self._show()

@@ -119,6 +119,9 @@ class Role(Protocol):
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The transactional id of an owner of a partition that hasn't given it up in order, by what is committed."""
 
+    def expect(self, topics: Collection[str]) -> None:
+        """Tasks of these topics begin now, and none after the next call: what is to be asked may be asked at once."""
+
     def begin(self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str) -> Task:
         """The task of a partition of a set; raises what forbids to begin. `writer` is our transactional id."""
 

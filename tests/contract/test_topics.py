@@ -24,6 +24,13 @@ def test_a_topic_that_asks_for_nothing_takes_a_megabyte(world: World) -> None:
     assert world.backend.admin.topic(world.topic()).max_message_bytes >= 1_000_000
 
 
+def test_the_ids_of_topics_are_asked_for_together_and_unknown_ones_left_out(world: World) -> None:
+    admin = world.backend.admin
+    made = {name: admin.topic(name).topic_id for name in (world.topic(), world.topic())}
+    assert admin.topic_ids([*made, world.name("unknown")]) == made
+    assert admin.topic_ids([]) == {}
+
+
 def test_a_second_topic_of_the_name_is_refused_and_the_first_untouched(world: World) -> None:
     name = world.topic(partitions=2)
     before = world.backend.admin.topic(name)

@@ -49,11 +49,12 @@ from kafka_pubsub.log.kafka.bounded_calls import DEADLINE, LOOK, ask, serving, w
 from kafka_pubsub.log.kafka.broker_settings import least_setting
 from kafka_pubsub.log.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.log.kafka.conversions import kafka_partition
-from kafka_pubsub.log.kafka.errors import HAS_MEMBERS, STALE_LEADER, denied_topic, error_of
+from kafka_pubsub.log.kafka.errors import HAS_MEMBERS, STALE_LEADER, UNKNOWN_TOPIC, denied_topic, error_of
 from kafka_pubsub.log.kafka.group_members import GroupMembers
 from kafka_pubsub.log.kafka.readable_ends import ReadableEnds
 from kafka_pubsub.log.kafka.rights import Doing, Right, creating, looking_at, of_group
 from kafka_pubsub.log.kafka.stored_offsets import stored_offsets
+from kafka_pubsub.log.kafka.topic_ids import topic_ids
 from kafka_pubsub.log.ports import Admin
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
 
@@ -68,9 +69,6 @@ _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 _SPREADS, _POLL = 10.0, 0.1
 #: Seconds for which a topic counts as new; and for which other brokers are asked when one doesn't know it.
 _NEW, _DOUBT = 30.0, 3.0
-
-#: The topic doesn't exist, or the broker doesn't know it yet.
-_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 
 #: Seconds for which a change of settings is awaited; a broker gets it within some 10 ms.
 _SHOW_DEADLINE = 2.0
@@ -132,7 +130,7 @@ class KafkaAdmin(Admin):
             try:
                 return self._describe(client, name, left)
             except KafkaException as failure:
-                if error_of(failure).code() not in _UNKNOWN:
+                if error_of(failure).code() not in UNKNOWN_TOPIC:
                     raise
                 if time.monotonic() >= until:
                     self._made.pop(name, None)  # it is gone; the next caller gets that answer at once
@@ -199,6 +197,14 @@ class KafkaAdmin(Admin):
             return sorted(client.list_topics(timeout=min(left, 1.0)).topics)
 
         return self._ask_here("list topics", names)
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Returns the ids of topics, by one request for all."""
+
+        def ids(client: AdminClient, left: float) -> Mapping[str, str]:
+            return topic_ids(client, names, left, lambda answer: self._wait(client, answer, left))
+
+        return self._ask_here(looking_at(names, "ids of topics {}"), ids) if names else {}
 
     # -- positions -------------------------------------------------------------------------------------------
 
@@ -434,7 +440,7 @@ class KafkaAdmin(Admin):
             found = self._layout(client, name, left)
             info = self._describe(client, name, left)
         except KafkaException as failure:
-            if error_of(failure).code() in _UNKNOWN:
+            if error_of(failure).code() in UNKNOWN_TOPIC:
                 raise _not_yet("the new topic isn't known to every broker yet") from None
             raise
         if len(found.partitions) < partitions or any(each.leader is None for each in found.partitions):
@@ -445,7 +451,7 @@ class KafkaAdmin(Admin):
         try:
             self._layout(client, name, left)
         except KafkaException as failure:
-            if error_of(failure).code() in _UNKNOWN:
+            if error_of(failure).code() in UNKNOWN_TOPIC:
                 return
             raise
         raise _not_yet("the topic is still being deleted")

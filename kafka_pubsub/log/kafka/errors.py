@@ -43,6 +43,7 @@ __all__ = [
     "READER_FATAL",
     "STALE_LEADER",
     "TRANSIENT",
+    "UNKNOWN_TOPIC",
     "denied_topic",
     "error_of",
     "is_denial",
@@ -98,6 +99,9 @@ STALE_LEADER = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
+
+#: The topic doesn't exist, or the broker doesn't know it yet.
+UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 
 #: The broker's answers to commits from outside while the group has members.
 HAS_MEMBERS = frozenset(

@@ -75,6 +75,13 @@ class MemoryAdmin(Admin):
         with self._cluster.changed:
             return self._cluster.names()
 
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Returns the ids of the topics that there are."""
+        self._may("topic_ids", "")
+        with self._cluster.changed:
+            there = set(self._cluster.names())
+            return {name: self._cluster.info(name).topic_id for name in names if name in there}
+
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
         """Returns for each partition the offset up to which a committed reader can read now."""
         self._may("last_stable_offsets", topic)

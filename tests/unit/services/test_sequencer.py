@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError
 from kafka_pubsub.log.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.model import Committed, NewRecord, TopicPartition
 from kafka_pubsub.multicast.layout import GROUP
+from kafka_pubsub.multicast.role import SequencerRole
 from kafka_pubsub.multicast.service import Sequencer
 from kafka_pubsub.services.trimming import Trimming
 from tests.support import until
@@ -324,3 +325,31 @@ def test_a_new_topic_joins_the_others_without_a_new_member(ps: PubSub) -> None:
         ps.create_topic("b", causal=True)
         ps.publish_multi(["a", "b"], b"3").result(10)
         assert sequencer._engine is engine
+
+
+class Asked(FaultPlan):
+    """Notes which topics are asked for, one by one."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+
+    def request(self, operation: str, name: str) -> PubSubError | None:
+        if operation == "topic":
+            self.topics.append(name)
+        return None
+
+
+def test_inboxes_whose_tasks_begin_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SequencerRole, "_check_next", lambda role: False)
+    asked = Asked()
+    serving = MemoryBackend(faults=asked)
+    names = ["a", "b", "c"]
+    with PubSub.in_memory(MemoryBackend(cluster=serving.cluster), services=False) as ps:
+        for name in names:
+            ps.create_topic(name, causal=True)
+        with PubSub.in_memory(serving, services=False) as other, Sequencer(other) as sequencer:
+            until(lambda: sequencer.health().partitions == len(names))
+            ps.create_topic("new", causal=True)
+            until(lambda: sequencer.health().partitions == len(names) + 1)
+            ps.publish_multi(["new", *names], b"x").result(PATIENCE)
+    assert not [name for name in asked.topics if name.endswith(".inbox")]
