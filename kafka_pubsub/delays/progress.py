@@ -16,13 +16,13 @@ Rules
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.delays.values import BEFORE_ALL, Key
 from kafka_pubsub.errors import FailedPrecondition
 
-__all__ = ["IngestProgress", "Progress", "parse_ingest", "parse_tier", "writer_of"]
+__all__ = ["IngestProgress", "Progress", "RouterStart", "parse_ingest", "parse_tier", "writer_of"]
 
 #: Versions of the texts of tiers and of ingest.
 _TIER, _BY_TICKS, _INGEST = "1", "1", "2"
@@ -55,6 +55,18 @@ class IngestProgress(NamedTuple):
         """What is committed beside the position, by the transactional id `writer`."""
         numbers = (self.handled, self.mark[0] + 1, self.mark[1] + 1, self.time or 0, self.tiers)
         return _sealed(self.position, ";".join((_INGEST, *(f"{each:x}" for each in numbers), writer)))
+
+
+class RouterStart(NamedTuple):
+    """Where a router begins: what is committed, and where each tier's log ends.
+
+    `unstored`: the sources (0 is ingest, tier k is k + 1) of which nothing is committed yet.
+    """
+
+    ingest: IngestProgress
+    tiers: Sequence[Progress]
+    ends: Sequence[int]
+    unstored: Collection[int] = ()
 
 
 def parse_tier(position: int, text: str) -> Progress:

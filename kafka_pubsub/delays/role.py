@@ -30,7 +30,13 @@ from kafka_pubsub.delays.messages import (
     read_tier,
     why_dead,
 )
-from kafka_pubsub.delays.progress import IngestProgress, parse_ingest, parse_tier, writer_of
+from kafka_pubsub.delays.progress import (
+    IngestProgress,
+    RouterStart,
+    parse_ingest,
+    parse_tier,
+    writer_of,
+)
 from kafka_pubsub.delays.records import (
     CANCEL_HEADER,
     DEAD_REASON_HEADER,
@@ -41,7 +47,7 @@ from kafka_pubsub.delays.records import (
     encode_cancel,
     encode_delayed,
 )
-from kafka_pubsub.delays.router import Router, RouterStart
+from kafka_pubsub.delays.router import Router
 from kafka_pubsub.delays.topics import unstamped_ingest
 from kafka_pubsub.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Waiting
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
@@ -293,7 +299,10 @@ class DelayTask:
 
     def reach(self, topic: int, position: int) -> None:
         """Nothing below the position is left to be read."""
-        (self.router.tiers[topic - 1] if topic else self.router.ingest).reach(position)
+        if topic:
+            self.router.reach_tier(topic - 1, position)
+        else:
+            self.router.ingest.reach(position)
 
     def unsure(self) -> Iterable[int]:
         """The tiers whose head isn't known."""

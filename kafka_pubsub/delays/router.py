@@ -13,25 +13,30 @@ Rules
    time; of it only what waits in memory is taken up again, unless it is home (at or below the mark).
 3. Where a tier's head isn't known yet, nothing above its possible key is handled.
 4. A request to cancel takes the same way as its message, and waits in memory until the message is due: then both go.
-5. While the first message that is due may not go home, nothing else goes: all stay in order, and the mark stays true.
+5. What leaves for a tier is written with more of its kind, by a flush (`unwritten.py`). Until then only the mark moves,
+   so a restart handles it again; of that what is home (at or below the mark) is left out.
+6. A message that has to leave a tier before the flush isn't written there: a backlog of hours takes few transactions.
+   What rests in memory after it left such a tier is put back there by the flush.
+7. While the first message that is due may not go home, nothing else goes: all stay in order, and the mark stays true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush, heapreplace
 
 from kafka_pubsub.delays.ingest import KEEP, Ingest
 from kafka_pubsub.delays.layout import UNIT
-from kafka_pubsub.delays.progress import IngestProgress, Progress
+from kafka_pubsub.delays.memory import Memory, Rested, key_of
+from kafka_pubsub.delays.progress import IngestProgress, Progress, RouterStart
 from kafka_pubsub.delays.ticks import TICK_PACE, TickPace, Ticks
 from kafka_pubsub.delays.tier import Tier
+from kafka_pubsub.delays.unwritten import PAUSE, Unwritten
 from kafka_pubsub.delays.values import (
-    BEFORE_ALL,
     TO_DEAD,
     TO_HOME,
     TO_NOTHING,
+    UNWRITTEN,
     Came,
     Key,
     Move,
@@ -40,7 +45,7 @@ from kafka_pubsub.delays.values import (
 )
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Router", "RouterStart"]
+__all__ = ["Router"]
 
 #: The log of ingest among the sources; tier k is the source k + 1.
 _INGEST = 0
@@ -49,23 +54,16 @@ _NO_LIMIT = 1 << 63
 _NEVER = (_NO_LIMIT, 0, 0)
 
 
-class RouterStart(NamedTuple):
-    """Where a router begins: what is committed, and where each tier's log ends.
-
-    `unstored`: the sources (0 is ingest, tier k is k + 1) of which nothing is committed yet.
-    """
-
-    ingest: IngestProgress
-    tiers: Sequence[Progress]
-    ends: Sequence[int]
-    unstored: Collection[int] = ()
-
-
 class Router:
     """One partition of ingest and of all tiers."""
 
     def __init__(
-        self, start: RouterStart, unit: int = UNIT, keep: int = KEEP, pace: TickPace = TICK_PACE
+        self,
+        start: RouterStart,
+        unit: int = UNIT,
+        keep: int = KEEP,
+        pace: TickPace = TICK_PACE,
+        pause: int = PAUSE,
     ) -> None:
         self._unit = unit
         #: When the next tick is wanted.
@@ -78,11 +76,9 @@ class Router:
         self._handled = [start.ingest.handled, *(each.handled for each in start.tiers)]
         # A heap of the heads that are known: key and source.
         self._heads: list[tuple[int, int, int]] = []
-        # What waits for less than a unit, a heap: due, offset, order, source and the message. A request to cancel has
-        # its message's offset, and -1 as its order: it comes just before the message.
-        self._memory: list[tuple[int, int, int, int, Waiting]] = []
-        # Of each source the positions of what waits in memory, lowest first.
-        self._resting: list[dict[int, None]] = [{} for _ in self._handled]
+        self._memory = Memory(len(self._handled))
+        # Bytes that the `take` that runs may still write.
+        self._room = _NO_LIMIT
         # Of each source the progress that was last returned; None: none was.
         self._last_progress: list[IngestProgress | Progress | None] = [start.ingest, *start.tiers]
         for source in start.unstored:
@@ -93,6 +89,9 @@ class Router:
         self._holds: Callable[[Waiting], bool] = _hold_none
         #: Whether the last `take` ended at a message that may not go home now.
         self.held = False
+        self._unwritten = Unwritten(pause)
+        # Of each source the progress when nothing was unwritten.
+        self._settled: list[IngestProgress | Progress] = [start.ingest, *start.tiers]
 
     # -- what is read -------------------------------------------------------------------------------------------
 
@@ -112,8 +111,16 @@ class Router:
         tier = self.tiers[number]
         empty = not tier.buffer
         tier.receive(records)
-        if empty and tier.buffer:
+        if tier.fresh:
+            self._find_heads()
+        elif empty and tier.buffer:
             heappush(self._heads, (*tier.buffer[0][:2], number + 1))
+
+    def reach_tier(self, number: int, position: int) -> None:
+        """Nothing of a tier below the position is left to be read."""
+        self.tiers[number].reach(position)
+        if self.tiers[number].fresh:
+            self._find_heads()
 
     # -- what is to be done -------------------------------------------------------------------------------------
 
@@ -125,12 +132,14 @@ class Router:
     @property
     def resting(self) -> int:
         """How many messages wait in memory."""
-        return len(self._memory)
+        return len(self._memory.heap)
 
     @property
     def ready(self) -> bool:
         """Whether `take` would do anything."""
-        heads = [each[0][:2] for each in (self._heads, self._memory) if each]
+        if self._unwritten.is_due(self.time):
+            return True
+        heads = [each[0][:2] for each in (self._heads, self._memory.heap) if each]
         return bool(heads) and min(heads)[0] <= self.time and min(heads) <= self._bound()
 
     def take(
@@ -142,17 +151,22 @@ class Router:
         `room` bytes (default: without a limit).
         """
         moves: list[Move] = []
-        holds = self._holds = holds or _hold_none
-        self.held = False
-        heads, memory, time = self._heads, self._memory, self.time
+        self._holds, self._room, self.held = holds or _hold_none, room, False
+        self._handle_all(most, moves)
+        if self._unwritten.is_due(self.time):
+            self._flush(moves)
+        return moves
+
+    def _handle_all(self, most: int, moves: list[Move]) -> None:
+        heads, memory, time, holds = self._heads, self._memory.heap, self.time, self._holds
         self._limit = self._bound()
         count = 0
         for _ in range(most):
             if count < len(moves):
                 count += 1
-                room -= len(moves[-1][1].record)
-                if room <= 0:
-                    break
+                self._room -= len(moves[-1][1].record)
+            if self._room <= 0:
+                break
             head = heads[0] if heads else _NEVER
             if memory and memory[0] < head and not self._hides_message(head, memory[0]):
                 due, offset, order, _, message = memory[0]
@@ -162,7 +176,7 @@ class Router:
                 if order >= 0 and holds(message):
                     self.held = True
                     break
-                self._take_rested()
+                self._memory.take()
                 if order < 0:
                     self._cancel((due, offset), moves)
                 else:
@@ -171,13 +185,20 @@ class Router:
                 self._handle(head[2], self._take_head(head[2]), moves)
             else:
                 break
-        return moves
+
+    def _flush(self, moves: list[Move]) -> None:
+        moves += [(TO_DEAD, each) for each in self._unwritten.flush(self.time)]
+        back = self._memory.put_back()
+        for number, tier in enumerate(self.tiers):
+            moves += [(number, each) for each in tier.flush(back.get(number + 1, ()))]
+        self._find_heads()
 
     def next_at(self) -> int | None:
         """When the next thing is to be handled; None: nothing waits here."""
-        keys = [each[0] for each in (self._heads[:1], self._memory[:1]) if each]
+        keys = [each[0] for each in (self._heads[:1], self._memory.heap[:1]) if each]
         times = [key[0] for key in keys]
         times += [tier.low[0] for tier in self.tiers if tier.unknown and tier.low[0] > self.time]
+        times += [at] if (at := self._unwritten.due_at) is not None else []
         return min(times) if times else None
 
     def next_tick_at(self) -> int | None:
@@ -199,10 +220,7 @@ class Router:
         """What is to be committed now, of the sources of which it changed since it was last asked for."""
         found = {}
         for source, last in enumerate(self._last_progress):
-            position = self._next(source)
-            if self._resting[source]:
-                position = min(position, next(iter(self._resting[source])))
-            now = self._progress_of(source, position)
+            now = self._progress_now(source)
             if now != last:
                 found[source] = self._last_progress[source] = now
         return found
@@ -218,73 +236,70 @@ class Router:
         """The lowest key that something may have that wasn't read yet."""
         return min((tier.low for tier in self.tiers if tier.unknown), default=_NEVER[:2])
 
-    def _head_of(self, source: int) -> Waiting:
-        return self.tiers[source - 1].buffer[0] if source else self.ingest.arrived[0]
+    def _find_heads(self) -> None:
+        heads = ((self._head_of(source), source) for source in range(len(self.tiers) + 1))
+        self._heads = sorted((*head[:2], source) for head, source in heads if head is not None)
+
+    def _head_of(self, source: int) -> Waiting | None:
+        if source:
+            return self.tiers[source - 1].head
+        return self.ingest.arrived[0] if self.ingest.arrived else None
 
     def _take_head(self, source: int) -> Waiting:
-        if source == _INGEST:
-            message, queue = self.ingest.take(), self.ingest.arrived
-        else:
-            tier = self.tiers[source - 1]
-            message, queue = tier.take(), tier.buffer
-        if queue:
-            head = queue[0]
+        message = self.tiers[source - 1].take() if source else self.ingest.take()
+        head = self._head_of(source)
+        if head is not None:
             heapreplace(self._heads, (head[0], head[1], source))
             return message
         heappop(self._heads)
-        if source != _INGEST and tier.unknown:
-            self._limit = min(self._limit, tier.low)
+        if source != _INGEST and self.tiers[source - 1].unknown:
+            self._limit = min(self._limit, self.tiers[source - 1].low)
         return message
 
     def _handle(self, source: int, message: Waiting, moves: list[Move]) -> None:
         """Its time has come to leave the log that it was read from."""
         position = message.position
-        again = position < self._handled[source]
+        again = UNWRITTEN < position < self._handled[source]
         if not again:
-            self._handled[source] = position + 1
+            self._handled[source] = max(self._handled[source], position + 1)
         if message.home is None:
             if not again:
-                moves.append((TO_DEAD, message))
+                self._unwritten.dead.append(message)
+                self._unwritten.add(message)
+        elif key_of(message) <= self.mark or (again and message.left):
+            return
         elif message.left:
-            if not again:
-                self._hop(message, moves)
-        elif again or message.target >= 0:
-            if _key(message) > self.mark:
-                self._rest(source, message)
-        elif message.due > message.at or self._holds(message):
-            self._rest(source, message)
+            self._hop(message)
+        elif again or message.target >= 0 or message.due > message.at or self._holds(message):
+            self._memory.rest(source, message)
         else:
             self._release((message.due, message.offset), message, moves)
 
-    def _hop(self, message: Waiting, moves: list[Move]) -> None:
-        at, offset, due, left, home, position, record, target = message
+    def _hop(self, message: Waiting) -> None:
+        at, offset, due, left, home, _, record, target = message
         tier = left.bit_length() - 1
         at += self._unit << tier
-        if self.tiers[tier].write((at, offset)):
-            self._limit = min(self._limit, (at, offset))
-        moves.append((tier, Waiting(at, offset, due, left - (1 << tier), home, position, record, target)))
+        self._room -= len(record)
+        self._unwritten.add(message)
+        left -= 1 << tier
+        if self.tiers[tier].put(Waiting(at, offset, due, left, home, UNWRITTEN, record, target)):
+            heappush(self._heads, (at, offset, tier + 1))
 
-    def _rest(self, source: int, message: Waiting) -> None:
-        order = source if message.target < 0 else -1
-        heappush(self._memory, (*_key(message), order, source, message))
-        self._resting[source][message.position] = None
-
-    def _hides_message(self, head: tuple[int, int, int], rested: tuple[int, int, int, int, Waiting]) -> bool:
+    def _hides_message(self, head: tuple[int, int, int], rested: Rested) -> bool:
         """Whether the head is a record of another program, before the message that a request is to cancel."""
-        return rested[2] < 0 and head[:2] == rested[:2] and self._head_of(head[2]).home is None
-
-    def _take_rested(self) -> Waiting:
-        *_, source, message = heappop(self._memory)
-        del self._resting[source][message.position]
-        return message
+        if rested[2] >= 0 or head[:2] != rested[:2]:
+            return False
+        found = self._head_of(head[2])
+        return found is not None and found.home is None
 
     def _cancel(self, key: Key, moves: list[Move]) -> None:
         """Drops the message of this key, if it is there, with all requests to cancel it."""
-        while self._memory and self._memory[0][:3] == (*key, -1):
-            self._take_rested()
-        if self._memory and self._memory[0][:2] == key:
-            message = self._take_rested()
-        elif self._heads and self._heads[0][:2] == key and self._head_of(self._heads[0][2]).due == key[0]:
+        memory = self._memory
+        while memory.heap and memory.heap[0][:3] == (*key, -1):
+            memory.take()
+        if memory.heap and memory.heap[0][:2] == key:
+            message = memory.take()
+        elif self._heads and self._heads[0][:2] == key and _is_due(self._head_of(self._heads[0][2]), key[0]):
             source = self._heads[0][2]
             message = self._take_head(source)
             self._handled[source] = max(self._handled[source], message.position + 1)
@@ -300,6 +315,14 @@ class Router:
     def _next(self, source: int) -> int:
         return self.tiers[source - 1].next if source else self.ingest.position
 
+    def _progress_now(self, source: int) -> IngestProgress | Progress:
+        if not self._unwritten:
+            position = self._memory.lowest(source, self._next(source))
+            self._settled[source] = self._progress_of(source, position)
+            return self._settled[source]
+        said = self._settled[source]
+        return said._replace(mark=self.mark) if isinstance(said, IngestProgress) else said
+
     def _progress_of(self, source: int, position: int) -> IngestProgress | Progress:
         handled = max(self._handled[source], self._next(source))
         if source != _INGEST:
@@ -311,27 +334,17 @@ class Router:
         self.ingest.check()
         for tier in self.tiers:
             tier.check()
-        queues = [self.ingest.arrived, *(tier.buffer for tier in self.tiers)]
-        heads = sorted((*queue[0][:2], source) for source, queue in enumerate(queues) if queue)
-        if sorted(self._heads) != heads:
-            raise InvariantViolated(f"the heads are {heads}, and {self._heads} are known")
-        resting = [
-            sorted(each[4].position for each in self._memory if each[3] == n) for n in range(len(queues))
-        ]
-        if resting != [list(each) for each in self._resting]:
-            raise InvariantViolated("what waits in memory isn't what holds the positions")
-        if any(each[:2] <= BEFORE_ALL for each in self._memory):
-            raise InvariantViolated("a message in memory was never due")
-        heap = list(self._memory)
-        heapify(heap)
-        if heap[:1] != self._memory[:1]:
-            raise InvariantViolated("memory is out of order")
+        heads, known = self._heads, sorted(self._heads)
+        self._find_heads()
+        if self._heads != known:
+            raise InvariantViolated(f"the heads are {self._heads}, and {known} are known")
+        self._heads = heads
+        self._memory.check(afloat=bool(self._unwritten))
 
 
 def _hold_none(message: Waiting) -> bool:
     return False
 
 
-def _key(message: Waiting) -> Key:
-    """Returns when a message is released; of a request to cancel, when its message would be."""
-    return message.due, message.offset if message.target < 0 else message.target
+def _is_due(message: Waiting | None, at: int) -> bool:
+    return message is not None and message.due == at

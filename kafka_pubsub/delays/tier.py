@@ -10,6 +10,8 @@ Rules
 2. A record that an earlier router wrote lies below `until`; it may be a marker, or have been aborted.
 3. A record that isn't ours has the key of the one before it: it is handled at once, and holds up nothing. It isn't
    counted as one that the router wrote, or a head that wasn't read yet would be taken for none.
+4. What the router has just put here is `fresh` until its caller is told to write it. Behind a log that was read to its
+   end it is the head, so what leaves again at once is never written.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ class Tier:
     def __init__(self, position: int, until: int) -> None:
         #: Read and not handled.
         self.buffer: deque[Waiting] = deque()
+        #: Put here since the last `flush`, in the order of leaving.
+        self.fresh: deque[Waiting] = deque()
         #: About so many bytes of memory does the buffer take.
         self.size = 0
         #: Everything below it was handled in this life.
@@ -49,13 +53,26 @@ class Tier:
         """Whether there is a head that wasn't read yet."""
         return not self.buffer and (self._written > 0 or self.read < self._until)
 
-    def write(self, key: Key) -> bool:
-        """The router writes a record that will have this key; True: it will be the head, which is unknown now."""
-        drained = not self.buffer and not self._written and self.read >= self._until
-        if drained:
-            self.low = key
-        self._written += 1
-        return drained
+    @property
+    def head(self) -> Waiting | None:
+        """The first message; None: there is none, or it is unknown."""
+        if self.buffer:
+            return self.buffer[0]
+        return self.fresh[0] if self.fresh and not self.unknown else None
+
+    def put(self, message: Waiting) -> bool:
+        """Takes a message that comes here; returns whether it is the head now."""
+        self.fresh.append(message)
+        return len(self.fresh) == 1 and not self.buffer and not self.unknown
+
+    def flush(self, left: Sequence[Waiting]) -> Sequence[Waiting]:
+        """Returns what is to be written: `left`, which had left already and comes back, and what is fresh."""
+        found = [*left, *self.fresh]
+        self.fresh.clear()
+        if found and not self.buffer and not self.unknown:
+            self.low = found[0][:2]
+        self._written += len(found)
+        return found
 
     def receive(self, records: Sequence[Waiting]) -> None:
         """Takes what was read, in the order of the log; what was read before is left out."""
@@ -75,6 +92,8 @@ class Tier:
 
     def take(self) -> Waiting:
         """The head, which is handled now."""
+        if not self.buffer:
+            return self.fresh.popleft()
         record = self.buffer.popleft()
         self.size -= _BESIDE + len(record.record)
         self.next = record.position + 1

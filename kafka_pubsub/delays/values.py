@@ -9,13 +9,27 @@ from typing import NamedTuple
 
 from kafka_pubsub.model import StoredRecord
 
-__all__ = ["BEFORE_ALL", "TO_DEAD", "TO_HOME", "TO_NOTHING", "Came", "Key", "Move", "Tick", "Waiting"]
+__all__ = [
+    "BEFORE_ALL",
+    "TO_DEAD",
+    "TO_HOME",
+    "TO_NOTHING",
+    "UNWRITTEN",
+    "Came",
+    "Key",
+    "Move",
+    "Tick",
+    "Waiting",
+]
 
 #: When something is handled: its time, and the offset at which the message came in.
 Key = tuple[int, int]
 
 #: The key before all keys.
 BEFORE_ALL: Key = (-1, -1)
+
+#: The position of a message that is put into a tier and isn't written yet.
+UNWRITTEN = -1
 
 #: Where a move goes, if not to the tier of that number. To nothing: the message was cancelled.
 TO_HOME, TO_DEAD, TO_NOTHING = -1, -2, -3

@@ -17,11 +17,11 @@ def _delays(quick: bool) -> Scenario:
     size: dict[str, Parameter] = {**_LOG, "messages": 2_000 if quick else 200_000}
     return Scenario(
         "delays",
-        "Hops of one delay router, tiers filled beforehand",
-        f"{size['messages']:,} messages of 100 bytes, delays uniform up to 64 s, 7 tiers of 2 partitions",
+        "Hops of one delay router that was away",
+        f"{size['messages']:,} messages of 100 bytes, delays uniform from 3 to 68 minutes, 12 tiers of 2 partitions",
         {"rate": "records/s", "cpu_us": "us of CPU a record", "rss_mb": "MB"},
         [
-            Row("ours", "kafka_pubsub: hops and deliveries", f"{_ROWS}delays:router", True, "bare", size),
+            Row("ours", "kafka_pubsub: into the first tiers", f"{_ROWS}delays:router", True, "bare", size),
             Row(
                 "bare", "confluent-kafka: consume, transform, produce", f"{_ROWS}delays:bare", parameters=size
             ),
@@ -54,7 +54,7 @@ def _lateness(quick: bool) -> Scenario:
         {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "max_ms": "max ms", "early": "early", "lost": "lost"},
         [Row("ours", "kafka_pubsub", f"{_ROWS}lateness:routed", True, parameters=size)],
         [
-            Target("p50 at most 20 ms", "ours", "p50_ms", at_most=20),
+            Target("p50 at most 25 ms", "ours", "p50_ms", at_most=25),
             Target("p99 at most 100 ms", "ours", "p99_ms", at_most=100),
             Target("never early", "ours", "early", at_most=0),
             Target("nothing lost", "ours", "lost", at_most=0),

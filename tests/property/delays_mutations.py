@@ -20,6 +20,7 @@ from kafka_pubsub.delays.ticks import TickPace
 from kafka_pubsub.delays.tier import Tier
 from kafka_pubsub.delays.values import BEFORE_ALL, Came, Key, Move, Tick, Waiting
 from tests.property.arrival_mutations import ARRIVALS
+from tests.property.flush_mutations import FLUSHES
 
 __all__ = ["MUTATIONS"]
 
@@ -246,8 +247,8 @@ def wall_clock(patch: Patch) -> None:
     """The next time of leaving counts from now, not from the scheduled time."""
     real = Router._hop
 
-    def hop(self: Router, message: Waiting, moves: list[Move]) -> None:
-        real(self, message._replace(at=self.time), moves)
+    def hop(self: Router, message: Waiting) -> None:
+        real(self, message._replace(at=self.time))
 
     patch.setattr(Router, "_hop", hop)
 
@@ -278,9 +279,9 @@ def largest_tier(patch: Patch) -> None:
     """At each hop the tiers are chosen anew, by what is left then."""
     real = Router._hop
 
-    def hop(self: Router, message: Waiting, moves: list[Move]) -> None:
+    def hop(self: Router, message: Waiting) -> None:
         left = max(1, (message.due - self.time) // self._unit)
-        real(self, message._replace(left=left, at=self.time), moves)
+        real(self, message._replace(left=left, at=self.time))
 
     patch.setattr(Router, "_hop", hop)
 
@@ -313,24 +314,27 @@ def unread_heads(patch: Patch) -> None:
 
 
 def written_heads(patch: Patch) -> None:
-    """What a transaction writes to an empty tier holds up nothing in that transaction."""
-    real = Tier.write
+    """What is put into an empty tier holds up nothing until it was read back."""
+    real = Tier.put
 
-    def write(self: Tier, key: Key) -> bool:
-        real(self, key)
+    def put(self: Tier, message: Waiting) -> bool:
+        real(self, message)
         return False
 
-    patch.setattr(Tier, "write", write)
+    patch.setattr(Tier, "put", put)
 
 
 def low_key(patch: Patch) -> None:
     """A tier's unread head may be taken to come later than it does."""
-    real = Tier.write
+    real = Tier.flush
 
-    def write(self: Tier, key: Key) -> bool:
-        return real(self, (key[0] + 3, key[1]))
+    def flush(self: Tier, left: Sequence[Waiting]) -> Sequence[Waiting]:
+        low = self.low
+        found = real(self, left)
+        self.low = low if self.low == low else (self.low[0] + 3, self.low[1])
+        return found
 
-    patch.setattr(Tier, "write", write)
+    patch.setattr(Tier, "flush", flush)
 
 
 def cancel_when_due(patch: Patch) -> None:
@@ -352,8 +356,9 @@ def cancel_forgotten(patch: Patch) -> None:
     real = Router._progress_of
 
     def progress_of(self: Router, source: int, position: int) -> IngestProgress | Progress:
-        requests = {each[4].position for each in self._memory if each[2] < 0 and each[3] == source}
-        rest = [at for at in self._resting[source] if at not in requests]
+        memory = self._memory
+        requests = {each[4].position for each in memory.heap if each[2] < 0 and each[3] == source}
+        rest = [at for at in memory._resting[source] if at not in requests]
         return real(self, source, min([self._next(source), *rest]))
 
     patch.setattr(Router, "_progress_of", progress_of)
@@ -364,7 +369,7 @@ def cancel_any(patch: Patch) -> None:
     real = Router._cancel
 
     def cancel(self: Router, key: Key, moves: list[Move]) -> None:
-        found = [each[:2] for each in self._memory[:1]] + [each[:2] for each in self._heads[:1]]
+        found = [each[:2] for each in self._memory.heap[:1]] + [each[:2] for each in self._heads[:1]]
         real(self, min(found, default=key), moves)
 
     patch.setattr(Router, "_cancel", cancel)
@@ -383,14 +388,15 @@ def held_in_memory_only(patch: Patch) -> None:
 
 def held_are_home(patch: Patch) -> None:
     """What may not go home now counts as home after a restart."""
-    real = Router._rest
+    real = Router._handle
 
-    def rest(self: Router, source: int, message: Waiting) -> None:
-        if self._holds(message):
+    def handle(self: Router, source: int, message: Waiting, moves: list[Move]) -> None:
+        resting = self.resting
+        real(self, source, message, moves)
+        if self.resting > resting and self._holds(message):
             self.mark = max(self.mark, (message.due, message.offset))
-        real(self, source, message)
 
-    patch.setattr(Router, "_rest", rest)
+    patch.setattr(Router, "_handle", handle)
 
 
 def strays_counted(patch: Patch) -> None:
@@ -443,4 +449,5 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     held_are_home,
     strays_counted,
     *ARRIVALS,
+    *FLUSHES,
 )

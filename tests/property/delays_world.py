@@ -12,8 +12,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, cast
 
-from kafka_pubsub.delays.progress import IngestProgress, Progress, parse_ingest, parse_tier
-from kafka_pubsub.delays.router import Router, RouterStart
+from kafka_pubsub.delays.progress import (
+    IngestProgress,
+    Progress,
+    RouterStart,
+    parse_ingest,
+    parse_tier,
+)
+from kafka_pubsub.delays.router import Router
 from kafka_pubsub.delays.ticks import TickPace
 from kafka_pubsub.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Key, Move, Tick, Waiting
 
@@ -26,6 +32,8 @@ MOST_SKEW = 60
 #: The longest pause between two ticks, after which a tick counts as lost, and what is no lateness.
 PACE = TickPace(beat=20, lost=6)
 MOMENT = PACE.lost + 2
+#: Between two flushes into tiers.
+PAUSE = 3
 #: So many ticks in succession may leave time where it was; so many may be stored and not be readable.
 IDLE_TICKS, UNREAD_TICKS = 9, 3
 #: Bytes of messages without a stamp that the router keeps: three messages.
@@ -178,7 +186,7 @@ class DelayWorld:
         self.fetched = [ingest.position, *(each.position for each in tiers)]
         unstored = [source for source, (_, said) in enumerate(self.texts) if not said]
         start = RouterStart(ingest, tiers, [len(tier) for tier in self.tiers], unstored)
-        self.router = Router(start, UNIT, KEEP, PACE)
+        self.router = Router(start, UNIT, KEEP, PACE, PAUSE)
         self._clock_offset += 12_345
 
     # -- what the router does -----------------------------------------------------------------------------------
@@ -192,7 +200,7 @@ class DelayWorld:
         if source:
             tier = self.router.tiers[source - 1]
             self.router.receive_tier(source - 1, list(self._of_tier(tier.low, at, found)))
-            tier.reach(self.fetched[source])
+            self.router.reach_tier(source - 1, self.fetched[source])
         else:
             read = [each for each in found if each.offset not in self.aborted]
             self.router.receive_ingest(read, self.clock())
@@ -350,4 +358,5 @@ class DelayWorld:
                 late = self.released[offset] - max(self.healed, wanted)
                 assert late <= MOMENT + (0 if self.in_step else PACE.beat), f"{offset} is late by {late}"
             units = min((wanted - time) // UNIT, 2**TIERS - 1)
-            assert hops == units.bit_count(), f"{hops} hops for {wanted - time}"
+            # In a backlog it leaves some tiers before it is written there.
+            assert hops <= units.bit_count(), f"{hops} hops for {wanted - time}"

@@ -159,7 +159,7 @@ def run(seed: int) -> None:
     def transact() -> None:
         outcome = random.random()
         end = "aborted" if outcome < 0.03 else "unanswered" if outcome < 0.06 else "stored"
-        world.transact(random.randrange(1, 9), end)
+        world.transact(random.choice((random.randrange(1, 9), 30)), end)
 
     def hold() -> None:
         world.holding = not world.holding

@@ -1,0 +1,90 @@
+"""What leaves for a tier is written with more of its kind; what goes home doesn't wait for that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_pubsub.delays.progress import IngestProgress, Progress, RouterStart
+from kafka_pubsub.delays.router import Router
+from kafka_pubsub.delays.values import TO_HOME, Came, Tick, Waiting
+
+UNIT, PAUSE = 1000, 100
+BODY: Any = b"body"
+
+
+class Setting:
+    """A router of three tiers, and the log of its ingest."""
+
+    def __init__(self, ends: tuple[int, int, int] = (0, 0, 0), pause: int = PAUSE) -> None:
+        tiers = [Progress(0, 0)] * 3
+        self.router = Router(RouterStart(IngestProgress(0, 0), tiers, ends), UNIT, pause=pause)
+        self._next = 0
+
+    def publish(self, at: int, delay: int) -> None:
+        self._read(Came(self._next, "home", None, delay, BODY, stamp=at))
+
+    def tick(self, at: int) -> None:
+        self._read(Tick(self._next, at))
+
+    def _read(self, record: Came | Tick) -> None:
+        self._next += 1
+        self.router.receive_ingest([record], 0)
+
+    def take(self) -> list[tuple[int, int]]:
+        """Where what goes, by the offset at which it came in."""
+        return [(to, message.offset) for to, message in self.router.take(1000)]
+
+
+def test_what_leaves_for_a_tier_waits_for_the_next_flush() -> None:
+    setting = Setting()
+    setting.publish(5000, 1500)
+    assert setting.take() == [(0, 0)], "the last flush was long ago"
+    setting.publish(5001, 2500)
+    assert setting.take() == []
+    setting.publish(5099, 1500)
+    assert setting.take() == []
+    assert setting.router.next_at() == 5000 + PAUSE
+    setting.tick(5100)
+    assert setting.router.ready
+    assert setting.take() == [(0, 2), (1, 1)]
+
+
+def test_what_goes_home_moves_the_mark_alone_while_something_is_unwritten() -> None:
+    setting = Setting()
+    setting.publish(5000, 20)
+    setting.publish(5000, 1500)
+    assert setting.take() == [(0, 1)]
+    said = setting.router.progress()
+    setting.publish(5030, 1500)
+    assert setting.take() == [(TO_HOME, 0)]
+    assert setting.router.progress() == {0: said[0]._replace(mark=(5020, 0))}
+
+
+def test_much_that_is_unwritten_waits_for_no_flush() -> None:
+    setting = Setting()
+    setting.publish(5000, 1500)
+    setting.take()
+    for _ in range(1000):
+        setting.publish(5001, 1500)
+    assert len(setting.take()) == 1000
+
+
+def test_a_backlog_of_seconds_is_one_take() -> None:
+    """What a tier gets and loses within the take isn't written, nor read back."""
+    setting = Setting()
+    for number in range(100):
+        setting.publish(5000, 1000 + 50 * number)
+    setting.tick(60_000)
+    assert setting.take() == [(TO_HOME, number) for number in range(100)]
+
+
+def test_a_head_that_wasnt_written_is_known_once_its_tier_was_read_to_its_end() -> None:
+    setting = Setting(ends=(2, 0, 0), pause=10_000)
+    setting.router.receive_tier(0, [Waiting(5500, 9, 5500, 0, "home", 0, BODY)])
+    setting.publish(5001, 1000)
+    setting.publish(5050, 952)
+    setting.tick(5600)
+    assert setting.take() == [(TO_HOME, 9)]
+    setting.router.reach_tier(0, 2)  # a marker was all that there was
+    setting.tick(6010)
+    assert setting.take() == [(TO_HOME, 0), (TO_HOME, 1)]
