@@ -54,10 +54,11 @@ def test_what_goes_home_moves_the_mark_alone_while_something_is_unwritten() -> N
     setting.publish(5000, 20)
     setting.publish(5000, 1500)
     assert setting.take() == [(0, 1)]
-    said = setting.router.progress()
+    said = setting.router.progress()[0]
+    assert isinstance(said, IngestProgress)
     setting.publish(5030, 1500)
     assert setting.take() == [(TO_HOME, 0)]
-    assert setting.router.progress() == {0: said[0]._replace(mark=(5020, 0))}
+    assert setting.router.progress() == {0: said._replace(mark=(5020, 0))}
 
 
 def test_much_that_is_unwritten_waits_for_no_flush() -> None:
