@@ -238,11 +238,6 @@ def stamp_behind(patch: Patch) -> None:
     patch.setattr(Ingest, "_go_back", go_back)
 
 
-def strays_hide(patch: Patch) -> None:
-    """A request is dropped at a record of another program that lies before its message in a tier."""
-    patch.setattr(Router, "_hides_message", lambda self, head, rested: False)
-
-
 def wall_clock(patch: Patch) -> None:
     """The next time of leaving counts from now, not from the scheduled time."""
     real = Router._hop
@@ -432,7 +427,6 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     stamp_newest,
     no_stamp,
     stamp_behind,
-    strays_hide,
     wall_clock,
     no_mark,
     position,

@@ -6,7 +6,7 @@ from typing import Any
 
 from kafka_pubsub.delays.progress import IngestProgress, Progress, RouterStart
 from kafka_pubsub.delays.router import Router
-from kafka_pubsub.delays.values import TO_HOME, Came, Tick, Waiting
+from kafka_pubsub.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Tick, Waiting
 
 UNIT, PAUSE = 1000, 100
 BODY: Any = b"body"
@@ -22,6 +22,9 @@ class Setting:
 
     def publish(self, at: int, delay: int) -> None:
         self._read(Came(self._next, "home", None, delay, BODY, stamp=at))
+
+    def cancel(self, at: int, due: int, target: int) -> None:
+        self._read(Came(self._next, "", due, None, BODY, target, stamp=at))
 
     def tick(self, at: int) -> None:
         self._read(Tick(self._next, at))
@@ -59,6 +62,18 @@ def test_what_goes_home_moves_the_mark_alone_while_something_is_unwritten() -> N
     setting.publish(5030, 1500)
     assert setting.take() == [(TO_HOME, 0)]
     assert setting.router.progress() == {0: said._replace(mark=(5020, 0))}
+
+
+def test_a_record_of_another_program_before_a_message_doesnt_hide_it_from_a_request_to_cancel() -> None:
+    setting = Setting()
+    setting.publish(5000, 1000)
+    assert setting.take() == [(0, 0)]
+    setting.cancel(5001, 6000, 0)
+    assert setting.take() == []
+    stray, message = Waiting(6000, 0, 0, 0, None, 0, BODY), Waiting(6000, 0, 6000, 0, "home", 1, BODY)
+    setting.router.receive_tier(0, [stray, message])
+    setting.tick(6000)
+    assert setting.take() == [(TO_NOTHING, 0), (TO_DEAD, 0)]
 
 
 def test_much_that_is_unwritten_waits_for_no_flush() -> None:
