@@ -162,7 +162,8 @@ class DelayWorld:
             maker.ticks.answer(offset, stamp, self.clock())
         unread = [each for each in self.ingest[self.router.ingest.read :] if isinstance(each, Tick)]
         hidden = [each for each in unread if each.offset in self._told(maker)]
-        assert len(hidden) <= UNREAD_TICKS, "ticks that can't be read"
+        # Those of a router that was replaced lie above what the next one has read by then.
+        assert maker is not self.router or len(hidden) <= UNREAD_TICKS, "ticks that can't be read"
 
     def _told(self, maker: Router) -> set[int]:
         """Returns the offsets of the ticks of the router that lives now, this one included."""
