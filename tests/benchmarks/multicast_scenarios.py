@@ -110,9 +110,33 @@ def _multicast_locality(quick: bool) -> Scenario:
     )
 
 
+def _multicast_new_topics(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {**_LOG, "topics": 6 if quick else 120, "seconds": 4 if quick else 20}
+    return Scenario(
+        "multicast_new_topics",
+        f"From publishing to a place in the order, while topics are made among {size['topics']}",
+        f"one message after the other to two causal topics, one sequencer, {size['seconds']} s; a new causal "
+        "topic every two seconds",
+        {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "max_ms": "max ms"},
+        [
+            Row("quiet", "no topic is made", f"{_ROWS}new_topics", True, parameters={**size, "every": 0}),
+            Row(
+                "made",
+                "topics are made",
+                f"{_ROWS}new_topics",
+                True,
+                "quiet",
+                parameters={**size, "every": 2},
+            ),
+        ],
+        [Target("p99 while topics are made at most 300 ms", "made", "p99_ms", at_most=300)],
+    )
+
+
 ALL: Final[Mapping[str, Callable[[bool], Scenario]]] = {
     "multicast": _multicast,
     "multicast_in_turn": _multicast_in_turn,
     "multicast_latency": _multicast_latency,
     "multicast_locality": _multicast_locality,
+    "multicast_new_topics": _multicast_new_topics,
 }

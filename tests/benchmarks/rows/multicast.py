@@ -10,8 +10,10 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from confluent_kafka import Producer
@@ -24,7 +26,7 @@ from tests.benchmarks.figures import percentile
 from tests.benchmarks.multicaster import BODY, PATIENCE, WARMUP
 from tests.benchmarks.row import Measured, say
 
-__all__ = ["bare", "in_turn", "latency", "throughput"]
+__all__ = ["bare", "in_turn", "latency", "new_topics", "throughput"]
 
 #: Topics of a message, and messages of one bare transaction.
 TOPICS, AT_ONCE = 3, 500
@@ -69,6 +71,46 @@ def latency(bootstrap: str, topic: str, rate: int, seconds: int, sequencers: int
         "p99_ms": percentile(late, 99) * 1e3,
         "max_ms": late[-1] * 1e3,
     }
+
+
+def new_topics(bootstrap: str, topic: str, topics: int, seconds: int, every: int) -> Measured:
+    """Publishes one message after the other, each when the one before has its place, while topics are made.
+
+    `topics`: how many causal topics there are. `every`: seconds between two new ones; 0: none is made.
+    """
+    names = [f"{topic}-{number}" for number in range(topics)]
+    ended = threading.Event()
+    with _causal(bootstrap, [names], 1), PubSub(bootstrap) as pubsub, ThreadPoolExecutor(1) as maker:
+        _places(pubsub, names[:2], 3)
+        making = maker.submit(_make_topics, bootstrap, topic, every, ended)
+        took = _places(pubsub, names[:2], seconds)
+        ended.set()
+        made = making.result(PATIENCE)
+    return {
+        "p50_ms": percentile(took, 50) * 1e3,
+        "p99_ms": percentile(took, 99) * 1e3,
+        "max_ms": took[-1] * 1e3,
+        "note": f"{len(took)} messages, {made} topics made",
+    }
+
+
+def _places(pubsub: PubSub, topics: Sequence[str], seconds: float) -> list[float]:
+    """Publishes for so long; returns how long each message took, sorted."""
+    took, end = [], time.monotonic() + seconds
+    while (began := time.monotonic()) < end:
+        pubsub.publish_multi(topics, BODY).result(PATIENCE)
+        took.append(time.monotonic() - began)
+    return sorted(took)
+
+
+def _make_topics(bootstrap: str, topic: str, every: int, ended: threading.Event) -> int:
+    """Makes a topic every so many seconds; returns how many."""
+    made = 0
+    with PubSub(bootstrap) as pubsub:
+        while not ended.wait(every or None):
+            pubsub.create_topic(f"{topic}-new-{made}", causal=True)
+            made += 1
+    return made
 
 
 def bare(bootstrap: str, topic: str, messages: int) -> Measured:
