@@ -133,10 +133,40 @@ def _multicast_new_topics(quick: bool) -> Scenario:
     )
 
 
+def _home_away(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {"messages": 20 if quick else 200}
+    away = "tests.benchmarks.rows.away:"
+    return Scenario(
+        "home_away",
+        "Messages of topics that are well, beside a home topic whose only broker is killed",
+        f"three brokers a row, {size['messages']} messages one after the other; multicast: until the place in the "
+        "order; delays: after the due time, in another partition of the delays",
+        {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "max_ms": "max ms"},
+        [
+            Row("multicast", "multicast, all brokers", f"{away}multicast", True, "", {**size, "away": False}),
+            Row(
+                "multicast_away",
+                "a home is away",
+                f"{away}multicast",
+                True,
+                "multicast",
+                {**size, "away": True},
+            ),
+            Row("delays", "delays, all brokers", f"{away}delays", True, "", {**size, "away": False}),
+            Row("delays_away", "a home is away", f"{away}delays", True, "delays", {**size, "away": True}),
+        ],
+        [
+            Target("multicast: p99 at most twice", "multicast_away", "p99_ms", at_most=2, beside="multicast"),
+            Target("delays: p99 at most twice", "delays_away", "p99_ms", at_most=2, beside="delays"),
+        ],
+    )
+
+
 ALL: Final[Mapping[str, Callable[[bool], Scenario]]] = {
     "multicast": _multicast,
     "multicast_in_turn": _multicast_in_turn,
     "multicast_latency": _multicast_latency,
     "multicast_locality": _multicast_locality,
     "multicast_new_topics": _multicast_new_topics,
+    "home_away": _home_away,
 }
