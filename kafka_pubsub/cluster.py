@@ -27,7 +27,6 @@ from kafka_pubsub.delays.publisher import DelayedPublisher, router_watch
 from kafka_pubsub.delays.topics import DelayTopics
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.history.protocol import Histories
-from kafka_pubsub.history.recorded_publisher import new_publisher
 from kafka_pubsub.lane_names import Lane
 from kafka_pubsub.lanes.admin import LaneAdmin
 from kafka_pubsub.lanes.home_publisher import HomePublisher
@@ -41,6 +40,7 @@ from kafka_pubsub.multicast.publisher import sequencer_watch
 from kafka_pubsub.publish.causal import CausalTopic
 from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.publish.writer_pool import WriterPool
+from kafka_pubsub.publishers import new_publisher
 from kafka_pubsub.repartition.repartition import Repartitioner
 from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.subscribe.deletion_watch import Watch, reason_to_end

@@ -28,7 +28,7 @@ SHOWN = 150
 
 
 class HistoryFolder:
-    """A folder that makes history files; it implements `client.history.Histories`."""
+    """A folder that makes history files; it implements `protocol.Histories`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

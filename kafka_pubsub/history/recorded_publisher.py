@@ -14,52 +14,32 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
+from typing import Self
 
-from kafka_pubsub.history.protocol import Histories, PublishHistory
+from kafka_pubsub.history.protocol import PublishHistory
 from kafka_pubsub.lane_names import lane_of
-from kafka_pubsub.lanes.home_publisher import HomePublisher, LaneTarget
 from kafka_pubsub.partition_numbers import lane_index, number_of
 from kafka_pubsub.publish.future import PublishFuture
+from kafka_pubsub.publish.home import Home
 from kafka_pubsub.publish.many import Messages, PublishFutures
-from kafka_pubsub.publish.topic_settings import PublishTarget
-from kafka_pubsub.publish.writer_pool import WriterPool
 
-__all__ = ["new_publisher"]
+__all__ = ["RecordedPublisher"]
 
 #: Seconds that `close` waits until the answers that came are recorded: a user's callbacks may run before ours.
 TELLING = 5.0
 
 
-def new_publisher(
-    topic: str,
-    target: Callable[[], PublishTarget],
-    writers: WriterPool,
-    lane_target: LaneTarget,
-    histories: Histories | None,
-) -> HomePublisher:
-    """Returns the publisher of a topic, which records if there are histories."""
-    if histories is None:
-        return HomePublisher(topic, target, writers, lane_target)
-    return RecordedPublisher(topic, target, writers, lane_target, histories.of_publisher(topic))
+class RecordedPublisher(Home):
+    """Makes another publisher record; `record` comes before its first message."""
 
-
-class RecordedPublisher(HomePublisher):
-    """A publisher to one topic that records a history."""
-
-    def __init__(
-        self,
-        name: str,
-        target: Callable[[], PublishTarget],
-        writers: WriterPool,
-        lane_target: LaneTarget,
-        history: PublishHistory,
-    ) -> None:
-        super().__init__(name, target, writers, lane_target)
+    def record(self, history: PublishHistory) -> Self:
+        """Records in this history from now on."""
         self._history = history
         self._numbers = count(1)
         self._telling = threading.Lock()
         self._unrecorded = 0
         self._changed = threading.Condition()
+        return self
 
     def publish(
         self,
@@ -78,7 +58,7 @@ class RecordedPublisher(HomePublisher):
         durable: bool | None,
     ) -> PublishFuture:
         self.choose(priority, durable)
-        if self._sender is None:
+        if not self.laned:
             return self.publish(data, ordering_key, attributes)
         publish = partial(self._publish_in_lane, priority, durable)
         return self._record(publish, data, ordering_key, attributes)
@@ -121,7 +101,7 @@ class RecordedPublisher(HomePublisher):
         return future
 
     def queue_run(self, messages: Messages, futures: PublishFutures, start: int, end: int) -> None:
-        """Does what `HomePublisher.queue_run` does, but publishes the messages one by one and records each."""
+        """Does what `TopicPublisher.queue_run` does, but publishes the messages one by one and records each."""
         for index, arguments in enumerate(messages.arguments(start, end), start):
             futures.made[index] = self._publish_item(*arguments, *messages.lanes.get(index, (None, None)))
             futures.queued = index + 1

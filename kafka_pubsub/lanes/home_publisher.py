@@ -61,6 +61,11 @@ class HomePublisher(Home):
         return super().answered or any(each.answered for each in self._lanes)
 
     @property
+    def laned(self) -> bool:
+        """Whether the topic has lanes, as far as is known."""
+        return self._sender is not None
+
+    @property
     def given_up(self) -> int:
         """How many transient messages of this process have failed."""
         return 0 if self._sender is None else self._sender.given_up

@@ -16,7 +16,11 @@ __all__ = ["Home"]
 class Home(TopicPublisher):
     """Publishes to one topic and its lanes."""
 
+    @property
     @abstractmethod
+    def laned(self) -> bool:
+        """Whether the topic has lanes, as far as is known."""
+
     def publish_in(
         self,
         data: bytes,
@@ -25,7 +29,8 @@ class Home(TopicPublisher):
         priority: int | None,
         durable: bool | None,
     ) -> PublishFuture:
-        """Publishes a message with a priority and a class; None takes the default."""
+        """Publishes a message with a priority and a class; None takes the default, which a topic without lanes has."""
+        return self.publish(data, ordering_key, attributes)
 
     @abstractmethod
     def choose(self, priority: object, durable: object) -> Lane:

@@ -10,8 +10,6 @@ import graphlib
 import grimp
 import pytest
 
-from tests.unit.house.repository import project
-
 
 def circle(graph: grimp.ImportGraph) -> list[str]:
     """The modules of one circle; empty if there is none.
@@ -33,29 +31,21 @@ def folder_of(module: str, graph: grimp.ImportGraph) -> str:
     return module if inside else module.rpartition(".")[0]
 
 
-def folders(graph: grimp.ImportGraph, known: frozenset[tuple[str, str]] = frozenset()) -> grimp.ImportGraph:
-    """Returns which folders import which others; `known`: imports that are left out."""
+def folders(graph: grimp.ImportGraph) -> grimp.ImportGraph:
+    """Returns which folders import which others."""
     found = grimp.ImportGraph()
     for module in graph.modules:
         found.add_module(folder_of(module, graph).replace(".", "/"))
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer):
             names = [folder_of(each, graph).replace(".", "/") for each in (importer, imported)]
-            if names[0] != names[1] and (importer, imported) not in known:
+            if names[0] != names[1]:
                 found.add_import(importer=names[0], imported=names[1])
     return found
 
 
-def known_imports() -> frozenset[tuple[str, str]]:
-    """Returns the imports that are to go, as the contract of the layers names them."""
-    contracts = project()["tool"]["importlinter"]["contracts"]
-    (layers,) = (each for each in contracts if each["id"] == "layers")
-    pairs = (each.split(" -> ") for each in layers["ignore_imports"])
-    return frozenset((importer, imported) for importer, imported in pairs)
-
-
 def test_no_folder_is_part_of_a_circle() -> None:
-    assert circle(folders(grimp.build_graph("kafka_pubsub", cache_dir=None), known_imports())) == []
+    assert circle(folders(grimp.build_graph("kafka_pubsub", cache_dir=None))) == []
 
 
 def test_a_circle_of_folders_is_found() -> None:
