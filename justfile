@@ -13,7 +13,7 @@ check:
     .venv/bin/lint-imports
     .venv/bin/pytest -q -n 0 tests/unit/house
 
-# Unit tests that start no broker, or those that you name: `just fast tests/unit/core`.
+# Unit tests that start no broker, or those that you name: `just fast tests/unit/subscribe/partition`.
 fast *paths="tests/unit --ignore tests/unit/house --ignore tests/unit/local/test_commands.py":
     .venv/bin/pytest -q -n auto {{paths}}
 

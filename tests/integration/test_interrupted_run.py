@@ -16,7 +16,7 @@ from tests.support import until
 
 ROOT = Path(__file__).parents[2]
 #: Tests with open streams on the run's broker, and tests that start processes.
-SOME = ["tests/acceptance/test_leases.py", "tests/acceptance/test_processes.py", "tests/unit/client/lanes"]
+SOME = ["tests/acceptance/test_leases.py", "tests/acceptance/test_processes.py", "tests/unit/lanes"]
 MARK = "KAFKA_PUBSUB_INTERRUPTED_RUN"
 
 

@@ -27,7 +27,7 @@ from kafka_pubsub.multicast.task import SequencerTask
 from kafka_pubsub.multicast.values import Release
 from kafka_pubsub.services import engine
 from kafka_pubsub.services.sending import Sendings
-from tests.unit.client.multicast import test_outbox
+from tests.unit.multicast import test_outbox
 from tests.unit.services import (
     test_locality,
     test_multicast_dead_letters,

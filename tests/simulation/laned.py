@@ -5,7 +5,7 @@ The topic has three lanes beside its own Kafka topic, which has the highest prio
 classes of one priority. A modelled publisher names what it sent before, as `lane_sender` does. The leaders' clocks
 differ, a transient lane's leader loses the tail that no reader has seen, and some topics are copies: the log of each
 name is another one, and one lane that is named isn't there. Processes, which begin before some lanes are used, aren't
-told: that is for `tests/unit/client/lanes`.
+told: that is for `tests/unit/lanes`.
 
 What is promised, beside what holds in every lane as in a topic
   follows   a message begins only when all earlier ones of its key in other lanes are finished, for the log or its owner

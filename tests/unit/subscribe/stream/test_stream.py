@@ -1,0 +1,261 @@
+"""Streams over memory: how they end, who is told, and what a failure of the log makes of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from kafka_pubsub import FailedPrecondition, Message, PubSub, PubSubError
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.subscribe.inbox import Inbox
+from kafka_pubsub.subscribe.partition.effects import StoreMoves
+from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
+from kafka_pubsub.subscribe.stream import runner
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
+from kafka_pubsub.subscribe.stream.stream import Stream
+from kafka_pubsub.subscribe.takeover.log_ends import LogEnds
+from kafka_pubsub.subscription import Subscription
+from tests.support import until
+from tests.unit.subscribe.workers.holding import PATIENCE
+
+
+class Room:
+    """A topic with a subscription."""
+
+    def __init__(self) -> None:
+        self.backend = MemoryBackend()
+        self.ps = PubSub.in_memory(self.backend)
+        self.topic = self.ps.create_topic("orders", partitions=2)
+        self.sub: Subscription = self.ps.create_subscription("billing", "orders", message_ordering=True)
+
+    def publish(self, *keys: str) -> None:
+        for key in keys:
+            self.topic.publish(key.encode(), ordering_key=key).result(timeout=PATIENCE)
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    room = Room()
+    yield room
+    room.ps.close()
+
+
+def acked(message: Message) -> None:
+    message.ack()
+
+
+def test_an_open_stream_has_no_result_yet(room: Room) -> None:
+    with room.sub.pull(acked) as stream:
+        assert not stream.done()
+        assert "open" in repr(stream)
+        with pytest.raises(TimeoutError, match="goes on"):
+            stream.result(timeout=0)
+        with pytest.raises(TimeoutError):
+            stream.exception(timeout=0.01)
+    assert stream.done()
+    assert "ended" in repr(stream)
+    stream.result(timeout=0)
+    assert stream.exception(timeout=0) is None
+
+
+def test_closing_twice_and_from_many_threads_closes_once(room: Room) -> None:
+    told: list[Stream] = []
+    stream = room.sub.pull(acked)
+    stream.add_done_callback(told.append)
+    threads = [threading.Thread(target=stream.close) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    stream.close()
+    assert told == [stream]
+
+
+def test_cancelling_returns_at_once_and_the_end_follows(room: Room) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+        message.ack()
+
+    stream = room.sub.pull(handle)
+    room.publish("a")
+    assert begun.wait(PATIENCE)
+    assert stream.cancel()
+    assert not stream.done(), "its callback still runs"
+    go.set()
+    stream.result(timeout=PATIENCE)
+    assert not stream.cancel()
+    assert room.sub.state().lag == 0, "the ack of the running handler was committed"
+
+
+def test_who_listens_is_reported_once_who_left_is_not_and_late_ones_are_reported_at_once(room: Room) -> None:
+    stream = room.sub.pull(acked)
+    told: list[str] = []
+
+    def never(each: Stream) -> None:
+        told.append("never")
+
+    def once(each: Stream) -> None:
+        told.append("once")
+
+    stream.add_done_callback(once)
+    stream.add_done_callback(never)
+    stream.remove_done_callback(never)
+    stream.remove_done_callback(never)
+    stream.close()
+    stream.add_done_callback(lambda each: told.append("late"))
+    stream.remove_done_callback(once)
+    assert told == ["once", "late"]
+
+
+def test_a_callback_that_does_not_end_is_named_and_its_message_comes_again(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        begun.set()
+        go.wait(PATIENCE)
+        message.ack()
+
+    stream = room.sub.pull(handle)
+    room.publish("a")
+    assert begun.wait(PATIENCE)
+    stream.close(timeout=0.01)
+    assert stream.done()
+    assert "callbacks still run" in caplog.text
+    go.set()
+    (message,) = room.sub.receive(1, timeout=PATIENCE)
+    assert message.data == b"a"
+    message.ack()
+
+
+def test_no_callback_begins_once_the_acks_of_the_final_commit_are_taken(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ack would be in no commit, and another member would get the message again."""
+    begun, first, go, revoking = list[bytes](), threading.Event(), threading.Event(), threading.Event()
+    take_reports = Inbox.take_reports
+
+    def handle(message: Message) -> None:
+        begun.append(message.data)
+        first.set()
+        go.wait(PATIENCE)
+        message.ack()
+
+    def take_and_go_on(self: Inbox, now: float) -> None:
+        take_reports(self, now)
+        if revoking.is_set() and not go.is_set():
+            go.set()
+            until(lambda: bool(self._releases))  # the worker has ended its lease
+
+    def revoke(engine: StreamRunner) -> None:
+        revoking.set()
+        engine._revoke([0, 1], engine.clock())
+
+    room.publish("a", "a", "a")
+    monkeypatch.setattr(Inbox, "take_reports", take_and_go_on)
+    with room.sub.pull(handle) as stream:
+        assert first.wait(PATIENCE)
+        engine = stream._engine
+        engine.ask(partial(revoke, engine))
+        assert begun == [b"a"]
+
+
+def test_a_callback_may_close_its_own_stream(room: Room) -> None:
+    streams: list[Stream] = []
+    there = threading.Event()
+
+    def handle(message: Message) -> None:
+        message.ack()
+        assert there.wait(PATIENCE)
+        streams[0].close()
+
+    streams.append(room.sub.pull(handle))
+    there.set()
+    room.publish("a")
+    streams[0].result(timeout=PATIENCE)
+    # What it acked itself may come again: an ack is booked when its callback has ended, and this one waits for close.
+    assert room.sub.state().lag <= 1
+
+
+def test_the_checkpoint_of_a_close_begins_while_the_fetcher_still_reads(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, in_time = threading.Event(), list[bool]()
+    write, leave = RetryIO.write_moves, LogEnds.leave
+
+    def write_moves(self: RetryIO, number: int, epoch: int, moves: StoreMoves) -> None:
+        began.set()
+        write(self, number, epoch, moves)
+
+    def leave_later(self: LogEnds, *, in_order: bool) -> None:
+        in_time.append(began.wait(PATIENCE))
+        leave(self, in_order=in_order)
+
+    monkeypatch.setattr(runner, "TICK", 10 * PATIENCE)  # only a commit or a request brings a tick
+    with room.sub.pull(acked) as stream:
+        room.publish("a")
+        until(lambda: stream.stats.commits >= 3)  # the first of each partition, and the ack's
+        monkeypatch.setattr(RetryIO, "write_moves", write_moves)
+        monkeypatch.setattr(LogEnds, "leave", leave_later)
+    assert in_time == [True]
+
+
+def test_an_error_inside_the_block_closes_the_stream_and_goes_on(room: Room) -> None:
+    with pytest.raises(ZeroDivisionError), room.sub.pull(acked) as stream:
+        raise ZeroDivisionError
+    assert stream.done()
+
+
+def test_stats_tell_what_was_done(room: Room) -> None:
+    nacked, kept, done = threading.Event(), threading.Event(), threading.Semaphore(0)
+    messages: list[Message] = []
+
+    def handle(message: Message) -> None:
+        if message.data == b"keep":
+            messages.append(message)
+            kept.set()
+        elif message.data == b"again" and message.delivery_attempt == 1:
+            nacked.set()
+            message.nack(delay=0)
+        else:
+            message.ack()
+            message.ack()
+            done.release()
+
+    with room.sub.pull(handle) as stream:
+        room.publish("keep", "again", "plain")
+        assert nacked.wait(PATIENCE)
+        assert kept.wait(PATIENCE)
+        for _ in range(2):
+            assert done.acquire(timeout=PATIENCE)
+    stats = stream.stats
+    assert (stats.received, stats.acked, stats.redelivered, stats.stale) == (3, 2, 1, 2)
+    assert stats.commits >= 1
+    assert (stats.in_flight, stats.partitions, stats.paused) == (0, (), ())
+    messages[0].ack()  # too late: it was given back when the stream ended
+
+
+def test_a_log_that_was_truncated_ends_the_stream_with_a_clear_error(room: Room) -> None:
+    """The group stands beyond the end: that isn't the log that was read."""
+    room.backend.admin.set_positions(
+        "billing", {TopicPartition("orders", 0): 50, TopicPartition("orders", 1): 0}
+    )
+    stream = room.sub.pull(acked)
+    with pytest.raises(FailedPrecondition, match="stands at offset 50"):
+        stream.result(timeout=PATIENCE)
+    assert isinstance(stream.exception(timeout=0), PubSubError)
+
+
+def test_an_ended_stream_leaves_the_group(room: Room) -> None:
+    stream = room.sub.pull(acked)
+    room.publish("a")
+    stream.close()
+    assert room.backend.admin.group_members("billing") == 0

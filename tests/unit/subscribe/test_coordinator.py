@@ -1,0 +1,370 @@
+"""The coordinator: partitions that rest, return or are lost, handlers of old ownerships, credits, commits.
+
+The test is the crew: it takes leases and ends them when it likes. Time is a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pytest
+
+from kafka_pubsub.config import FlowControl
+from kafka_pubsub.model import UNREAD, Committed, Ending
+from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves, WriteDeadLetters
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, MovesAnswered
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement
+from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules
+from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from tests.support import FakeBody
+from tests.unit.subscribe.partition.test_retry_scenes import Stored
+from tests.unit.subscribe.workers.holding import Reported
+
+NOWHERE = CommitBoth(0, "", Commit(0, ""))
+
+
+class Hands:
+    """A crew whose holders do what the test says."""
+
+    run = 10
+    spread = False
+    inline = None
+
+    def __init__(self) -> None:
+        self.reports = Reported()
+        self.leases: list[Lease] = []
+        self.most = 1_000_000
+
+    def wants(self, free: int) -> int:
+        return min(free, self.most)
+
+    def soon(self, free: int) -> tuple[int, int]:
+        return self.wants(free), self.run
+
+    def take(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            lease.lease_runner = lease_runner = LeaseRunner(lease, self.reports)
+            lease_runner.begin()
+            self.leases.append(lease)
+
+    def running(self) -> Iterable[LeaseRunner]:
+        return [lease.lease_runner for lease in self.leases if isinstance(lease.lease_runner, LeaseRunner)]
+
+    def close(self, timeout: float | None) -> bool:
+        return True
+
+    def on(self, key: bytes | None) -> Lease:
+        """The newest lease on a key."""
+        return [lease for lease in self.leases if lease.key == key][-1]
+
+
+class Moving:
+    """The side of the retry topic: keeps what is to be relocated."""
+
+    def __init__(self) -> None:
+        self.relocations: list[tuple[int, int, StoreMoves]] = []
+
+    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
+        self.relocations.append((number, epoch, effect))
+
+    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
+    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
+    def trim(self, number: int, offset: int) -> None: ...
+    def restart(self, number: int) -> None: ...
+
+
+class World:
+    """A coordinator, its crew, and what the log has stored: both positions, and the retry topic."""
+
+    def __init__(self, **flow: int) -> None:
+        self.worker_pool, self.moving = Hands(), Moving()
+        rules = Rules(ordered=True, ack_deadline=10, max_extension=0)
+        self.coordinator = Coordinator(
+            rules, FlowControl(**flow), self.worker_pool, 7, lambda: 0.5, self.moving
+        )
+        self.stored: dict[int, CommitBoth] = {}
+        self.retry: dict[int, list[Stored]] = {}
+
+    def assign(self, *numbers: int, now: float = 0.0) -> Mapping[int, int]:
+        """The partitions are ours, whose retry partitions are empty; the log takes their first commits."""
+
+        def begin(number: int, stored: Committed) -> StartPosition:
+            found = ack_map.decode(stored.metadata, stored.offset or 0)
+            return StartPosition(stored.offset or 0, found.runs if found else (), RetryStart("t", "id", 0))
+
+        stored = {number: self.stored.get(number, NOWHERE) for number in numbers}
+        main = {number: Committed(each.offset, each.metadata) for number, each in stored.items()}
+        beside = {number: Committed(*each.retry) for number, each in stored.items()}
+        positions = self.coordinator.assign(main, begin, now, beside)
+        for number in numbers:
+            self.coordinator.caught_up(number, UNREAD, now)
+        first = self.coordinator.first_commits(numbers, now)
+        self.stored.update(first)
+        self.coordinator.answered(first, dict.fromkeys(first, True), now)
+        self.coordinator.partitions.check()
+        return positions
+
+    def move(self, now: float) -> None:
+        """The log takes what was sent; what waits to be relocated is, and comes back."""
+        sent = self.coordinator.take_commits()
+        self.coordinator.answered(sent, dict.fromkeys(sent, True), now)
+        self.coordinator.tick(now)
+        moves, self.moving.relocations = self.moving.relocations, []
+        for number, epoch, effect in moves:
+            log = self.retry.setdefault(number, [])
+            news = [
+                Stored(len(log) + at, each.record.key(), each.headers)
+                for at, each in enumerate(effect.records)
+            ]
+            log += news
+            self.coordinator.move_answered(number, epoch, MovesAnswered(Ending.STORED), len(news), now)
+            self.coordinator.retry_fetched({number: news}, now)
+
+    def fetch(self, number: int, *keys: bytes | None, first: int = 0) -> None:
+        records = [FakeBody(offset=first + at, key=key) for at, key in enumerate(keys)]
+        self.coordinator.fetched({number: records}, 0.0)
+
+    def deliver(self, now: float = 0.0) -> list[Lease]:
+        before = len(self.worker_pool.leases)
+        self.coordinator.deliver(now)
+        self.coordinator.partitions.check()
+        return self.worker_pool.leases[before:]
+
+    def end(self, lease: Lease, outcome: LeaseOutcome = LeaseOutcome.FINISHED, now: float = 0.0) -> None:
+        done = len(lease.records) if outcome is LeaseOutcome.FINISHED else 0
+        self.coordinator.released([LeaseReport(lease, done, outcome)], now)
+        self.coordinator.partitions.check()
+
+    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, CommitBoth]:
+        last = self.coordinator.revoke(numbers, 0.0)
+        if accepted:
+            self.stored.update(last)
+        self.coordinator.answered(last, dict.fromkeys(last, accepted), 0.0)
+        return last
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.assign(0)
+    return world
+
+
+# Resting and returning
+
+
+def test_a_partition_that_returns_goes_on_where_it_was(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    lease, other = world.deliver()
+    world.end(lease)
+    epoch = world.coordinator.partitions.owned[0].epoch
+    world.revoke(0)
+    assert not world.coordinator.partitions.owned
+    world.end(other)  # acked while it rests
+    assert world.assign(0) == {0: 2}
+    assert world.coordinator.partitions.owned[0].epoch == epoch
+    assert world.coordinator.partitions.finished() == 2
+    assert world.coordinator.counts.stale == 0
+    assert world.stored[0].offset == 2, "the ack that came while it rested is committed"
+
+
+def test_a_partition_to_which_somebody_wrote_starts_anew(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    (lease, _) = world.deliver()
+    epoch = world.coordinator.partitions.owned[0].epoch
+    world.revoke(0)
+    world.stored[0] = CommitBoth(1, ack_map.encode(ack_map.AckMap(99, ()), 1), Commit(0, ""))
+    assert world.assign(0) == {0: 1}
+    assert world.coordinator.partitions.owned[0].epoch > epoch
+    assert lease.state is LeaseState.OVER
+    world.end(lease)
+    assert world.coordinator.counts.stale == 1
+    assert world.coordinator.partitions.finished() == 0
+
+
+def test_the_same_offset_with_another_map_is_not_ours(world: World) -> None:
+    world.fetch(0, b"a")
+    (lease,) = world.deliver()
+    world.end(lease)
+    world.revoke(0)
+    world.stored[0] = CommitBoth(1, ack_map.encode(ack_map.AckMap(99, ()), 1), Commit(0, ""))
+    epoch = world.coordinator.partitions.resting[0].epoch
+    world.assign(0)
+    assert world.coordinator.partitions.owned[0].epoch > epoch
+
+
+def test_a_last_word_that_was_refused_starts_anew_from_what_the_log_has(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    leases = world.deliver()
+    world.end(leases[0])
+    last = world.revoke(0, accepted=False)
+    assert last[0].offset == 1
+    world.stored[0] = last[0]  # refused, but the log took it: it can't be known
+    assert world.assign(0) == {0: 1}
+    world.fetch(0, b"b", first=1)
+    assert world.deliver() == [], "the old handler of b still runs"
+
+
+def test_what_rests_and_did_not_return_is_over(world: World) -> None:
+    world.assign(0, 1)
+    world.fetch(0, b"a")
+    (lease,) = world.deliver()
+    world.revoke(0, 1)
+    world.assign(1)
+    assert lease.state is LeaseState.OVER
+    assert not world.coordinator.partitions.resting
+    assert world.coordinator.in_flight() == 0
+
+
+def test_a_resting_partition_begins_nothing_but_takes_verdicts(world: World) -> None:
+    world.fetch(0, b"a", b"a", b"b")
+    first, _ = world.deliver()
+    lease_runner = first.lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
+    world.revoke(0)
+    assert lease_runner.stopped
+    assert not lease_runner.withdrawn
+    world.fetch(0, b"c", first=3)
+    assert world.deliver() == []
+    world.end(first)
+    assert world.coordinator.partitions.finished() == 2
+
+
+def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: World) -> None:
+    world.fetch(0, b"a")
+    world.end(world.deliver()[0])
+    world.coordinator.tick(1.0)
+    posted = world.coordinator.take_commits()
+    assert list(posted) == [0]
+    assert world.coordinator.current(posted) == posted
+    last = world.revoke(0)
+    assert last[0].offset == 1
+    assert world.coordinator.current(posted) == {}
+    world.coordinator.tick(2.0)
+    assert world.coordinator.take_commits() == {}
+    world.assign(0)
+    assert world.coordinator.current(posted) == {}, (
+        "older than the last word, although the partition returned"
+    )
+
+
+def test_the_answer_to_a_commit_is_none_to_the_last_word_that_took_its_place(world: World) -> None:
+    """Or its acks would count as stored while the last word, which holds more, isn't answered yet."""
+    world.fetch(0, b"a", b"b")
+    first, second = world.deliver()
+    world.end(first)
+    world.coordinator.tick(1.0)
+    sent = world.coordinator.take_commits()
+    world.end(second)
+    last = world.coordinator.revoke([0], 1.0)
+    world.coordinator.answered(sent, {0: True}, 1.0)
+    assert world.coordinator.partitions.resting[0].commits.in_flight is last[0]
+    world.coordinator.answered(last, {0: True}, 1.0)
+    assert world.coordinator.partitions.resting[0].commits.stored is last[0]
+
+
+def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_order(world: World) -> None:
+    world.fetch(0, b"a")
+    world.end(world.deliver()[0])
+    world.coordinator.tick(1.0)
+    sent = world.coordinator.take_commits()
+    world.coordinator.answered(sent, dict.fromkeys(sent, True), 1.0)
+    last = world.revoke(0)[0]
+    assert last.offset == sent[0].offset == 1
+    said = [ack_map.decode(each.metadata, 1) for each in (sent[0], last)]
+    assert [each is not None and each.clean for each in said] == [False, True]
+
+
+def test_what_was_lost_says_nothing_and_counts_nothing(world: World) -> None:
+    world.fetch(0, b"a", b"b")
+    leases = world.deliver()
+    lease_runner = leases[1].lease_runner
+    assert isinstance(lease_runner, LeaseRunner)
+    world.end(leases[0])
+    world.coordinator.tick(1.0)
+    world.coordinator.lose([0], 1.0)
+    assert world.coordinator.take_commits() == {}
+    assert lease_runner.withdrawn
+    assert world.coordinator.in_flight() == 0
+    world.end(leases[1])
+    assert world.coordinator.partitions.finished() == 1
+    assert world.coordinator.partitions.committed_positions() == {0: 0}
+
+
+def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
+    assert world.coordinator.revoke([5], 0.0) == {}
+    world.coordinator.lose([5], 0.0)
+    world.coordinator.fetched({5: [FakeBody()]}, 0.0)
+    world.coordinator.answered({5: CommitBoth(1, "", Commit(0, ""))}, {5: True}, 0.0)
+    assert world.coordinator.counts.received == 0
+
+
+# Handlers of old ownerships
+
+
+@pytest.mark.parametrize("outcome", [LeaseOutcome.FINISHED, LeaseOutcome.NACKED, LeaseOutcome.UNTOUCHED])
+def test_a_key_waits_for_its_old_callback_and_no_other_key_does(world: World, outcome: LeaseOutcome) -> None:
+    world.fetch(0, b"a", b"b")
+    old = world.deliver()[0]
+    world.coordinator.lose([0], 0.0)
+    world.assign(0)
+    world.fetch(0, b"a", b"b", b"c")
+    world.end(world.worker_pool.on(b"b"), LeaseOutcome.NACKED)
+    assert [lease.key for lease in world.deliver()] == [b"b", b"c"]
+    assert world.coordinator.partitions.lingering == {old}
+    world.end(old, outcome)
+    assert [lease.key for lease in world.deliver()] == [b"a"]
+    assert not world.coordinator.partitions.lingering
+
+
+def test_an_old_callback_holds_its_key_back_over_several_ownerships(world: World) -> None:
+    world.fetch(0, b"a")
+    (old,) = world.deliver()
+    for _ in range(3):
+        world.coordinator.lose([0], 0.0)
+        world.assign(0)
+        world.fetch(0, b"a")
+        assert world.deliver() == []
+    world.end(old)
+    (lease,) = world.deliver()
+    assert lease.epoch == 4
+
+
+def test_an_old_callback_that_ends_between_two_ownerships_holds_nothing_back(world: World) -> None:
+    world.fetch(0, b"a")
+    (old,) = world.deliver()
+    world.coordinator.lose([0], 0.0)
+    world.end(old)
+    world.assign(0)
+    world.fetch(0, b"a")
+    assert [lease.key for lease in world.deliver()] == [b"a"]
+
+
+def test_a_message_that_its_user_keeps_has_no_callback_and_holds_nothing_back(world: World) -> None:
+    world.fetch(0, b"a")
+    (old,) = world.deliver()
+    world.end(old, LeaseOutcome.KEPT)
+    world.coordinator.lose([0], 0.0)
+    world.assign(0)
+    world.fetch(0, b"a")
+    (lease,) = world.deliver()
+    world.coordinator.settled([Settlement(old, 0, acked=True)], 0.0)
+    assert world.coordinator.counts.stale == 1
+    assert lease.state is LeaseState.RUNNING
+
+
+def test_an_old_callback_whose_lease_had_expired_holds_its_key_back_too(world: World) -> None:
+    world.fetch(0, b"a")
+    (old,) = world.deliver()
+    world.coordinator.tick(0.0)
+    world.coordinator.tick(11.0)
+    assert old.state is LeaseState.EXPIRED
+    world.coordinator.lose([0], 11.0)
+    world.assign(0)
+    world.fetch(0, b"a")
+    assert world.deliver() == []
+    world.end(old)
+    assert [lease.key for lease in world.deliver()] == [b"a"]
