@@ -42,16 +42,14 @@ def test_only_messages_that_are_too_large_by_themselves_become_dead_letters() ->
 def test_messages_of_a_topic_that_is_gone_come_home_once_it_is_there_again() -> None:
     with LocalKafka() as broker, PubSub(broker.bootstrap) as ps:
         topic = ps.create_topic("home", partitions=3)
-        with DelayRouter(ps, tiers=3, partitions=2) as router:
-            router.wait_until_running()
-            futures = [
-                topic.publish(
-                    b"%d" % n, ordering_key=f"k{n % 5}", attributes={"n": str(n)}, delay=n % 3 + 0.5
-                )
-                for n in range(60)
-            ]
-            ids = {future.result(30): n for n, future in enumerate(futures)}
-            ps.delete_topic("home")
+        idle = DelayRouter(ps, tiers=3, partitions=2)
+        futures = [
+            topic.publish(b"%d" % n, ordering_key=f"k{n % 5}", attributes={"n": str(n)}, delay=n % 3 + 0.5)
+            for n in range(60)
+        ]
+        ids = {future.result(30): n for n, future in enumerate(futures)}
+        ps.delete_topic("home")
+        with idle as router:
             writer = ps._cluster.backend.writer(Batching(), 10**6)
             writer.append(INGEST, b"foreign", b"k", [("a", b"b")], lambda *_: None)
             writer.flush(10)

@@ -71,12 +71,11 @@ def test_the_histogram_has_a_bar_for_each_span() -> None:
 
 def test_dead_letters_are_listed_replayed_and_purged(run: CommandLine) -> None:
     assert "No dead letters." in run("delay", "deadletters").stderr
+    message_id = publish(run, "orders", "--delay", "300ms", "--key", "k")
+    publish(run, "bills", "--delay", "300ms")
+    for topic in ("orders", "bills"):
+        run.pubsub.delete_topic(topic)
     with DelayRouter(run.pubsub) as router:
-        router.wait_until_running()
-        message_id = publish(run, "orders", "--delay", "300ms", "--key", "k")
-        publish(run, "bills", "--delay", "300ms")
-        for topic in ("orders", "bills"):
-            run.pubsub.delete_topic(topic)
         until(lambda: router.metrics().get("dead") == 2)
     listed = {each["topic"]: each for each in json.loads(run("delay", "deadletters", "--json").stdout)}
     assert set(listed) == {"orders", "bills"}

@@ -24,16 +24,16 @@ def dead_letters(ps: PubSub) -> dict[bytes, DelayDeadLetter]:
 
 
 def let_die(ps: PubSub, count: int = 1, delay: float = 0.2) -> list[str]:
-    """Publishes with a delay, and deletes the topic before they are due."""
+    """Publishes with a delay, and deletes the topic before a router runs."""
     topic = ps.create_topic("orders", partitions=3, exist_ok=True)
-    with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
-        router.wait_until_running()
-        futures = [
-            topic.publish(b"%d" % n, ordering_key=f"k{n % 2}", attributes={"n": str(n)}, delay=delay)
-            for n in range(count)
-        ]
-        ids = [future.result(10) for future in futures]
-        ps.delete_topic("orders")
+    router = DelayRouter(ps, tiers=TIERS, partitions=2)
+    futures = [
+        topic.publish(b"%d" % n, ordering_key=f"k{n % 2}", attributes={"n": str(n)}, delay=delay)
+        for n in range(count)
+    ]
+    ids = [future.result(10) for future in futures]
+    ps.delete_topic("orders")
+    with router:
         until(lambda: router.metrics().get("dead") == count)
     return ids
 

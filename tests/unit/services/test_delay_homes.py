@@ -80,12 +80,13 @@ def test_a_topic_that_was_made_again_gets_its_own_messages_and_none_of_the_one_b
     with DelayRouter(ps, tiers=TIERS, partitions=1):
         topic.publish(b"at once", delay=0.01).result(10)
         until(lambda: bodies(backend) == [b"at once"])
-        old = [topic.publish(b"old", ordering_key="k", delay=each).result(10) for each in (0.9, 1.8)]
-        ps.delete_topic("orders")
-        topic = ps.create_topic("orders", partitions=1)
-        for _ in range(2):
-            topic.publish(b"new", ordering_key="k", delay=1.0).result(10)
-        topic.publish_many([{"data": b"new", "delay": 1.5}]).result(10)
+    old = [topic.publish(b"old", ordering_key="k", delay=each).result(10) for each in (0.9, 1.8)]
+    ps.delete_topic("orders")
+    topic = ps.create_topic("orders", partitions=1)
+    for _ in range(2):
+        topic.publish(b"new", ordering_key="k", delay=1.0).result(10)
+    topic.publish_many([{"data": b"new", "delay": 1.5}]).result(10)
+    with DelayRouter(ps, tiers=TIERS, partitions=1):
         until(lambda: len(bodies(backend)) + len(bodies(backend, DEAD)) == 5)
     assert bodies(backend) == [b"new"] * 3
     assert bodies(backend, DEAD) == [b"old"] * 2
@@ -100,10 +101,11 @@ def test_a_topic_that_was_made_again_as_a_causal_one_gets_messages_from_its_sequ
     ps: PubSub, backend: MemoryBackend
 ) -> None:
     topic = ps.create_topic("x", partitions=1)
-    with DelayRouter(ps, tiers=TIERS, partitions=1) as router, Sequencer(ps) as sequencer:
-        topic.publish(b"of the first topic", delay=0.9).result(10)
-        ps.delete_topic("x")
-        ps.create_topic("x", causal=True)
+    idle = DelayRouter(ps, tiers=TIERS, partitions=1)
+    topic.publish(b"of the first topic", delay=0.9).result(10)
+    ps.delete_topic("x")
+    ps.create_topic("x", causal=True)
+    with idle as router, Sequencer(ps) as sequencer:
         sequencer.wait_until_running()
         # As a publisher of an older version says it, without the topic's id.
         write(backend, INGEST, encode_request(DelayRequest("x", None, 100)))

@@ -109,9 +109,10 @@ def test_a_home_topic_that_is_gone_sends_its_messages_to_the_dead_letters(
     ps: PubSub, backend: MemoryBackend
 ) -> None:
     topic = ps.create_topic("orders")
-    with DelayRouter(ps, tiers=TIERS) as router:
-        published = topic.publish(b"x", ordering_key="k", attributes={"a": "b"}, delay=1).result(10)
-        ps.delete_topic("orders")
+    idle = DelayRouter(ps, tiers=TIERS)
+    published = topic.publish(b"x", ordering_key="k", attributes={"a": "b"}, delay=1).result(10)
+    ps.delete_topic("orders")
+    with idle as router:
         until(lambda: bodies(backend, DEAD) == [b"x"])
         (dead_letter,) = stored(backend, DEAD)
         said = dict(dead_letter.headers() or ())
@@ -354,12 +355,13 @@ def test_only_what_is_stored_is_counted_however_often_it_was_tried() -> None:
     delays = [n / 5 for n in range(1, 15)]
     with PubSub.in_memory(backend, services=False) as ps:
         topic, gone = ps.create_topic("orders", partitions=1), ps.create_topic("gone", partitions=1)
-        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+        idle = DelayRouter(ps, tiers=TIERS, partitions=1)
+        gone.publish(b"dead", delay=0.7).result(10)
+        ps.delete_topic("gone")
+        with idle as router:
             for delay in delays:
                 topic.publish(b"x", ordering_key="k", delay=delay)
             cancelled = topic.publish(b"cancelled", delay=4).result(10)
-            gone.publish(b"dead", delay=0.7).result(10)
-            ps.delete_topic("gone")
             assert topic.cancel(cancelled)
             until(lambda: router.metrics().get("cancelled"))
         counts = router.metrics()
