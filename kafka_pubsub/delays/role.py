@@ -447,6 +447,8 @@ class DelayTask:
         record, home = message.record, self._role.homes.find(message.home or "")
         if home.refused:
             return self._dead(message, home.refused)
+        if not home.partitions:  # it was ready when this work began
+            raise FailedPrecondition(home.held)
         key = record.key()
         if key is not None:
             key = key.partition(b"\0")[2]

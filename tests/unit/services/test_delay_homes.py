@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import count
 from zlib import crc32
 
 import pytest
@@ -95,6 +96,22 @@ def test_a_topic_that_was_made_again_gets_its_own_messages_and_none_of_the_one_b
     }
     assert [each.message_id for each in ps.delays.dead_letters()] == old
     assert ps.delays.replay().count == 2, "an operator may decide otherwise"
+
+
+def test_a_topic_that_is_held_from_one_look_to_the_next_has_no_dead_letters(
+    ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, real, looks = ps.create_topic("orders", partitions=1), homes.Homes.find, count()
+
+    def find(self: homes.Homes, home: str) -> homes.Home:
+        found = real(self, home)
+        return found._replace(partitions=0, held="it is being made") if next(looks) == 1 else found
+
+    monkeypatch.setattr(homes.Homes, "find", find)
+    with DelayRouter(ps, tiers=TIERS, partitions=1):
+        topic.publish(b"x", delay=0.01).result(10)
+        until(lambda: bodies(backend) == [b"x"] or bodies(backend, DEAD) != [])
+    assert bodies(backend, DEAD) == []
 
 
 def test_a_topic_that_was_made_again_as_a_causal_one_gets_messages_from_its_sequencer_only(
