@@ -387,7 +387,7 @@ class DelayTask:
             for source, said in found.items()
         }
 
-    def farewell(self) -> Mapping[int, Committed]:
+    def last_positions(self) -> Mapping[int, Committed]:
         """The same position without our id: there is nothing of ours to wait for."""
         said = self._stored
         return {} if said is None else {0: Committed(said.position, said.text(""))}

@@ -57,7 +57,7 @@ class Ageing:
         self.next_at = min((time for time in times if time > now), default=NEVER)
 
     def pass_over(self, number: int, now: float) -> None:
-        """A higher priority went while this one had a head."""
+        """Notes that a higher priority was served while this one had a message ready."""
         if number not in self.passed:
             self.passed[number] = (now, 0)
             self.next_at = -NEVER

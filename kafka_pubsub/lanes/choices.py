@@ -6,8 +6,8 @@ go; before each choice it is told which message each lane can deliver first.
 
 Rules
 1. Among the partitions of the topic, the one whose choice has the highest priority goes first; equal ones take turns.
-   An aged message goes in the turn of its partition. A message that those of other partitions passed over ages, too:
-   its partition goes once in ten times then.
+   An aged message goes in the turn of its partition. Messages also age while other partitions are
+   served: a partition whose message has waited too long gets one turn in ten.
 2. Only as much is handed out as begins soon (`WorkerPool.soon`): what was handed out isn't overtaken any more.
 3. Ends are asked for by one request for all partitions; while it is unanswered there is no other, for a second.
 4. A lane that hands out nothing though it was chosen is passed over until something happens to it.

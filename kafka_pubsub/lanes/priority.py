@@ -64,7 +64,7 @@ class Choice(NamedTuple):
 class Pick(NamedTuple, Generic[T]):
     """The lane that goes first, with its messages below this offset, or with the one that is lifted.
 
-    `request` is the oldest that this rests on.
+    `request`: the oldest request for ends on which this choice depends.
     """
 
     lane: ReadAhead[T]

@@ -1,4 +1,4 @@
-"""What the messages of a batch are at home: made once for all topics of a process that get the batch.
+"""Builds the records that a batch's messages become in their topics: once per process, shared by the topics.
 
 Rules
 1. At home a message has its publisher's key, value and headers. `ps-published` is its publisher's time; the record has

@@ -337,7 +337,7 @@ class SequencerTask:
 
     # -- the ends of transactions ------------------------------------------------------------------------------
 
-    def farewell(self) -> Mapping[int, Committed]:
+    def last_positions(self) -> Mapping[int, Committed]:
         """The same position without our id: there is nothing of ours to wait for."""
         said = self._stored
         return {} if said is None else {0: Committed(said.checkpoint.oldest, said._replace(writer="").text())}

@@ -230,7 +230,7 @@ class WriterPool:
 
     def __init__(self, new_writer: Callable[[Batching, int, bool], LogWriter]) -> None:
         self._new_writer = new_writer
-        self._pumps: dict[tuple[Batching, int, bool], ReportThread] = {}
+        self._reporters: dict[tuple[Batching, int, bool], ReportThread] = {}
         self._publishers: weakref.WeakSet[_Publisher] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._renewal: threading.Thread | None = None
@@ -247,11 +247,11 @@ class WriterPool:
         key = batching, max_batch_bytes, durable
         with self._lock:
             self._check_open()
-            reporter = self._pumps.get(key)
+            reporter = self._reporters.get(key)
             if reporter is None:
                 writer = self._new_writer(*key)
-                reporter = ReportThread(writer, f"kafka-pubsub-publish-{len(self._pumps)}")
-                self._pumps[key] = reporter
+                reporter = ReportThread(writer, f"kafka-pubsub-publish-{len(self._reporters)}")
+                self._reporters[key] = reporter
             return reporter
 
     def register(self, publisher: _Publisher) -> None:
@@ -303,10 +303,10 @@ class WriterPool:
         """Stops all writers. Close the topics' publishers first."""
         with self._lock:
             self._closed = True
-            pumps, self._pumps = list(self._pumps.values()), {}
+            reporters, self._reporters = list(self._reporters.values()), {}
         atexit.unregister(self._at_exit)
         self._renew_now.set()
-        for reporter in pumps:
+        for reporter in reporters:
             reporter.stop()
         if not self.callbacks.close(_CALLBACKS_S):
             _log.warning("done-callbacks of publish futures still run after %s s; going on", _CALLBACKS_S)

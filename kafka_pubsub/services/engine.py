@@ -203,7 +203,9 @@ class Engine:
         membership = self._reader.membership()
         if membership is not None:
             going = [share for share in self._shares(partitions) if share in self.tasks]
-            self._sendings.say_farewell({share: self.tasks[share].farewell() for share in going}, membership)
+            self._sendings.commit_last_positions(
+                {share: self.tasks[share].last_positions() for share in going}, membership
+            )
         self._forget(partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:

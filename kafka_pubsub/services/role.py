@@ -84,7 +84,7 @@ class Task(Protocol):
     def write_as(self, writer: str) -> None:
         """What comes now is written under this transactional id, which the next work commits alone."""
 
-    def farewell(self) -> Mapping[int, Committed]:
+    def last_positions(self) -> Mapping[int, Committed]:
         """What to commit when the partition is given up in order, after the last work was stored."""
 
     def refuse(self, work: Work, number: int, reason: str) -> None:

@@ -149,7 +149,7 @@ class Sending:
             self._transactions.go_on()
         return Ended(outcome, failed, settled)
 
-    def say_farewell(
+    def commit_last_positions(
         self, positions: Mapping[TopicPartition, Committed], membership: Membership
     ) -> Future[Outcome]:
         """Begins a transaction of positions alone, when nothing is under way."""
@@ -201,7 +201,7 @@ class Sendings:
             self.apart.append(Sending(self._backend, f"{self._name}-apart-{len(self.apart)}"))
         self.alone[share] = min(self.apart, key=users.count)
 
-    def say_farewell(
+    def commit_last_positions(
         self, positions: Mapping[Share, Mapping[int, Committed]], membership: Membership
     ) -> None:
         """Commits what tasks that are given up say last, by the number of the topic. Nothing is under way."""
@@ -214,7 +214,7 @@ class Sendings:
                 for topic, to in some.items()
             }
             if found:
-                outcomes.append(sending.say_farewell(found, membership))
+                outcomes.append(sending.commit_last_positions(found, membership))
         wait(outcomes, _FAREWELL)
 
     def is_under_way(self, share: Share) -> bool:

@@ -80,7 +80,7 @@ class InlineRunner(Protocol):
     inbox: Inbox
     core: threading.RLock
 
-    def nap(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Waits for `seconds`."""
 
     def look_alive(self, now: float) -> None:

@@ -123,10 +123,10 @@ class CommitsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.commits.in_flight is None)
     @rule()
-    def last_word(self) -> None:
+    def final_commit(self) -> None:
         """At a revoke, whatever the time; nothing if there is nothing to say."""
         dirty = self.commits.dirty
-        commit = self.commits.last_word(clean=True)
+        commit = self.commits.final_commit(clean=True)
         assert (commit is not None) == dirty
         if commit is not None:
             self.said(commit, clean=True)
@@ -144,7 +144,7 @@ class CommitsMachine(RuleBasedStateMachine):
         """Nothing is forgotten: when the log answers, it knows all that was finished."""
         if self.commits.in_flight is not None:
             self.answer(accepted=False)
-        self.last_word()
+        self.final_commit()
         if self.commits.in_flight is not None:
             self.answer(accepted=True)
         known = ack_map.decode(self.log.metadata, self.log.offset)
@@ -174,7 +174,7 @@ def test_a_last_word_replaces_what_was_never_answered() -> None:
     offsets.finish([FakeBody(offset=0)])
     commits.dirty = True
     commits.announce(0.0)
-    last = commits.last_word(clean=True)
+    last = commits.final_commit(clean=True)
     assert last is not None
     assert last.offset == 1
 

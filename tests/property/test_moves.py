@@ -33,7 +33,7 @@ class MovesMachine(RuleBasedStateMachine):
     def add(self, size: int, main: bool, patience: float) -> None:
         record = FakeBody(size, self.next, b"k")
         move = Move(record, RetryInfo("t", 0, self.next), key=b"k", source=None if main else self.next)
-        move.ripe = self.now + patience
+        move.leave_at = self.now + patience
         self.moves.add(move)
         self.there.add(self.next)
         self.next += 1

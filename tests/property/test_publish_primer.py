@@ -1,7 +1,7 @@
 """No gap behind a refused message, against a model of what a broker and a stopping producer really do.
 
 The model's broker checks the sequence only of producers that it knows, as Kafka does: in a partition that hasn't
-acknowledged anything, messages behind a refused one are stored. Without the primer that is a gap, which the last test
+acknowledged anything, messages behind a refused one are stored. Without the warmup that is a gap, which the last test
 shows.
 """
 
@@ -76,12 +76,12 @@ actions = st.lists(
 class Publisher:
     """What the client does with reports: after a failure it sends nothing of the key."""
 
-    def __init__(self, primer: bool, count_known: bool) -> None:
+    def __init__(self, warmup: bool, count_known: bool) -> None:
         self.pipeline = Pipeline()
-        self.primer = PartitionWarmup(
+        self.warmup = PartitionWarmup(
             self.pipeline.send, lambda _: PARTITIONS if count_known else None, lambda topic, are: None
         )
-        self.use_primer = primer
+        self.use_warmup = warmup
         self.sent: dict[bytes, list[int]] = {key: [] for key in KEYS}
         self.reports: dict[int, object] = {}
         self.failed = set[bytes]()
@@ -99,12 +99,12 @@ class Publisher:
                 self.failed.add(key)
 
         message = Held("t", b"%d" % number, key, None, report)
-        known = self.primer.open.get("t", set())
+        known = self.warmup.open.get("t", set())
         try:
-            if not self.use_primer or known is None or key in known:
+            if not self.use_warmup or known is None or key in known:
                 self.pipeline.send(message, report)
             else:
-                self.primer.admit(message)
+                self.warmup.admit(message)
         except BufferError:
             return
         self.sent[key].append(number)
@@ -115,21 +115,21 @@ class Publisher:
         elif isinstance(what, int):
             self.pipeline.answer(what, kind == "refuse")
         elif kind == "expire":
-            self.primer.expire()
+            self.warmup.expire()
         else:
-            self.primer.learn()
+            self.warmup.learn()
 
     def finish(self) -> None:
         """Everything on its way is answered; then the writer would replace a stopped producer."""
-        while any(self.pipeline.on_the_way.values()) or self.primer.held:
-            before = (self.count_on_the_way(), self.primer.held)
+        while any(self.pipeline.on_the_way.values()) or self.warmup.held:
+            before = (self.count_on_the_way(), self.warmup.held)
             for partition in range(PARTITIONS):
                 while self.pipeline.on_the_way[partition]:
                     self.pipeline.answer(partition, refuse=False)
-            self.primer.learn()
+            self.warmup.learn()
             if self.pipeline.stopped and not self.count_on_the_way():
-                self.primer.fail_all()
-            assert (self.count_on_the_way(), self.primer.held) != before, "stuck"
+                self.warmup.fail_all()
+            assert (self.count_on_the_way(), self.warmup.held) != before, "stuck"
 
     def count_on_the_way(self) -> int:
         return sum(len(queue) for queue in self.pipeline.on_the_way.values())
@@ -139,8 +139,8 @@ class Publisher:
         return [number for each, number in log if each == key]
 
 
-def run(steps: list[tuple[str, bytes | int | None]], *, primer: bool, count_known: bool = True) -> Publisher:
-    publisher = Publisher(primer, count_known)
+def run(steps: list[tuple[str, bytes | int | None]], *, warmup: bool, count_known: bool = True) -> Publisher:
+    publisher = Publisher(warmup, count_known)
     for kind, what in steps:
         publisher.act(kind, what)
     publisher.finish()
@@ -156,7 +156,7 @@ def has_gap(publisher: Publisher) -> bool:
 def test_what_is_stored_of_a_key_is_a_prefix_of_what_was_sent(
     steps: list[tuple[str, bytes | int | None]], count_known: bool
 ) -> None:
-    publisher = run(steps, primer=True, count_known=count_known)
+    publisher = run(steps, warmup=True, count_known=count_known)
     assert not has_gap(publisher)
     for key in KEYS:
         stored = set(publisher.stored(key))
@@ -167,15 +167,15 @@ def test_what_is_stored_of_a_key_is_a_prefix_of_what_was_sent(
 
 @given(st.lists(st.sampled_from(KEYS), min_size=1, max_size=40))
 def test_without_refusals_everything_is_stored_and_nothing_is_held_in_the_end(keys: list[bytes]) -> None:
-    publisher = run([("publish", key) for key in keys], primer=True)
-    assert publisher.primer.held == 0
+    publisher = run([("publish", key) for key in keys], warmup=True)
+    assert publisher.warmup.held == 0
     assert sum(len(log) for log in publisher.pipeline.logs.values()) == len(keys)
     assert not has_gap(publisher)
 
 
 def test_what_waits_behind_a_refused_first_message_is_reported_as_not_sent() -> None:
     publisher = run(
-        [("publish", b"a"), ("publish", b"a"), ("refuse", partition_of(b"a", PARTITIONS))], primer=True
+        [("publish", b"a"), ("publish", b"a"), ("refuse", partition_of(b"a", PARTITIONS))], warmup=True
     )
     assert publisher.reports == {1: "refused", 2: NOT_SENT}
 
@@ -186,5 +186,5 @@ def test_without_the_primer_a_new_producer_leaves_a_gap() -> None:
         ("publish", b"a"),
         ("refuse", partition_of(b"a", PARTITIONS)),
     ]
-    assert has_gap(run(refuse_first, primer=False))
-    assert not has_gap(run(refuse_first, primer=True))
+    assert has_gap(run(refuse_first, warmup=False))
+    assert not has_gap(run(refuse_first, warmup=True))

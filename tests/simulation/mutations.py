@@ -162,7 +162,7 @@ def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
 
 def no_last_word(patch: pytest.MonkeyPatch) -> None:
     """A partition goes without a last commit."""
-    patch.setattr(RetryPartition, "last_word", lambda self, now, closing: None)
+    patch.setattr(RetryPartition, "final_commit", lambda self, now, closing: None)
     patch.setattr(OwnedPartitions, "_returns", lambda self, number, committed, beside: False)
 
 

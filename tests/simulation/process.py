@@ -116,7 +116,7 @@ class SimulatedRunner(StreamRunner):
             self.step(self.owner.world.now())
         return box[0]
 
-    def nap(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.owner.world.time_passes(seconds)
 
     def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
@@ -365,7 +365,7 @@ class Process:
     def leave(self) -> None:
         """Begins to close."""
         self.patience = self.world.now() + self.world.between(0.0, 30.0)
-        self.engine.hush()
+        self.engine.begin_nothing_more()
 
     def finish(self) -> None:
         """Leaves the group, with a last word, as `Stream.close` does."""

@@ -107,7 +107,7 @@ class _Session:
     def __init__(self, producer: Producer, channel: Callable[[str], _Channel]) -> None:
         self.producer = producer
         self.produce: Callable[..., None] = producer.produce
-        self.primer = PartitionWarmup(self._send, self._count, self._all_open)
+        self.warmup = PartitionWarmup(self._send, self._count, self._all_open)
         self._channel = channel
         # The channels that call this producer.
         self._open_channels: list[_Channel] = []
@@ -194,11 +194,11 @@ class KafkaLogWriter(LogWriter):
         """Queues a record; raises `BufferError` while a stopped producer is being replaced."""
         session = self._session
         try:
-            keys = session.primer.open.get(topic, _NO_KEYS)
+            keys = session.warmup.open.get(topic, _NO_KEYS)
             if key is None or keys is None or key in keys:
                 session.produce(topic, value, key, partition, on_delivery, None, _NOW, headers)
             else:
-                session.primer.admit(Held(topic, value, key, headers, on_delivery))
+                session.warmup.admit(Held(topic, value, key, headers, on_delivery))
         except KafkaException as failure:
             raise self._refusal(session, failure) from None
 
@@ -232,7 +232,7 @@ class KafkaLogWriter(LogWriter):
         if self._disturbed:
             # Appends of other threads may hide reports: then a producer that answers is asked in vain.
             self._watch(session, heard=left < before)
-        return left + session.primer.held
+        return left + session.warmup.held
 
     def _introduce(self, session: _Session) -> None:
         """Spares a new producer's first message half a second, unless the brokers are away."""
@@ -258,7 +258,7 @@ class KafkaLogWriter(LogWriter):
             count = session.ask_count(topic)
         except KafkaException as failure:
             raise translate(failure, looking_at([topic], "partitions of topic {}")) from None
-        session.primer.forget(topic)
+        session.warmup.forget(topic)
         return count
 
     def explain(self, error: object, topic: str = "") -> PubSubError:
@@ -301,7 +301,7 @@ class KafkaLogWriter(LogWriter):
         self._purge(session.producer, in_flight=True)
         while len(session.producer) and time.monotonic() < end:
             self._serve(session, lambda: session.producer.poll(_LONGEST_WAIT_S))
-        session.primer.fail_all()
+        session.warmup.fail_all()
 
     def _new_session(self) -> _Session:
         self._disturbed, self._denied = False, None
@@ -327,13 +327,13 @@ class KafkaLogWriter(LogWriter):
         _log.warning("the producer is replaced, to keep the order of its messages: %s", reason)
 
     def _keep_house(self, session: _Session) -> None:
-        session.primer.learn()
+        session.warmup.learn()
         now = time.monotonic()
         if session.stopped_because is not None and not self._closed:
             self._replace(session, now)
         if now >= self._reprime_at:
             self._reprime_at = now + PRIMED_FOR_S
-            session.primer.expire()
+            session.warmup.expire()
         while self._retired and self._retired[0][0] <= now:
             self._handles.close_producer(self._retired.pop(0)[1])
 
@@ -367,7 +367,7 @@ class KafkaLogWriter(LogWriter):
         self._purge(session.producer, in_flight=now >= session.give_up_at)
         if len(session.producer):
             return
-        session.primer.fail_all()
+        session.warmup.fail_all()
         with self._lock:
             if self._session is session and not self._closed:
                 self._retired.append((now + _RETIRE_S, session.producer))

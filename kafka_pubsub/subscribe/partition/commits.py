@@ -157,7 +157,7 @@ class Commits:
         self.on_made()
         return commit
 
-    def last_word(self, *, clean: bool) -> CommitBoth | None:
+    def final_commit(self, *, clean: bool) -> CommitBoth | None:
         """Makes the plain final commit of a revoke; None: there is nothing to commit, or it doesn't fit."""
         if not self.dirty and self.in_flight is None:
             return None

@@ -42,7 +42,7 @@ class LeaseOutcomes(Protocol):
         """Returns records that were never begun to where they waited."""
 
     def free(self, lease: Lease) -> None:
-        """Lets go on what waited for the lease, or for its callback, to end."""
+        """Unblocks the key, and the moves, that waited for this lease or its callback to end."""
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
         """Moves the current record, which failed; ends and frees the lease, and gives back the records behind it."""

@@ -11,7 +11,7 @@ Rules
    of the batch goes next, down to a single record; that one pauses alone, and others go before it.
 3. A batch that was never answered isn't loaded again: only the log knows its outcome, so the partition starts anew.
 4. A transaction costs the encoding of both metadata texts, whatever is in it. So a move whose delivery isn't due soon
-   waits for others to share it (`ripe`); when one leaves, all leave that may.
+   waits for others to share it (`leave_at`); when one leaves, all leave that may.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Move:
         "death",
         "info",
         "key",
+        "leave_at",
         "not_before",
         "origin",
         "read_back",
         "record",
         "refusals",
-        "ripe",
         "said",
         "source",
         "stored",
@@ -80,7 +80,7 @@ class Move:
         self.refusals = 0
         self.not_before = 0.0
         #: The time until which it may wait for others (rule 4).
-        self.ripe = 0.0
+        self.leave_at = 0.0
 
     def let_go(self) -> None:
         """Frees the record: until the move is read back only numbers are needed, and thousands may be moving."""
@@ -120,10 +120,10 @@ class Moves:
         """Adds a move."""
         self.waiting.append(move)
         self._main += move.source is None
-        self._due = min(self._due, 0.0 if len(self.waiting) >= BATCH else move.ripe)
+        self._due = min(self._due, 0.0 if len(self.waiting) >= BATCH else move.leave_at)
 
     def _see_due(self) -> None:
-        self._due = min((max(move.ripe, move.not_before) for move in self.waiting), default=NEVER)
+        self._due = min((max(move.leave_at, move.not_before) for move in self.waiting), default=NEVER)
 
     def may_load(self, now: float, *, early: bool = False) -> bool:
         """Returns whether something may go; `early`: a commit would be sent anyway."""

@@ -113,7 +113,7 @@ class NextMoves:
         topic_id = self._start.topic_id
         info = RetryInfo(topic_id, self._number, origin, attempt, crashes, due, why, since, error)
         move = self._move(record, key, info)
-        move.ripe = now + min(PATIENCE, SHARE * wait)
+        move.leave_at = now + min(PATIENCE, SHARE * wait)
         return move
 
     def crashed(self, record: Record, key: bytes | None, now: float) -> Move:

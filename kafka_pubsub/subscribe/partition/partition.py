@@ -314,7 +314,7 @@ class Partition:
         if (
             not self.open
             and event.ending is Ending.ABORTED
-            and (last := self.retry_partition.plain_last_word())
+            and (last := self.retry_partition.plain_final_commit())
         ):
             effects.append(last)  # it was the final commit of a revoked partition
         return effects
@@ -327,7 +327,7 @@ class Partition:
             running.remove(lease)
             self.places.give_back(lease, self.leases.close(lease))
             self.places.free(lease)
-        last = self.retry_partition.last_word(now, closing=event.closing)
+        last = self.retry_partition.final_commit(now, closing=event.closing)
         return [Stop(running)] if last is None else [Stop(running), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:

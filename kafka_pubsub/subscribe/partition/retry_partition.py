@@ -248,19 +248,19 @@ class RetryPartition:
         low, named = self.commits.stored.retry.offset, self.commits.checkpoints.named
         return low if named is None else min(low, named.offset)
 
-    def last_word(self, now: float, *, closing: bool) -> CommitBoth | StoreMoves | None:
+    def final_commit(self, now: float, *, closing: bool) -> CommitBoth | StoreMoves | None:
         """Makes the final commit of a revoke, with the moves that wait; at a close with a checkpoint."""
         if not self.announced or self.commits.in_flight is not None:
-            return self.plain_last_word()
+            return self.plain_final_commit()
         self.commits.dirty = True  # rule 4
         return self.commits.transaction(
             self.retries.load(now, early=True), now, clean=self._clean, closing=closing
         )
 
-    def plain_last_word(self) -> CommitBoth | None:
+    def plain_final_commit(self) -> CommitBoth | None:
         """Makes the final commit of a revoke where no transaction may be sent."""
         self.commits.dirty = True  # rule 4
-        return self.commits.last_word(clean=self._clean)
+        return self.commits.final_commit(clean=self._clean)
 
     @property
     def _clean(self) -> bool:

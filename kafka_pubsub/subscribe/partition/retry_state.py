@@ -217,16 +217,16 @@ class RetryState:
         queue = self._queues.queues.get(key, ())
         if len(queue) <= BACKLOG and sum(map(len, queue)) <= BACKLOG_BYTES:
             return False
-        self.evacuate(key, len(queue), now, ripe=now + PATIENCE)
+        self.evacuate(key, len(queue), now, leave_at=now + PATIENCE)
         return True
 
-    def evacuate(self, key: bytes, limit: int, now: float, *, ripe: float = 0.0) -> None:
+    def evacuate(self, key: bytes, limit: int, now: float, *, leave_at: float = 0.0) -> None:
         """Moves up to `limit` of the key's waiting messages into the retry partition, the oldest first."""
         self.park(key)
         for record in self._queues.take_from(key, limit, NEVER):
             self.followers.read.pop(record.offset(), None)
             move = self.schedules.waited(record, key)
-            move.ripe = ripe
+            move.leave_at = leave_at
             self.depart(move)
         self.settle(key, now)
 

@@ -103,7 +103,7 @@ class DeadLetterWriter(TransactionThread):
     def _gather(self, first: MoveRequest) -> tuple[list[MoveRequest], None]:
         return [first], None  # rule 1
 
-    def _fly_together(self, move_requests: list[MoveRequest]) -> None:  # type: ignore[override]
+    def _move_together(self, move_requests: list[MoveRequest]) -> None:  # type: ignore[override]
         (move_request,) = move_requests
         sent = self._sent.pop((move_request.partition, move_request.epoch), 0.0)
         if self._closing or sent <= self._failed_at:

@@ -170,7 +170,7 @@ class TransactionThread:
             first(self._writer())
             return True
         move_requests, then = self._gather(first)
-        self._fly(move_requests)
+        self._move_all(move_requests)
         if then is not None and then is not _END:
             then(self._writer())
         return then is not _END
@@ -195,7 +195,7 @@ class TransactionThread:
             count, size = count + len(item.records), size + _size(item)
         return move_requests, None
 
-    def _fly(self, move_requests: Sequence[MoveRequest]) -> None:
+    def _move_all(self, move_requests: Sequence[MoveRequest]) -> None:
         """Runs one transaction for each membership; there is more than one only during a rebalance."""
         while move_requests:
             membership = move_requests[0].membership
@@ -205,9 +205,9 @@ class TransactionThread:
             move_requests = [
                 move_request for move_request in move_requests if move_request.membership != membership
             ]
-            self._fly_together(together)
+            self._move_together(together)
 
-    def _fly_together(self, move_requests: Sequence[MoveRequest]) -> None:
+    def _move_together(self, move_requests: Sequence[MoveRequest]) -> None:
         records = [record for move_request in move_requests for record in move_request.records]
         outcome = self._transact(records, positions_of_all(move_requests), move_requests[0].membership)
         if outcome.ending is Ending.ABORTED and len(move_requests) > 1 and not outcome.refused:
@@ -227,7 +227,7 @@ class TransactionThread:
                     MoveResult(move_request, outcome.ending, offsets, refused.get(number, {}), outcome.reason)
                 )
         if again:
-            self._fly_together(again)
+            self._move_together(again)
 
     def _transact(
         self, records: Sequence[NewRecord], positions: Positions | PositionsLater, membership: Membership

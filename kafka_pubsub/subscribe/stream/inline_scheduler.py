@@ -70,7 +70,7 @@ class InlineScheduler:
                 if now >= until:
                     self.pace.hindered(now)  # else small reads would take seconds to get past a backlog
                     break
-                runner.nap(PATIENCE / 20)
+                runner.sleep(PATIENCE / 20)
                 continue
             mine = self.try_inline({}, 0, more=True)
             if mine is False:
@@ -82,7 +82,7 @@ class InlineScheduler:
             if mine is None:
                 self._more, self._ended_at = True, now
             if not self._took:
-                runner.nap(PATIENCE / 20)
+                runner.sleep(PATIENCE / 20)
         return True
 
     def limit(self, now: float) -> int:
@@ -149,7 +149,7 @@ class InlineScheduler:
         runner, at_work = self._runner, inline_worker.busy()
         until = runner.clock() + PATIENCE
         while inline_worker.busy() and not run.over and runner.clock() < until:
-            runner.nap(PATIENCE / 20)
+            runner.sleep(PATIENCE / 20)
         return 2 * inline_worker.busy() <= at_work and inline_worker.spares()
 
     def _refill(self, run: InlineRun, inline_worker: Inline) -> bool:

@@ -74,9 +74,9 @@ class Receiver:
             if self._session is None or self._session.stream.done():
                 self._session = _Session(self._open_stream, self._give_up)
             session = self._session
-            session.mailbox.touch()
+            session.pull_queue.touch()
         done = session.stream.done
-        messages = session.mailbox.receive(max_messages, timeout, lambda: done() or cancelled())
+        messages = session.pull_queue.receive(max_messages, timeout, lambda: done() or cancelled())
         session.note_end_of_call()
         if not messages and done():
             session.stream.result(0)
@@ -115,7 +115,7 @@ class Receiver:
 class _Session:
     """The time from the call that opens a stream to the end of that stream."""
 
-    mailbox: PullQueue
+    pull_queue: PullQueue
 
     def __init__(self, open_stream: OpenStream, give_up: Callable[[_Session], bool]) -> None:
         self._give_up = give_up
@@ -126,12 +126,12 @@ class _Session:
 
     def _make_worker_pool(self, engine: StreamRunner, name: str) -> WorkerPool:
         self._engine = engine
-        self.mailbox = PullQueue(engine.inbox, engine.wake)
-        return self.mailbox
+        self.pull_queue = PullQueue(engine.inbox, engine.wake)
+        return self.pull_queue
 
     def is_idle(self) -> bool:
         """Returns whether it was idle for so long that it must end."""
-        return self.mailbox.idle(self._engine.coordinator.in_flight()) >= IDLE
+        return self.pull_queue.idle(self._engine.coordinator.in_flight()) >= IDLE
 
     def note_end_of_call(self) -> None:
         """Notes that a call returns."""

@@ -118,7 +118,7 @@ class StreamRunner:
         self._dozing = False
         #: Commits for the fetcher.
         self._to_commit: deque[dict[int, CommitBoth]] = deque()
-        self._valves = PausedPartitions(reader, self.rebalances.place)
+        self._pauses = PausedPartitions(reader, self.rebalances.place)
         #: When to look at running callbacks next, when at how much is held, and when something becomes due by itself.
         self._tick_at = self._gauge_at = 0.0
         self._pulse = Pulse()
@@ -166,12 +166,12 @@ class StreamRunner:
             self.failure = error
         self._on_end()
 
-    def hush(self) -> None:
+    def begin_nothing_more(self) -> None:
         """Begins nothing more, and returns when that holds: a worker pool that ends afterwards starts no thread."""
         with contextlib.suppress(FailedPrecondition):  # the runner has failed, so it begins nothing
-            self.ask(self._hush)
+            self.ask(self._begin_nothing_more)
 
-    def _hush(self) -> None:
+    def _begin_nothing_more(self) -> None:
         self.coordinator.stop()
         self.take_over()
 
@@ -194,7 +194,7 @@ class StreamRunner:
 
     # Called by other threads
 
-    def nap(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Waits for `seconds`."""
         time.sleep(seconds)
 
@@ -306,7 +306,7 @@ class StreamRunner:
         change = partitions.flow(windows, waited=self._waited)
         self._waited = False
         if change.pause or change.resume:
-            self._valves.turn(change)
+            self._pauses.turn(change)
             self._drained.set()
 
     # The fetcher
@@ -345,7 +345,7 @@ class StreamRunner:
                 break
             self._drained.clear()
             self.commit_posted()
-        self._valves.work()
+        self._pauses.work()
 
     def commit_posted(self) -> None:
         """Sends the commits that the runner has decided on."""
@@ -479,7 +479,7 @@ class StreamRunner:
     ) -> Mapping[int, int]:
         """Takes partitions on, on the runner; returns the offset at which to read each."""
         positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
-        self._valves.forget(stored)
+        self._pauses.forget(stored)
         return positions
 
     def announce(self, numbers: Sequence[int]) -> None:

@@ -132,7 +132,7 @@ class Stream:
 
     def _close(self, timeout: float | None) -> None:
         engine = self._engine
-        engine.hush()
+        engine.begin_nothing_more()
         if not self._worker_pool.close(timeout):
             running = [lease_runner.lease for lease_runner in self._worker_pool.running()]
             log.warning(

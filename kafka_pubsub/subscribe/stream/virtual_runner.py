@@ -118,7 +118,7 @@ class VirtualRunner(StreamRunner):
         coordinator = self.coordinator
         if not self.rebalances.joined or not self.rebalances.pairs.settled:
             yield "it joins its group"
-        if self._valves.pending or any(map(_awaits_answer, coordinator.partitions.all())):
+        if self._pauses.pending or any(map(_awaits_answer, coordinator.partitions.all())):
             yield "it waits for commits, moves or reads"
         if coordinator.chooser.active and (coordinator.chooser.asking or coordinator.chooser.stuck):
             yield "it asks which lane goes next"

@@ -354,13 +354,13 @@ def test_the_streams_of_a_pubsub_close_at_the_same_time(
     ps: PubSub, sub: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = threading.Barrier(3)
-    hush = StreamRunner.hush
+    begin_nothing_more = StreamRunner.begin_nothing_more
 
-    def hush_together(self: StreamRunner) -> None:
+    def stop_together(self: StreamRunner) -> None:
         together.wait(PATIENCE)
-        hush(self)
+        begin_nothing_more(self)
 
-    monkeypatch.setattr(StreamRunner, "hush", hush_together)
+    monkeypatch.setattr(StreamRunner, "begin_nothing_more", stop_together)
     other = ps.create_subscription("shipping", "orders")
     streams = [sub.pull(print), sub.pull(print), other.pull(print)]
     ps.close()

@@ -17,7 +17,7 @@ class Producer:
         self.opened_early: list[bytes] = []
         self.open_to_all = False
         self.waits: list[bytes] = []
-        self.primer = PartitionWarmup(self.send, lambda topic: PARTITIONS, self.all_open)
+        self.warmup = PartitionWarmup(self.send, lambda topic: PARTITIONS, self.all_open)
 
     def all_open(self, topic: str, are: bool) -> None:
         self.open_to_all = are
@@ -25,7 +25,7 @@ class Producer:
     def send(self, message: Held, report: Report) -> None:
         body = message.value() or b""
         later = [each for each in self.waits if each != body]
-        keys = self.primer.open.get("t", set())
+        keys = self.warmup.open.get("t", set())
         if later and (self.open_to_all or keys is None or message.key() in keys):
             self.opened_early.append(body)
         self.waits = later
@@ -33,14 +33,14 @@ class Producer:
 
     def admit(self, key: bytes, body: bytes) -> None:
         self.waits.append(body)
-        self.primer.admit(Held("t", body, key, None, lambda error, record: None))
+        self.warmup.admit(Held("t", body, key, None, lambda error, record: None))
 
     def report_all(self) -> None:
         sent, self.sent = self.sent, []
         for message, report in sent:
             number = partition_of(message.key(), PARTITIONS)
             report(None, _At(number))
-        self.primer.learn()
+        self.warmup.learn()
 
 
 class _At(FakeBody):

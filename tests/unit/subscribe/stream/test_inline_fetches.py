@@ -215,7 +215,7 @@ class Full(Stage):
     def spares(self) -> bool:
         return self.at_work < self.workers
 
-    def nap(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.now += seconds
         self.naps += 1
         self.at_work = max(0, self.at_work - self._ends)
@@ -261,12 +261,12 @@ def test_a_full_worker_pool_whose_threads_only_wait_for_the_interpreter_is_relie
         worker_pool.wants(1000)
     until(lambda: len(worker_pool.running()) == 8)
 
-    def nap(seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         stage.now += seconds
         go.set()
         until(lambda: not worker_pool.busy())
 
-    stage.nap = nap  # type: ignore[attr-defined]
+    stage.sleep = sleep  # type: ignore[attr-defined]
     assert stage.walk() is True
     assert len(reports.releases) == 8, "what was begun goes on where it was begun"
     assert len(stage.released_) == 492
@@ -360,11 +360,11 @@ def test_one_thread_that_is_stuck_does_not_keep_the_fetcher_from_the_others_work
     stage = Full(calling=5e-6, workers=2, ends=0)
     stage.at_work = 2
 
-    def nap(seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         stage.now += seconds
         stage.at_work = 1
 
-    stage.nap = nap  # type: ignore[method-assign]
+    stage.sleep = sleep  # type: ignore[method-assign]
     assert stage.walk() is True
     assert len(stage.released_) == 1000
     assert stage.now < 2 * PATIENCE
@@ -428,14 +428,14 @@ def test_messages_that_are_kept_count_as_called() -> None:
 def test_a_take_over_ends_a_trial_wherever_it_stands() -> None:
     waits, calls = Full(calling=5e-6), Full(calling=5e-6)
 
-    def nap(seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         assert waits.scheduler.take_over() is not None
 
     def called(message: Message) -> None:
         acked(message)
         assert calls.scheduler.take_over() is not None
 
-    waits.nap = nap  # type: ignore[method-assign]
+    waits.sleep = sleep  # type: ignore[method-assign]
     calls.callback = called
     for stage, released in ((waits, 0), (calls, 1)):
         assert stage.walk() is False
@@ -463,7 +463,7 @@ class Busy(Stage):
         super().__init__()
         self.chooser = Ordered()
 
-    def nap(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.now += seconds
 
 

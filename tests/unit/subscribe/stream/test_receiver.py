@@ -107,7 +107,7 @@ def test_an_ack_after_long_work_counts_and_then_the_membership_ends(group: Group
     session = group.sub._subscriber().receiver._session
     assert session is not None
     clock.now += 600  # the work
-    until(lambda: session.mailbox._used == clock.now, "a look at whether it is idle")
+    until(lambda: session.pull_queue._used == clock.now, "a look at whether it is idle")
     assert group.members == 1
     message.ack_with_response().result(PATIENCE)
     clock.pass_idle_time()

@@ -146,7 +146,7 @@ def engine(log: Valves) -> Iterator[StreamRunner]:
 
 def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: StreamRunner, log: Valves) -> None:
     """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
-    engine._valves.turn(Change([0, 1], []))
+    engine._pauses.turn(Change([0, 1], []))
     engine.assigned([TopicPartition("orders", 0), TopicPartition(RETRY, 0)])
     engine._make_room()
     assert log.paused == {1}
