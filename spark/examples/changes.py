@@ -4,7 +4,8 @@
 
 A change is JSON like {"action": "UPDATE", "data": {"name": "Anna"}}, published with the row (`users:123`) as ordering
 key, so a row's changes lie in one partition, in their order. A change that comes again, or that is older than the
-row's state, changes nothing. What isn't a change goes to the table TO-rejected, with its place and the reason.
+row's state, changes nothing. Between two partitions (of a topic that was repartitioned) the later time of publishing
+wins. What isn't a change goes to the table TO-rejected, with its place and the reason.
 
 The job `cdc` does the same for Debezium's changes too, by sequence numbers, and for topics that are made again.
 """
@@ -21,7 +22,14 @@ SCHEMA = "action string, data string"
 #: The conditions that each change meets.
 CHANGE = ["ordering_key is not null", "action in ('INSERT', 'UPDATE', 'DELETE')"]
 #: The table's columns.
-ROW = "ordering_key string, data string, deleted boolean, partition int, offset bigint"
+ROW = (
+    "ordering_key string, data string, deleted boolean, publish_time timestamp, partition int, offset bigint"
+)
+#: The condition by which a change replaces its row's state.
+NEWER = (
+    "CASE WHEN changes.partition = row.partition THEN changes.offset > row.offset "
+    "ELSE changes.publish_time > row.publish_time END"
+)
 
 
 def states(changes: DataFrame) -> DataFrame:
@@ -31,10 +39,13 @@ def states(changes: DataFrame) -> DataFrame:
         "ordering_key",
         F.when(~deleted, F.col("record.data")).alias("data"),
         deleted.alias("deleted"),
+        "publish_time",
         "partition",
         "offset",
     )
-    last = every.groupBy("ordering_key").agg(F.max_by(F.struct("*"), "offset").alias("last"))
+    here = every.groupBy("ordering_key", "partition").agg(F.max_by(F.struct("*"), "offset").alias("last"))
+    here = here.select("last.*")
+    last = here.groupBy("ordering_key").agg(F.max_by(F.struct("*"), "publish_time").alias("last"))
     return last.select("last.*")
 
 
@@ -61,7 +72,7 @@ def main() -> None:
         states(changes).createOrReplaceTempView("changes")
         batch.sparkSession.sql(
             f"""MERGE INTO delta.`{to}` AS row USING changes ON row.ordering_key = changes.ordering_key
-            WHEN MATCHED AND changes.offset > row.offset THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"""
+            WHEN MATCHED AND {NEWER} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"""
         )
         batch.unpersist()
 
