@@ -27,7 +27,7 @@ SESSION = "started bigint, ended bigint, events int, types map<string,int>, why 
 
 @F.udf(f"array<struct<{SESSION.replace(' ', ':', 1).replace(', ', ',')}>>")
 def pieces(events: list[Any]) -> list[Any]:
-    """Splits a session's events (time and type, in order) behind each logout."""
+    """Splits a session's events (in order) behind each logout."""
     found: list[list[Any]] = [[]]
     for event in events:
         found[-1].append(event)
@@ -49,12 +49,13 @@ def sessions(found: DataFrame, time: str = TIME, gap: str = GAP, late: str = LAT
     """Makes a message of each session that has ended; `found` are messages."""
     events = (
         decoded(found, SCHEMA)
-        .select("ordering_key", "record.type", F.expr(time).alias("time"))
+        .select("ordering_key", "offset", "record.type", F.expr(time).alias("time"))
         .where("ordering_key is not null and type is not null")
         .withWatermark("time", late)
     )
     # Spark ends a session by silence only, so the session's events are kept, and split when it has ended.
-    event = F.struct(F.unix_millis("time").alias("at"), "type")
+    # Events of the same millisecond are in the order of their offsets.
+    event = F.struct(F.unix_millis("time").alias("at"), "offset", "type")
     ended = events.groupBy("ordering_key", F.session_window("time", gap)).agg(
         F.sort_array(F.collect_list(event)).alias("events")
     )
