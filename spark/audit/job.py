@@ -246,11 +246,12 @@ JOB = Job(
         ),
         option(
             "--first",
-            default="1",
+            default=ANY,
             show_default=True,
             metavar="NUMBER",
-            help="With --sequence: the number that each key begins with. A key that begins with a greater one has a "
-            "gap. It isn't judged in a topic from which messages were deleted. 'any': it is never judged.",
+            help="With --sequence: the number that each key begins with, e.g. 1. A key that begins with a greater one "
+            "has a gap; this isn't judged in a topic from which messages were deleted. 'any': it is never judged, "
+            "as fits a compacted topic, and one that was made again while its publishers went on counting.",
         ),
         option(
             "--subscription",

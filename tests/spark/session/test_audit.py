@@ -182,7 +182,7 @@ def test_what_is_planted_in_a_log_is_named(run: Runner, name: str) -> None:
     producer.produce(name, b"x", key="d", partition=1, headers={"seq": "3", "ps-id": "q:1"})
     producer.produce(name, b"x", key="<b>", partition=1, headers={"seq": "1", "ps-id": "q:1"})
     producer.flush(20)
-    outcome = run("audit", topic=name, sequence=SEQUENCE)
+    outcome = run("audit", topic=name, sequence=SEQUENCE, first=1)
     assert not outcome.ok
     places = {"<b>": 1, "a": 0, "b": 0, "c": 0, "e": 0}
     elsewhere = [(key, at) for key, at in places.items() if partition_of(key.encode(), 2) != at]

@@ -122,3 +122,8 @@ def test_packages_follow_the_installed_spark(monkeypatch: pytest.MonkeyPatch) ->
     assert "4.2.1" in packages("4.2.1", delta=False)
     monkeypatch.setenv("KAFKA_PUBSUB_SPARK_PACKAGES", "a:b:c")
     assert packages("4.0.0") == "a:b:c"
+
+
+def test_an_audit_takes_any_first_number_unless_it_is_told_one() -> None:
+    (first,) = (each for each in find("audit").parameters() if each.name == "first")
+    assert first.default == "any"
