@@ -28,7 +28,7 @@ from .spark_session import check_delta, first_line, jvm
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-__all__ = ["KEEP", "Layout", "Table", "is_name", "kind_of", "last_batch"]
+__all__ = ["KEEP", "Layout", "Table", "is_name", "kind_of", "last_batch", "unformatted"]
 
 #: How long replaced files stay for readers, in Delta's notation; a user may change the table's property.
 KEEP = "interval 7 days"
@@ -73,6 +73,11 @@ def last_batch(spark: SparkSession, where: str, query: str) -> int:
 def _quoted(*parts: str) -> str:
     """Returns a name of several parts, as SQL takes it."""
     return ".".join(f"`{part}`" for part in parts)
+
+
+def unformatted(sql: str) -> str:
+    """Returns SQL that Python's `format` leaves as it is: a path may have braces."""
+    return sql.replace("{", "{{").replace("}", "}}")
 
 
 class Table:
@@ -251,7 +256,7 @@ class Table:
         try:
             # The table of an earlier version may lack columns.
             session.sql(
-                f"MERGE WITH SCHEMA EVOLUTION INTO {self._sql} AS old USING {{new}} AS new ON {on} "
+                f"MERGE WITH SCHEMA EVOLUTION INTO {unformatted(self._sql)} AS old USING {{new}} AS new ON {on} "
                 f"WHEN MATCHED AND {newer} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
                 new=rows,
             ).collect()

@@ -127,3 +127,10 @@ def test_packages_follow_the_installed_spark(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_audit_takes_any_first_number_unless_it_is_told_one() -> None:
     (first,) = (each for each in find("audit").parameters() if each.name == "first")
     assert first.default == "any"
+
+
+def test_a_path_with_braces_stays_as_it_is_in_a_format() -> None:
+    from spark.base.tables import unformatted
+
+    path = "delta.`file:/data/{day}/rows}`"
+    assert f"INTO {unformatted(path)} USING {{new}}".format(new="rows") == f"INTO {path} USING rows"
