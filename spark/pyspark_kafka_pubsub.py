@@ -8,8 +8,8 @@ from importlib import import_module
 
 __all__ = ["DefaultSource"]
 
-# In a clone the package is called `spark`; there may be another one of that name.
-with suppress(ImportError, AttributeError):
+# In a clone the package is called `spark`. There may be another one of that name, whose import may raise anything.
+with suppress(Exception):
     try:
         DefaultSource = import_module("kafka_pubsub_spark.reading.source").DefaultSource
     except ModuleNotFoundError:

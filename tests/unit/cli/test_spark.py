@@ -134,3 +134,22 @@ def test_a_path_with_braces_stays_as_it_is_in_a_format() -> None:
 
     path = "delta.`file:/data/{day}/rows}`"
     assert f"INTO {unformatted(path)} USING {{new}}".format(new="rows") == f"INTO {path} USING rows"
+
+
+def test_the_module_that_spark_imports_by_its_name_never_fails(tmp_path: Path) -> None:
+    """Though ours lacks something that it needs, and a package called `spark` isn't ours and is broken."""
+    bodies = {"kafka_pubsub_spark": "import nothing_of_this_name", "spark": "raise RuntimeError('broken')"}
+    for name, body in bodies.items():
+        (tmp_path / name / "reading").mkdir(parents=True)
+        for place in (name, f"{name}/reading"):
+            (tmp_path / place / "__init__.py").touch()
+        (tmp_path / name / "reading" / "source.py").write_text(body)
+    module = (ROOT / "spark" / "pyspark_kafka_pubsub.py").read_text()
+    (tmp_path / "pyspark_kafka_pubsub.py").write_text(module)
+    program = (
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}]\nimport pyspark_kafka_pubsub as it; print(dir(it))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert "DefaultSource" not in ran.stdout
