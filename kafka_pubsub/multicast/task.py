@@ -6,7 +6,7 @@ Rules
    participant is gone by the catalog (`causal_topics.py`). An inbox that is gone itself writes nothing.
 2. A task begins when it has read the inbox up to the end that it had at the takeover: then it has all proposals of its
    predecessor for records that it reads again. Records that find no room meanwhile are read again.
-3. The unit of the order is a batch of messages. They come home together, one behind the other (`sequencer_batches.py`).
+3. The unit of the order is a batch of messages. They come home together, one behind the other (`batches.py`).
 4. Each destination writes a receipt when a batch comes home there, which says what it refused of it. If all refuse a
    batch, because one of them is deleted or gone, the first by name writes it, of those that are left.
 5. A sequencer that waits for a participant which the catalog doesn't list says so in its own inbox, and acts when it

@@ -11,7 +11,7 @@ __all__ = ["ServiceMetrics"]
 
 @dataclass
 class ServiceMetrics:
-    """Of a service since it started."""
+    """Counts what a service has done since it started, and says how it is now."""
 
     #: How many partitions are held now.
     partitions: int = 0

@@ -12,7 +12,7 @@ Rules
 6. A causal topic has an inbox (`inbox_topics.py`), made before the record is ready. After the topic's deletion its
    record stays `deleting` and its inbox stays, until the second `delete`; the next `create` takes the inbox over.
 7. A topic may get lanes at any time, and keeps them. Brokers stamp the records of such a topic before its record says
-   so. The lanes themselves are made when they are first used (`lane_topics.py`), and deleted with the topic.
+   so. The lanes themselves are made when they are first used (`lanes/topics.py`), and deleted with the topic.
 """
 
 from __future__ import annotations

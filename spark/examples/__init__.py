@@ -1,1 +1,1 @@
-"""Short programs to read, copy and change; `docs/spark-examples.md` shows how to start them."""
+"""Short programs to read, copy and change; `docs/spark-job.md`, "Programs to copy", shows how to start them."""
