@@ -1,7 +1,8 @@
 """Reads what is stored in one partition from an offset on, by a consumer that belongs to no group.
 
-An error never takes records with it: librdkafka goes on behind them, so they would be lost. It is raised when nothing
-was read with it, and reading goes on afterwards: a right that is granted later is enough.
+An error never takes records with it: librdkafka goes on behind them, so they would be lost. It is raised at once where
+nothing was read with it, else by the next read, unless that gives records: then the error is over. Reading goes on
+afterwards: a right that is granted later is enough.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class KafkaTail(LogTail):
         self._closed = False
         # None until the first read.
         self._consumer: Consumer | None = None
-        # What is to be raised; None: nothing is.
+        # The error that came beside the last records; None: none did.
         self._failed: KafkaError | None = None
 
     @property
@@ -72,11 +73,10 @@ class KafkaTail(LogTail):
             found = consumer.consume(1, min(timeout, _SLICE))
             if found:
                 found += consumer.consume(max_records - 1, 0) if max_records > 1 else []
-        for record in found:
-            error = record.error()
-            if error is not None and error.code() not in _PASSING:
-                self._failed = error
+        errors = [error for record in found if (error := record.error()) and error.code() not in _PASSING]
         records = [record for record in found if record.error() is None]
+        if errors or records:
+            self._failed = errors[-1] if errors else None
         if not records:
             self._raise_failed()
         return cast("list[StoredRecord]", records)  # its header values are typed wider than they are

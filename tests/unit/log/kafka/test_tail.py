@@ -74,3 +74,11 @@ def test_an_error_takes_no_records_with_it_and_is_raised_afterwards_once() -> No
     with pytest.raises(PermissionDenied, match="topic 'receipts'"):
         tail.read(10, 1)
     assert tail.read(10, 1) == []
+
+
+def test_an_error_that_records_followed_is_over() -> None:
+    first, second = FakeRecord(), FakeRecord()
+    tail = tail_of([first, FakeRecord(KafkaError.TOPIC_AUTHORIZATION_FAILED)], [second])
+    assert [*map(id, tail.read(10, 1))] == [id(first)]
+    assert [*map(id, tail.read(10, 1))] == [id(second)]
+    assert tail.read(10, 1) == []
