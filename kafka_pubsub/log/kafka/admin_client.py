@@ -7,14 +7,18 @@ come, for whatever reason, librdkafka's own thread goes on with the request, tho
 
 Rules
 1. Metadata aren't asked for while such a request is being made, and the other way round. Its answer isn't waited for.
+2. Waiting for another thread's request counts as time of one's own: silent brokers hold metadata back for a second.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from kafka_pubsub.log.kafka.configuration import ConfigValue
@@ -22,6 +26,9 @@ from kafka_pubsub.log.kafka.configuration import ConfigValue
 __all__ = ["LockedAdminClient"]
 
 _Futures = dict[TopicPartition, Future[object]]
+
+#: Seconds for a request, as in librdkafka (`socket.timeout.ms`).
+_SECONDS = 60.0
 
 
 class LockedAdminClient(AdminClient):
@@ -32,22 +39,41 @@ class LockedAdminClient(AdminClient):
         self._making = threading.Lock()
         super().__init__(settings, logger=logger)
 
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+    def list_topics(self, topic: str | None = None, timeout: float = _SECONDS) -> ClusterMetadata:
         """Asks for metadata."""
         asked = () if topic is None else (topic,)
-        with self._making:
-            return super().list_topics(*asked, timeout=timeout)
+        with self._alone(timeout) as left:
+            return super().list_topics(*asked, timeout=left)
 
     def list_offsets(  # type: ignore[override]  # as in the client itself
-        self, topic_partition_offsets: dict[TopicPartition, OffsetSpec], **options: object
+        self,
+        topic_partition_offsets: dict[TopicPartition, OffsetSpec],
+        *,
+        request_timeout: float = _SECONDS,
+        **options: object,
     ) -> _Futures:
         """Asks leaders for offsets."""
-        with self._making:
-            return super().list_offsets(topic_partition_offsets, **options)
+        with self._alone(request_timeout) as left:
+            return super().list_offsets(topic_partition_offsets, request_timeout=left, **options)
 
     def delete_records(  # type: ignore[override]  # as in the client itself
-        self, topic_partition_offsets: list[TopicPartition], **options: object
+        self,
+        topic_partition_offsets: list[TopicPartition],
+        *,
+        request_timeout: float = _SECONDS,
+        **options: object,
     ) -> _Futures:
         """Has leaders delete records."""
-        with self._making:
-            return super().delete_records(topic_partition_offsets, **options)
+        with self._alone(request_timeout) as left:
+            return super().delete_records(topic_partition_offsets, request_timeout=left, **options)
+
+    @contextlib.contextmanager
+    def _alone(self, seconds: float) -> Iterator[float]:
+        """Waits until no such request is being made; gives the seconds that are left, or raises `_TIMED_OUT`."""
+        end = time.monotonic() + seconds
+        if not self._making.acquire(timeout=seconds):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "another request is still being made"))
+        try:
+            yield max(end - time.monotonic(), 0.001)
+        finally:
+            self._making.release()
