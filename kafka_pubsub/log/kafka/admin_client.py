@@ -7,7 +7,10 @@ come, for whatever reason, librdkafka's own thread goes on with the request, tho
 
 Rules
 1. Metadata aren't asked for while such a request is being made, and the other way round. Its answer isn't waited for.
-2. Waiting for another thread's request counts as time of one's own: silent brokers hold metadata back for a second.
+2. Metadata that an earlier request to leaders asked for, or `describe_topics`, may still come while a request is made
+   (no damage in 75 s of three threads that asked for offsets and one for ids). Holding the lock until the answer would
+   cost more: a leader that is away would hold up all other requests, and the look for a new one (`serving`).
+3. Waiting for another thread's request counts as time of one's own: silent brokers hold metadata back for a second.
 """
 
 from __future__ import annotations
