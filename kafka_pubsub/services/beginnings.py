@@ -10,9 +10,10 @@ Rules
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
 from kafka_pubsub.log.ports import Backend, LogReader, Transactions
@@ -25,7 +26,7 @@ __all__ = ["Beginnings", "Found"]
 _log = logging.getLogger("kafka_pubsub.service")
 
 #: Seconds for asking what is committed, and for fencing dead owners before the partitions of others begin.
-_BEGINNING, _SOON = 15.0, 1.0
+_BEGINNING, _SOON = 15.0, 3.0
 #: Dead owners' ids that are fenced at the same time: a service has one for most partitions, and some for others.
 _AT_ONCE = 9
 #: Seconds for the leaders' answers where logs begin and end.
@@ -43,8 +44,9 @@ class Beginnings:
         self._threads = ThreadPoolExecutor(_AT_ONCE, "kafka_pubsub-service-fences")
         # What fences; None: nothing was to be fenced yet.
         self._writer: Transactions | None = None
-        # By id: those that are being fenced.
+        # By id: those that are being fenced. The engine's thread and the one that asks again share them.
         self._fences: dict[str, Future[None]] = {}
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Waits for nothing that is being fenced: the next owner asks for it again."""
@@ -91,32 +93,34 @@ class Beginnings:
             if writer is not None and not writer.startswith(self._own):
                 written.setdefault(writer, []).append(share)
         until = time.monotonic() + _SOON
-        for writer in written:
-            self._fence(writer)
+        fences = {writer: self._fence(writer) for writer in written}
         for writer, theirs in written.items():
-            unended = self._wait(writer, until)
+            unended = self._wait(writer, fences[writer], until)
             if unended is not None:
                 wrong |= dict.fromkeys(theirs, unended)
         return wrong
 
-    def _fence(self, writer: str) -> None:
-        if writer in self._fences:
-            return
-        _log.warning("%s: ending what a killed service may have left open: %s", self._role.name, writer)
-        if self._writer is None:
-            self._writer = self._backend.transactions(f"{self._own}-fences")
-        self._fences[writer] = self._threads.submit(self._writer.fence, writer)
+    def _fence(self, writer: str) -> Future[None]:
+        """Has an id fenced, unless that is under way."""
+        with self._lock:
+            fence = self._fences.get(writer)
+            if fence is None or fence.done():
+                _log.warning(
+                    "%s: ending what a killed service may have left open: %s", self._role.name, writer
+                )
+                if self._writer is None:
+                    self._writer = self._backend.transactions(f"{self._own}-fences")
+                fence = self._fences[writer] = self._threads.submit(self._writer.fence, writer)
+            return fence
 
-    def _wait(self, writer: str, until: float) -> PubSubError | None:
+    def _wait(self, writer: str, fence: Future[None], until: float) -> PubSubError | None:
         """Returns why the log hasn't ended the id's transaction; None: it has."""
         try:
-            self._fences[writer].result(max(0.0, until - time.monotonic()))
+            fence.result(max(0.0, until - time.monotonic()))
         except PubSubError as error:
-            del self._fences[writer]
             return error
-        except TimeoutError:
+        except (TimeoutError, CancelledError):
             return DeadlineExceeded(f"{writer}: the log hasn't ended its transaction yet; it is tried again")
-        del self._fences[writer]
         return None
 
 

@@ -16,6 +16,7 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
@@ -152,14 +153,13 @@ class Engine:
 
     def close(self, *, trim: bool = True) -> None:
         """Leaves the group, after what is under way has ended; `trim`: what was handled is deleted once more."""
-        try:
+        with contextlib.ExitStack() as last_first:
+            last_first.callback(self._writer.close)
+            last_first.callback(lambda: self._trimming.close(trim=trim))
+            last_first.callback(self._sendings.close)
+            last_first.callback(self._beginnings.close)
+            last_first.callback(lambda: self._asker.shutdown(wait=False, cancel_futures=True))
             self._reader.close()
-        finally:
-            self._asker.shutdown(wait=False, cancel_futures=True)
-            self._beginnings.close()
-            self._sendings.close()
-            self._trimming.close(trim=trim)
-            self._writer.close()
 
     def _ask(self, role: Callable[[], bool]) -> bool:
         try:
@@ -184,9 +184,11 @@ class Engine:
         mine = set(partitions)
         shares = [share for share in self._shares(partitions) if mine.issuperset(share.places)]
         self._role.expect({topic for share in shares for topic in share.topics})
-        for share, found in self._beginnings.find_together(shares).items():
-            self._begin(share, found)
-        self._role.expect(())
+        try:
+            for share, found in self._beginnings.find_together(shares).items():
+                self._begin(share, found)
+        finally:
+            self._role.expect(())
         self._paused -= mine
         self.joined = True
         self._show()
@@ -383,7 +385,9 @@ class Engine:
             for part in sent.parts:
                 if self.tasks.get(part.share) is not part.task:
                     continue
-                trouble = self._park(part.share, reason, unstored=bool(sent.records), unknown=unknown)
+                trouble = self._park(
+                    part.share, reason, unstored=bool(part.work.records) and not unknown, unknown=unknown
+                )
                 trouble.settled = ended.settled
                 if got_no_answer(ended.outcome) and not unknown:
                     self._wrong.halve(trouble, max(len(sent.records) / _WORK, sent.bytes / _BYTES))

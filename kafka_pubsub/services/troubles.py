@@ -84,9 +84,10 @@ class Troubles:
 
     def forget(self, shares: Iterable[Share]) -> None:
         """They aren't ours any more; should they come back, they go alone all the same."""
+        now = time.monotonic()
         for share in shares:
-            if share in self._of:
-                trouble = self._of[share]
+            trouble = self._of.pop(share, None)
+            if trouble is not None and (trouble.unstored or trouble.part < 1.0 or now < trouble.alone_until):
                 self._of[share] = Trouble(
                     "",
                     parked=False,

@@ -13,7 +13,7 @@ from kafka_pubsub import InvalidArgument, Message, OrderingKeyPaused, PublishErr
 from kafka_pubsub.config import Batching
 from kafka_pubsub.delays import role as delay_router
 from kafka_pubsub.delays.declaration import DelayDeclaration
-from kafka_pubsub.delays.layout import DEAD, INGEST, DelayLayout, tier_topic
+from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, DelayLayout, tier_topic
 from kafka_pubsub.delays.records import DELAY_HEADER, DelayRequest, encode_request
 from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
@@ -371,6 +371,35 @@ def test_only_what_is_stored_is_counted_however_often_it_was_tried() -> None:
     hops = sum(int(delay).bit_count() for delay in delays) + 1
     assert hops <= counts["hops"] <= hops + 2
     assert counts["hops"] + counts["home"] + counts["dead"] == counts["records"]
+
+
+class LostAnswer(FaultPlan):
+    """The answer of the first transaction with a message is lost, though it is stored."""
+
+    def __init__(self) -> None:
+        self.wrote = self.lost = False
+
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
+        if not transactional_id.startswith(GROUP):
+            return RequestOutcome.DONE
+        self.wrote = self.wrote or step is Step.WRITE
+        if step is not Step.COMMIT or not self.wrote or self.lost:
+            return RequestOutcome.DONE
+        self.lost = True
+        return RequestOutcome.ANSWER_LOST
+
+
+def test_a_transaction_that_was_stored_without_an_answer_leaves_nothing_wrong() -> None:
+    faults = LostAnswer()
+    backend = MemoryBackend(faults=faults)
+    with PubSub.in_memory(backend, services=False) as ps:
+        topic = ps.create_topic("orders", partitions=1)
+        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+            topic.publish(b"x", delay=0.05).result(10)
+            until(lambda: faults.lost)
+            until(lambda: router.health().error != "", "what is wrong")
+            until(lambda: router.health().ok, "nothing wrong any more", 20)
+        assert bodies(backend) == [b"x"]
 
 
 class RefusedTick(FaultPlan):
