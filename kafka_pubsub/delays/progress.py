@@ -11,6 +11,8 @@ Rules
 2. An offset without a text is an operator's reset, and counts as it stands: nothing above it was handled.
 3. Version 1 of the text of ingest dated messages by ticks. It is taken over if nothing rests in memory, because that
    would be dated anew.
+4. Version 2 moved the positions with each message that came home. A router that reads only that version would deliver
+   again what came home since the last flush, so version 3 is another one, though its fields are the same.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from kafka_pubsub.errors import FailedPrecondition
 __all__ = ["IngestProgress", "Progress", "RouterStart", "parse_ingest", "parse_tier", "writer_of"]
 
 #: Versions of the texts of tiers and of ingest.
-_TIER, _BY_TICKS, _INGEST = "1", "1", "2"
+_TIER, _BY_TICKS, _AT_ONCE, _INGEST = "1", "1", "2", "3"
+_OF_INGEST = (_BY_TICKS, _AT_ONCE, _INGEST)
 
 
 class Progress(NamedTuple):
@@ -85,10 +88,10 @@ def parse_ingest(position: int, text: str) -> IngestProgress:
     """What was committed; raises if it can't be read."""
     if not text:
         return IngestProgress(position, position, time=None)
-    version, *fields, _ = _opened(position, text, (_BY_TICKS, _INGEST))
+    version, *fields, _ = _opened(position, text, _OF_INGEST)
     try:
         handled, due, offset, time, *tiers = (int(field, 16) for field in fields)
-        if len(tiers) != (version == _INGEST):
+        if len(tiers) != (version != _BY_TICKS):
             raise ValueError
     except ValueError:
         raise _unreadable(position, text) from None
@@ -102,7 +105,7 @@ def parse_ingest(position: int, text: str) -> IngestProgress:
 
 def writer_of(position: int, text: str) -> str | None:
     """The transactional id that the commit was made by; None: it doesn't say."""
-    return _opened(position, text, (_BY_TICKS, _INGEST))[-1] or None if text else None
+    return _opened(position, text, _OF_INGEST)[-1] or None if text else None
 
 
 def _sealed(position: int, body: str) -> str:

@@ -1,8 +1,8 @@
 """What waits in the delays of a cluster, read from the logs alone.
 
 Theory. A message waits in one log: in ingest, or in a tier. Of each log the routers' group has committed a position and
-how far the log was handled. What lies above that waits. What lies between the two was handled; it waits only if it
-rests in a router's memory for its last second, and the mark says which of those are at home.
+how far the log was handled. The mark says which messages are at home. Of the others those wait that lie above what was
+handled, and those below it that rest in a router's memory for their last second.
 
 Rules
 1. All commits are read before all ends, so a message that hops meanwhile is found in one of its places or in both; of
@@ -176,7 +176,7 @@ class _Scan:
             self._add(said.offset, said.home, said.due, number - 1, record)
 
     def _waits(self, number: int, position: int, key: tuple[int, int], *, rests: bool) -> bool:
-        return position >= self._progress[number].handled or (rests and key > self._mark)
+        return key > self._mark and (rests or position >= self._progress[number].handled)
 
     def _add(self, offset: int, home: str, due: int | None, tier: int | None, record: StoredRecord) -> None:
         if self._offset not in (None, offset):

@@ -1,7 +1,7 @@
 """Turns records of the delay topics into rows of the messages that wait; no other module does this.
 
-Theory. The rules are those of `kafka_pubsub/delays/waiting.py`: what lies above the handled position of its log
-waits, and below it only what rests in a router's memory and isn't home yet.
+Theory. The rules are those of `kafka_pubsub/delays/waiting.py`: of the messages that aren't home those wait that lie
+above the handled position of their log, and those below it that rest in a router's memory.
 
 Rules
 1. A message of ingest came in at the time of the log there: the highest stamp of a broker up to it. One without a
@@ -170,12 +170,12 @@ def _dated(ingest: DataFrame) -> DataFrame:
 
 
 def _waits() -> Column:
-    """Returns whether a message wasn't handled in its log, or rests in memory and isn't home."""
+    """Returns whether a message isn't home, and wasn't handled in its log or rests in memory."""
     in_time = (F.col("due") > F.col("mark_due")) | (
         (F.col("due") == F.col("mark_due")) & (F.col("came") > F.col("mark_offset"))
     )
     is_undated = (F.col("source") == OF_INGEST) & F.col("came_at").isNull()
-    return is_undated | (F.col("offset") >= F.col("handled")) | (F.col("rests") & in_time)
+    return is_undated | (in_time & (F.col("rests") | (F.col("offset") >= F.col("handled"))))
 
 
 def _counts() -> Column:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from kafka_pubsub import InvalidArgument, PubSub, Topic
+from kafka_pubsub.delays import role
+from kafka_pubsub.delays.router import Router
 from kafka_pubsub.delays.service import DelayRouter
 from tests.support import until
 
@@ -49,6 +52,20 @@ def test_each_message_is_counted_once_wherever_it_waits(ps: PubSub, topic: Topic
                     assert each.due >= began + timedelta(seconds=ids[each.id])
         until(lambda: [ids[each.id] for each in ps.delays.waiting()] == [700])
     assert (700, 9) in seen
+
+
+def test_a_message_that_is_home_does_not_wait_though_hops_before_it_are_unwritten(
+    ps: PubSub, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role, "Router", partial(Router, pause=10**9))
+    with DelayRouter(ps, tiers=12, partitions=1) as router:
+        first = topic.publish(b"x", delay=600).result(10)
+        until(lambda: router.metrics().get("hops"), "the first flush")
+        second = topic.publish(b"x", delay=600).result(10)
+        topic.publish(b"x", delay=0.05).result(10)
+        until(lambda: router.metrics().get("home") == 1)
+        assert {each.id for each in ps.delays.waiting()} == {first, second}
+    assert {each.id for each in ps.delays.waiting()} == {first, second}
 
 
 def test_one_message_is_shown_with_its_data(ps: PubSub, topic: Topic) -> None:
