@@ -341,7 +341,11 @@ def bundle(target: Path, *, driver: bool = False) -> Path:
 
         add(own, name)
         add(base, "kafka_pubsub")
-        add(Path(str(schema_folder())), "kafka_pubsub/schemas")
+        schemas = Path(str(schema_folder()))
+        if not schemas.is_relative_to(base):  # in a clone they lie beside the package
+            add(schemas, "kafka_pubsub/schemas")
         add(Path(click.__file__).resolve().parent, "click")
-        archive.write(own / _FOUND_BY_SPARK, _FOUND_BY_SPARK)
+        # Where this package is installed, it lies beside it.
+        found = own.parent / _FOUND_BY_SPARK
+        archive.write(found if found.exists() else own / _FOUND_BY_SPARK, _FOUND_BY_SPARK)
     return target

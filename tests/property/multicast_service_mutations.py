@@ -196,6 +196,7 @@ def any_inbox_is_served(patch: Patch) -> None:
         look = admin.topic
         with Patch.context() as inner:
             inner.setattr(admin, "topic", lambda name: look(name)._replace(topic_id=_Same()))
+            inner.setattr(self, "_ids", {})
             return real(self, *arguments)
 
     patch.setattr(SequencerRole, "begin", begin)

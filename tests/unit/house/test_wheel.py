@@ -66,3 +66,25 @@ def test_where_it_is_installed_the_command_line_finds_the_pipeline(installed: Pa
     )
     last = ran.stdout.splitlines()[-1]
     assert last.startswith(f"kafka_pubsub_spark {installed}"), last
+
+
+def test_where_it_is_installed_the_zip_for_drivers_has_each_file_once(
+    installed: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "driver.zip"
+    program = (
+        f"import sys; sys.path[:0] = [{str(installed)!r}]\n"
+        "from pathlib import Path\n"
+        "from kafka_pubsub_spark.base.spark_session import bundle\n"
+        f"bundle(Path({str(target)!r}), driver=True)"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=True, cwd=tmp_path)
+    with zipfile.ZipFile(target) as archive:
+        names = archive.namelist()
+    assert sorted(set(names)) == sorted(names)
+    wanted = {
+        "pyspark_kafka_pubsub.py",
+        "kafka_pubsub_spark/submit.py",
+        "kafka_pubsub/schemas/checkpoint/v1.avsc",
+    }
+    assert wanted <= set(names)
