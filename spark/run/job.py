@@ -218,8 +218,11 @@ def table_options() -> list[click.Option]:
 def seconds_of(spark: SparkSession, text: str, name: str) -> float:
     """Returns the seconds of a span of time, as Spark reads it; `InvalidArgument` names the option `name`."""
     # A text that Spark can't read is null, also in its ANSI mode.
-    asked = "SELECT unix_micros(timestamp_seconds(0) + try_cast(:span AS interval))"
-    found = spark.sql(asked, {"span": text}).collect()[0][0]
+    from pyspark.sql import functions as F
+
+    # As a column, because Delta's parser for Spark 4.1 binds no parameters.
+    given = spark.range(1).select(F.lit(text).alias("span"))
+    found = given.selectExpr("unix_micros(timestamp_seconds(0) + try_cast(span AS interval))").collect()[0][0]
     if found is None or found < 0:
         raise InvalidArgument(
             f"{name} {text!r} isn't a span of time: write a number and a unit, e.g. '10 seconds' or '1 hour'"
