@@ -36,7 +36,7 @@ from kafka_pubsub.subscribe.lane_windows import LaneWindows
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
 from kafka_pubsub.subscribe.partition.events import Demand, Followed
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.retry_topic.layout import NO_LANE, Layout
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
 
 __all__ = ["LaneChoices", "LaneSource"]
 
@@ -71,10 +71,10 @@ class LaneSource(NamedTuple):
 
 
 class LaneChoices:
-    """The merges of one stream; `given` None: the topic has no lanes."""
+    """The merges of one stream, whose topic may have lanes."""
 
-    def __init__(self, given: LaneSource | None = None, max_bytes: int = 0) -> None:
-        self._given = given
+    def __init__(self, source: LaneSource, max_bytes: int = 0) -> None:
+        self._source = source
         #: How much of each lane is read ahead.
         self.windows = LaneWindows(max_bytes)
         self._sides: dict[int, _Side] = {}
@@ -89,17 +89,17 @@ class LaneChoices:
 
     def watch(self, partitions: OwnedPartitions) -> None:
         """Holds messages of these partitions for others in other lanes, where keys set an order; none is owned yet."""
-        if self._given is not None and self._given.ordered:
-            given = self._given
+        source = self._source
+        if source.ordered:
             self._followers = LaneFollowers(
-                given.layout, partitions.owned, given.looks, given.ends, given.post
+                source.layout, partitions.owned, source.looks, source.ends, source.post
             )
             partitions.names = self._followers
 
     @property
     def active(self) -> bool:
         """Whether the topic has lanes."""
-        return self._given is not None and self._given.layout().laned
+        return self._source.layout().laned
 
     @property
     def windows_in_use(self) -> LaneWindows | None:
@@ -119,19 +119,14 @@ class LaneChoices:
     @property
     def ordered(self) -> bool:
         """Whether keys set an order."""
-        return self._given is not None and self._given.ordered
+        return self._source.ordered
 
     def lane(self, number: int) -> Lane:
         """Returns the lane of a partition; any thread may call it."""
-        return NO_LANE if self._given is None else self._given.layout().lane(number)
+        return self._layout().lane(number)
 
     def _layout(self) -> Layout:
         return self._source.layout()
-
-    @property
-    def _source(self) -> LaneSource:
-        assert self._given is not None
-        return self._given
 
     # Choices
 
@@ -364,8 +359,7 @@ class LaneChoices:
 
     def close(self) -> None:
         """Asks no more."""
-        if self._given is not None:
-            self._given.ends.close()
+        self._source.ends.close()
 
     def wakeup_at(self) -> float | None:
         """Returns when time alone may change a choice; None: never."""

@@ -13,8 +13,7 @@ from typing import cast
 import pytest
 
 from kafka_pubsub import Message
-from kafka_pubsub.lanes.choices import LaneChoices
-from kafka_pubsub.subscribe.chooser import Chooser
+from kafka_pubsub.subscribe.chooser import Chooser, OldestFirst
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Passed
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.runner_api import InlineRunner
@@ -45,7 +44,7 @@ class Stage:
         self.coordinator = self.inbox = self
         self.callback: Callback = self.called
         self.inline_worker: Inline = self
-        self.chooser: Chooser = LaneChoices()
+        self.chooser: Chooser = OldestFirst()
         self.aside: deque[LeaseRunner] | None = None
         self.released_: list[LeaseReport] = []
         self.booked = 0
@@ -444,16 +443,10 @@ def test_a_take_over_ends_a_trial_wherever_it_stands() -> None:
         assert stage.scheduler.pace.limit(PENALTY + 0.01)
 
 
-class Ordered(LaneChoices):
+class Ordered(OldestFirst):
     """Lanes with ordering keys, of which messages wait for busy threads."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.choosing = True
-
-    @property
-    def ordered(self) -> bool:
-        return True
+    choosing = ordered = True
 
 
 class Busy(Stage):
