@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         SubscriptionOptions,
         TopicOptions,
     )
-    from kafka_pubsub.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.delays.dead_letters import DelayDeadLetter
     from kafka_pubsub.delays.service import DelayRouter
     from kafka_pubsub.delays.waiting import WaitingMessage
@@ -70,7 +70,7 @@ __all__ = [
     "BrokerUnavailable",
     "CausalBlock",
     "CausalStatus",
-    "DeadLetter",
+    "DeadLetterMessage",
     "DeadLetterPolicy",
     "DeadLetterProgress",
     "DeadLetterResult",
@@ -119,7 +119,7 @@ _HOMES = {
     "Batching": "config",
     "CausalBlock": "multicast.status",
     "CausalStatus": "multicast.status",
-    "DeadLetter": "dead_letters.model",
+    "DeadLetterMessage": "dead_letters.model",
     "DeadLetterPolicy": "config",
     "DeadLetterProgress": "dead_letters.model",
     "DeadLetterResult": "dead_letters.model",

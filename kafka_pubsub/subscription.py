@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
-from kafka_pubsub.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult, Selection
+from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult, Selection
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
@@ -211,7 +211,7 @@ class Subscription:
         until: datetime | None = None,
         error: str | None = None,
         topic: str | None = None,
-    ) -> Iterator[DeadLetter]:
+    ) -> Iterator[DeadLetterMessage]:
         """Yields the dead letters that are neither replayed nor purged, by partition and offset, while you iterate.
 
         `keys`: of any of these ordering keys. `ids`: as in `letter.message_id` or `letter.id`. `since`, `until`: when

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from kafka_pubsub.aio.stream import Opening
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
-from kafka_pubsub.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.looks.message import PeekedMessage
 from kafka_pubsub.model import Message
@@ -187,7 +187,7 @@ class Subscription:
         until: datetime | None = None,
         error: str | None = None,
         topic: str | None = None,
-    ) -> AsyncIterator[DeadLetter]:
+    ) -> AsyncIterator[DeadLetterMessage]:
         """Yields the dead letters that weren't replayed or purged; see `kafka_pubsub.Subscription.dead_letters`."""
         dead_letters = self._sync.dead_letters(
             keys=keys, ids=ids, since=since, until=until, error=error, topic=topic

@@ -22,7 +22,7 @@ from kafka_pubsub.cli.types import MOMENT, ago
 from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
-    from kafka_pubsub.dead_letters.model import DeadLetter, DeadLetterProgress, DeadLetterResult
+    from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.subscription import Subscription
 
 __all__ = ["deadletter"]
@@ -379,7 +379,7 @@ def _answer(
         session.output.note(f"{hint[0].upper()}{hint[1:]}.")
 
 
-def _row(dead_letter: DeadLetter) -> dict[str, JsonValue]:
+def _row(dead_letter: DeadLetterMessage) -> dict[str, JsonValue]:
     return {
         "message_id": dead_letter.message_id or f"unknown: {dead_letter.problem}",
         "key": dead_letter.ordering_key,
@@ -391,11 +391,11 @@ def _row(dead_letter: DeadLetter) -> dict[str, JsonValue]:
     }
 
 
-def _error(dead_letter: DeadLetter) -> str:
+def _error(dead_letter: DeadLetterMessage) -> str:
     return ": ".join(filter(None, (dead_letter.error_class, dead_letter.error))) or dead_letter.reason
 
 
-def _describe(dead_letter: DeadLetter) -> dict[str, JsonValue]:
+def _describe(dead_letter: DeadLetterMessage) -> dict[str, JsonValue]:
     return {
         "message_id": dead_letter.message_id,
         "place": dead_letter.id,
@@ -416,5 +416,5 @@ def _describe(dead_letter: DeadLetter) -> dict[str, JsonValue]:
     }
 
 
-def _contents(dead_letter: DeadLetter) -> dict[str, JsonValue]:
+def _contents(dead_letter: DeadLetterMessage) -> dict[str, JsonValue]:
     return {"attributes": dict(dead_letter.attributes), **shown_bytes("data", dead_letter.data)}

@@ -28,7 +28,7 @@ from kafka_pubsub.model import (
 from kafka_pubsub.subscribe.partition.dead_letter_record import DeadLetterRecord, own_headers
 
 __all__ = [
-    "DeadLetter",
+    "DeadLetterMessage",
     "DeadLetterProgress",
     "DeadLetterResult",
     "Place",
@@ -46,7 +46,7 @@ _NUMBERS = re.compile(r"[0-9+:-]*")
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class DeadLetterMessage:
     """A message whose attempts were used up, as it lies in a dead-letter topic.
 
     `message_id` names the message, and `id` its place in the dead-letter topic: commands take both. `topic`,
@@ -96,10 +96,12 @@ class DeadLetter:
         return None if self.partition is None else f"{self.topic}:{self.partition}:{self.offset}"
 
 
-def to_dead_letter(record: StoredRecord, dead_letter: DeadLetterRecord, problem: str | None) -> DeadLetter:
+def to_dead_letter(
+    record: StoredRecord, dead_letter: DeadLetterRecord, problem: str | None
+) -> DeadLetterMessage:
     """Builds the dead letter that a record holds."""
     origin = dead_letter.origin
-    return DeadLetter(
+    return DeadLetterMessage(
         f"{record.partition()}:{record.offset()}",
         dead_letter.subscription,
         dead_letter.topic,

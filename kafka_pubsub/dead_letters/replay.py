@@ -28,7 +28,7 @@ from functools import partial
 
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.dead_letters.model import (
-    DeadLetter,
+    DeadLetterMessage,
     DeadLetterProgress,
     DeadLetterResult,
     Place,
@@ -93,7 +93,7 @@ class DeadLetters:
         self._clock = clock
         self._sleep = sleep
 
-    def dead_letters(self, name: str, selection: Selection, topic: str | None) -> Iterator[DeadLetter]:
+    def dead_letters(self, name: str, selection: Selection, topic: str | None) -> Iterator[DeadLetterMessage]:
         """Yields the selected dead letters that are neither replayed nor purged, by partition and offset."""
         record, info = self._look_up(name, topic)
         replayable = self._replayable(record)

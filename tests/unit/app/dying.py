@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from kafka_pubsub import DeadLetter, DeadLetterPolicy, Message, PubSub, RetryPolicy, Subscription
+from kafka_pubsub import DeadLetterMessage, DeadLetterPolicy, Message, PubSub, RetryPolicy, Subscription
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
 from tests.support import until
@@ -51,7 +51,7 @@ def publish(ps: PubSub, *messages: tuple[str | None, bytes]) -> list[str]:
 
 def kill(
     sub: Subscription, count: int, dies: Callable[[Message], bool] = lambda message: True
-) -> list[DeadLetter]:
+) -> list[DeadLetterMessage]:
     """Has messages die, until there are `count` dead letters."""
     with sub.pull(Handler(dies)):
         until(lambda: len(list(sub.dead_letters())) >= count)
