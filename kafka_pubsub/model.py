@@ -284,6 +284,7 @@ class MessageSink(Protocol):
 
     def ack(self, message: Message) -> None: ...
     def nack(self, message: Message, delay: float | None) -> None: ...
+    def dead_letter(self, message: Message, reason: str) -> None: ...
     def extend(self, message: Message, seconds: float) -> None: ...
     def ack_with_response(self, message: Message) -> AckFuture: ...
     def ack_id(self, message: Message) -> str: ...
@@ -416,6 +417,14 @@ class Message:
     def nack(self, delay: float | None = None) -> None:
         """Asks for another delivery, after `delay` seconds (0 to 604,800); by default after the backoff."""
         self._sink.nack(self, delay)
+
+    def dead_letter(self, reason: str) -> None:
+        """Gives the message up: it becomes a dead letter at once, whose reason has this text.
+
+        Where the subscription makes no dead letters (no `dead_letter`, or `on_exhausted="park"`), the message is parked
+        until you release it.
+        """
+        self._sink.dead_letter(self, reason)
 
     def extend(self, seconds: float) -> None:
         """Moves the deadline to `seconds` from now; 0 is a nack."""

@@ -26,6 +26,7 @@ from typing import NamedTuple, cast
 from kafka_pubsub.history.protocol import History, Move, Standing
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, StoredRecord
+from kafka_pubsub.subscribe.partition.backoff import REJECTED
 from kafka_pubsub.subscribe.partition.checkpoint import joined, united
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, Effect, MovedRecord, StoreMoves, Withdraw
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
@@ -86,6 +87,11 @@ class RecordedMessage(HeldMessage):
         with _evidence_of(self._sink).step:
             self._report("nack", lambda evidence: evidence.nacked(self, delay))
             super().nack(delay)
+
+    def dead_letter(self, reason: str) -> None:
+        with _evidence_of(self._sink).step:
+            self._report("nack", lambda evidence: evidence.nacked(self, None))
+            super().dead_letter(reason)
 
     def _fail(self) -> None:
         with _evidence_of(self._sink).step:
@@ -227,7 +233,7 @@ class Recorder(LeaseObserver):
 
     def nacked(self, message: Message, delay: float | None) -> None:
         """Records a nack that isn't late."""
-        self._history.nack(*_place(message), message._attempt, delay)
+        self._history.nack(*_place(message), message._attempt, None if delay == REJECTED else delay)
 
     def extended(self, message: Message, seconds: float) -> None:
         """Records that a deadline is moved."""

@@ -51,6 +51,10 @@ class NoLease(MessageSink):
         """Refuses."""
         _refuse(message)
 
+    def dead_letter(self, message: Message, reason: str) -> None:
+        """Refuses."""
+        _refuse(message)
+
     def extend(self, message: Message, seconds: float) -> None:
         """Refuses."""
         _refuse(message)

@@ -13,12 +13,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["LONGEST_DELAY", "SOON", "Backoff", "Exhausted", "Policy"]
+__all__ = ["LONGEST_DELAY", "REJECTED", "SOON", "Backoff", "Exhausted", "Policy"]
 
 #: Seconds; short beside any callback worth retrying, long beside a busy loop.
 SOON = 0.01
 #: Seconds; the longest delay that a nack may ask for.
 LONGEST_DELAY = 7 * 86_400
+#: In the place of a nack's delay: the callback gave the message up, so it isn't delivered again.
+REJECTED = -1.0
 
 
 class Backoff(NamedTuple):
@@ -49,3 +51,8 @@ class Policy(NamedTuple):
     def used_up(self, deliveries: int) -> bool:
         """Returns whether no further delivery is allowed after so many."""
         return 0 < self.max_attempts <= deliveries
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether a message that is given up becomes a dead letter; else it is parked until released."""
+        return self.max_attempts > 0 and self.on_exhausted is Exhausted.DEAD_LETTER

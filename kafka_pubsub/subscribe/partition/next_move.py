@@ -7,7 +7,9 @@ Rules
    the partition probes (`outage`), only one message in a while is used up: the others keep their last attempt, unless
    it is their only one.
    A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is dead-lettered from
-   there: however long the dead-letter topic is away, no owner runs its callback again.
+   there: however long the dead-letter topic is away, no owner runs its callback again. So does a message that its
+   callback gave up (`REJECTED`), which counts as no failure: nothing is wrong with what the callback needs. Where the
+   policy makes no dead letters it is parked there.
 3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8). When a record is read its
    due time becomes one of the core's clock: a wall clock that is set afterwards changes no due time known here.
 4. No wait is longer than the policy allows, or a delay may be: a later due time is of a clock that was wrong.
@@ -21,7 +23,7 @@ from typing import cast
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Header, StoredRecord
-from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Exhausted
+from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, REJECTED, Exhausted
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry
 from kafka_pubsub.subscribe.partition.moves import PATIENCE, SHARE, Move
 from kafka_pubsub.subscribe.partition.outage import Outage
@@ -97,7 +99,9 @@ class NextMoves:
         delay: float | None = None,
         error: str = "",
     ) -> Move:
-        """Returns the move of a message whose delivery failed."""
+        """Returns the move of a message whose delivery failed; `delay` REJECTED: of one that its callback gave up."""
+        if delay == REJECTED:
+            return self._rejected(record, key, self._said(record, now, error), now)
         origin, attempt, crashes, since = record.offset(), 1, 0, 0
         if isinstance(record, RetryRecord):
             attempt, crashes, since = record.info.attempt, record.info.crashes, record.info.failed
@@ -115,6 +119,10 @@ class NextMoves:
         move = self._move(record, key, info)
         move.leave_at = now + min(PATIENCE, SHARE * wait)
         return move
+
+    def _rejected(self, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
+        due = self.wall(now) if self._rules.policy.dead_letters else FOREVER
+        return self._move(record, key, info._replace(attempt=info.attempt + 1, due=due, why=Why.REJECTED))
 
     def crashed(self, record: Record, key: bytes | None, now: float) -> Move:
         """Returns the move of a message that was the only suspect when its process died."""
@@ -145,6 +153,8 @@ class NextMoves:
 
         The policy may have changed since it was noted.
         """
+        if why is Why.REJECTED:
+            return self._rules.policy.dead_letters
         return why is Why.UNBURIED and self._rules.policy.used_up(attempt - 1 + crashes)
 
     def spent(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
@@ -154,6 +164,8 @@ class NextMoves:
             return self._used_up(record, key, info, now)
         move = self._move(record, key, info)
         move.death = self._death("attempts used up", info.error, now)
+        if info.why is Why.REJECTED:
+            move.death = move.death._replace(reason=f"rejected by the callback: {move.death.error}")
         return move
 
     def unreadable(self, record: StoredRecord, broken: Broken, now: float) -> Move:

@@ -81,6 +81,7 @@ class Why(IntEnum):
     UNBURIED = 9  #: attempts used up: to become a dead letter, not to be delivered
     CHECKPOINT = 10  #: no message: a record of a checkpoint (`checkpoint`)
     DELAYED = 11  #: nacked with a delay that the callback chose
+    REJECTED = 12  #: its callback gave it up: to become a dead letter, or parked until released
 
 
 _CHECKPOINT = bytes([Why.CHECKPOINT])

@@ -63,6 +63,7 @@ _REASONS = {
     Why.EXHAUSTED: "its attempts are used up",
     Why.REPLAYED: "replayed or released",
     Why.UNBURIED: "its attempts are used up, its dead letter isn't written yet",
+    Why.REJECTED: "its callback gave it up",
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.partition.record import ERROR_BYTES, RetryRecord
 
-__all__ = ["log_raised", "words_of"]
+__all__ = ["log_raised", "rejection", "words_of"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -26,6 +26,11 @@ def words_of(error: BaseException | None) -> str:
     except Exception:  # a user's exception whose `str` raises
         text = ""
     return f"{type(error).__name__}: {text}"[:ERROR_BYTES]
+
+
+def rejection(reason: str, error: BaseException | None) -> str:
+    """Returns the error text of a message that its callback gave up, while it handled `error` if there is one."""
+    return f"{type(error).__name__ if error is not None else 'Rejected'}: {reason}"[:ERROR_BYTES]
 
 
 def log_raised(messages: Sequence[Message], error: BaseException) -> None:

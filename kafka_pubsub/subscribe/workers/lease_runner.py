@@ -23,11 +23,11 @@ from typing import Protocol, cast
 
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
-from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY
+from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, REJECTED
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.workers.ack_futures import refused
-from kafka_pubsub.subscribe.workers.failure_log import log_raised, words_of
+from kafka_pubsub.subscribe.workers.failure_log import log_raised, rejection, words_of
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, LeaseObserver
 
 __all__ = [
@@ -222,9 +222,15 @@ class LeaseRunner:
 
     def nack(self, message: Message, delay: float | None) -> None:
         check_delay(delay)
+        self._nack(message, delay, words_of(sys.exc_info()[1]))
+
+    def dead_letter(self, message: Message, reason: str) -> None:
+        self._nack(message, REJECTED, rejection(reason, sys.exc_info()[1]))
+
+    def _nack(self, message: Message, delay: float | None, error: str) -> None:
         if self._late(message):
             return
-        self._delay, self._error = delay, words_of(sys.exc_info()[1])
+        self._delay, self._error = delay, error
         message._state = NACKED
         lease_runner = cast(
             "LeaseRunner", message._sink
@@ -283,8 +289,8 @@ class BatchLeaseRunner(LeaseRunner):
         #: Messages from the front whose acks a history recorded while the callback ran.
         self.recorded = 0
 
-    def nack(self, message: Message, delay: float | None) -> None:
-        super().nack(message, delay)
+    def _nack(self, message: Message, delay: float | None, error: str) -> None:
+        super()._nack(message, delay, error)
         self._delays.setdefault(message.offset, delay)
         self._errors.setdefault(message.offset, self._error)
 
