@@ -17,7 +17,7 @@ from kafka_pubsub import PubSub, Topic
 from kafka_pubsub.history.history import HistoryFile
 from kafka_pubsub.lane_names import lane_of
 from kafka_pubsub.partition_numbers import lane_index, number_of
-from tests.acceptance.test_seed2_multicast import parse_place
+from tests.acceptance.test_multicast import parse_place
 from tests.faults import delayed, multicast_history
 from tests.faults.dead_letter_reader import fingerprint_of, texts_of
 from tests.faults.delayed import AtHome

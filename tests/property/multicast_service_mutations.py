@@ -27,16 +27,16 @@ from kafka_pubsub.multicast.task import SequencerTask
 from kafka_pubsub.multicast.values import Release
 from kafka_pubsub.services import engine
 from kafka_pubsub.services.sending import Sendings
-from tests.unit.multicast import test_outbox
-from tests.unit.services import (
-    test_locality,
-    test_multicast_dead_letters,
-    test_multicast_doubt,
-    test_multicast_edges,
-    test_multicast_takeover,
-    test_multicast_trouble,
-    test_sequencer,
+from tests.unit.multicast import (
+    test_dead_letters,
+    test_multicast,
+    test_outbox,
+    test_publisher,
+    test_publisher_trouble,
+    test_role,
+    test_task,
 )
+from tests.unit.services import test_troubles
 
 __all__ = ["MUTATIONS", "Mutation"]
 
@@ -296,29 +296,29 @@ MUTATIONS = [
     Mutation(
         unfenced,
         partial(
-            test_multicast_trouble.test_a_stage_whose_ending_isnt_known_is_staged_once,
+            test_publisher_trouble.test_a_stage_whose_ending_isnt_known_is_staged_once,
             ending=RequestOutcome.REFUSED,
         ),
     ),
     Mutation(
         trimmed_is_aborted,
         partial(
-            test_multicast_doubt.test_a_stage_that_was_trimmed_before_it_was_read_back_is_not_staged_again,
+            test_publisher.test_a_stage_that_was_trimmed_before_it_was_read_back_is_not_staged_again,
             trimmed="ab",
         ),
     ),
     Mutation(
-        not_found_is_aborted, test_multicast_doubt.test_an_inbox_that_is_not_found_for_a_moment_is_asked_again
+        not_found_is_aborted, test_publisher.test_an_inbox_that_is_not_found_for_a_moment_is_asked_again
     ),
     Mutation(
         any_inbox_is_read,
-        test_multicast_doubt.test_a_stage_is_looked_for_in_the_inbox_to_which_it_was_written,
+        test_publisher.test_a_stage_is_looked_for_in_the_inbox_to_which_it_was_written,
     ),
-    Mutation(receipts_end_holds, test_multicast_doubt.test_a_receipt_that_is_lost_holds_up_nothing_for_long),
+    Mutation(receipts_end_holds, test_publisher.test_a_receipt_that_is_lost_holds_up_nothing_for_long),
     Mutation(time_ends_holds, test_outbox.test_what_has_waited_too_long_is_never_staged),
     Mutation(
         doubt_is_never,
-        test_multicast_doubt.test_futures_fail_in_time_while_it_is_looked_whether_a_message_is_staged,
+        test_publisher.test_futures_fail_in_time_while_it_is_looked_whether_a_message_is_staged,
     ),
     Mutation(
         first_receipt_counts,
@@ -326,58 +326,56 @@ MUTATIONS = [
     ),
     Mutation(
         names_without_inboxes,
-        test_multicast_edges.test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere,
+        test_task.test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere,
     ),
     Mutation(
         partitions_of_the_home,
-        test_multicast_edges.test_a_partition_that_another_tool_adds_changes_nothing,
+        test_task.test_a_partition_that_another_tool_adds_changes_nothing,
     ),
-    Mutation(newer_is_buried, test_multicast_edges.test_a_record_of_a_newer_version_is_waited_for),
-    Mutation(foreign_stops, test_sequencer.test_a_record_of_an_inbox_that_isnt_ours_is_passed_over),
-    Mutation(
-        any_position_counts, test_multicast_takeover.test_a_position_of_another_inbox_counts_for_nothing
-    ),
+    Mutation(newer_is_buried, test_task.test_a_record_of_a_newer_version_is_waited_for),
+    Mutation(foreign_stops, test_multicast.test_a_record_of_an_inbox_that_isnt_ours_is_passed_over),
+    Mutation(any_position_counts, test_role.test_a_position_of_another_inbox_counts_for_nothing),
     Mutation(
         any_inbox_is_served,
-        test_multicast_edges.test_an_inbox_that_was_made_again_is_named_and_others_go_on,
+        test_task.test_an_inbox_that_was_made_again_is_named_and_others_go_on,
     ),
     Mutation(
         lost_records_unseen,
-        partial(test_multicast_edges.test_an_inbox_that_has_lost_records_is_not_read, grown=30),
+        partial(test_task.test_an_inbox_that_has_lost_records_is_not_read, grown=30),
     ),
     Mutation(
         trimmed_to_the_position,
-        test_multicast_edges.test_an_inbox_is_not_trimmed_above_a_message_that_waits,
+        test_task.test_an_inbox_is_not_trimmed_above_a_message_that_waits,
     ),
     Mutation(
         away_is_refused,
-        partial(test_multicast_edges.test_a_topic_that_is_away_holds_up_its_own_messages_only, topic="b"),
+        partial(test_task.test_a_topic_that_is_away_holds_up_its_own_messages_only, topic="b"),
     ),
     Mutation(
         all_go_together,
-        test_locality.test_a_partition_that_failed_goes_alone_for_a_while_and_then_with_the_others,
+        test_troubles.test_a_partition_that_failed_goes_alone_for_a_while_and_then_with_the_others,
     ),
     Mutation(
         first_by_name_speaks,
         partial(
-            test_multicast_edges.test_the_first_destination_that_is_left_tells_the_publisher_that_another_is_gone,
+            test_task.test_the_first_destination_that_is_left_tells_the_publisher_that_another_is_gone,
             gone="a",
         ),
     ),
     Mutation(
         unlisted_proposes,
-        test_multicast_takeover.test_a_sequencer_proposes_nothing_for_an_inbox_that_the_catalog_does_not_list,
+        test_role.test_a_sequencer_proposes_nothing_for_an_inbox_that_the_catalog_does_not_list,
     ),
     Mutation(
         refusals_untold,
-        test_multicast_edges.test_a_release_that_every_destination_refuses_fails_the_future_with_the_reasons,
+        test_task.test_a_release_that_every_destination_refuses_fails_the_future_with_the_reasons,
     ),
     Mutation(
         time_of_publishing,
-        test_sequencer.test_a_record_has_the_time_of_its_release_and_a_message_that_of_its_publisher,
+        test_multicast.test_a_record_has_the_time_of_its_release_and_a_message_that_of_its_publisher,
     ),
     Mutation(
         replayed_one_by_one,
-        test_multicast_dead_letters.test_a_replayed_message_doesnt_pass_one_that_waits_for_the_topic_of_its_handle,
+        test_dead_letters.test_a_replayed_message_doesnt_pass_one_that_waits_for_the_topic_of_its_handle,
     ),
 ]

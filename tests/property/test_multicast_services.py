@@ -14,7 +14,7 @@ from kafka_pubsub.multicast import publisher as publishing
 from kafka_pubsub.multicast.service import Sequencer
 from tests.property.multicast_service_mutations import MUTATIONS, Mutation
 from tests.support import until
-from tests.unit.services.wrong_brokers import Wrong
+from tests.unit.multicast.wrong_brokers import Wrong
 
 #: Seconds that a scene waits for what doesn't come.
 PATIENCE = 6.0

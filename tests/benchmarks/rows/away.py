@@ -16,8 +16,8 @@ from tests.benchmarks.row import Measured
 from tests.integration.away import leader_of, wait_until_taken_over
 from tests.local_cluster import LocalCluster
 from tests.support import until
-from tests.unit.services.test_delay_router import bodies
-from tests.unit.services.test_locality import key_in
+from tests.unit.delays.test_role import bodies
+from tests.unit.services.test_troubles import key_in
 
 __all__ = ["delays", "multicast"]
 

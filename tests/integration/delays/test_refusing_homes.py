@@ -10,7 +10,7 @@ from kafka_pubsub.delays.layout import DEAD, INGEST
 from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.local.broker import LocalKafka
 from tests.support import until
-from tests.unit.services.test_delay_router import ids_of
+from tests.unit.delays.test_role import ids_of
 
 LIMIT, COUNT, LARGE = 20_000, 300, 3
 

@@ -17,7 +17,7 @@ from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.local.broker import LocalKafka
 from tests.integration.delays.home import Home, Published, publish
 from tests.support import until
-from tests.unit.services.test_delay_router import ids_of
+from tests.unit.delays.test_role import ids_of
 
 #: Seconds within which another router goes on.
 TAKEOVER = 10.0

@@ -11,7 +11,7 @@ from kafka_pubsub.topics.names import inbox_topic
 from tests.integration.away import PATIENCE, Written, leader_of, wait_until_taken_over
 from tests.local_cluster import LocalCluster
 from tests.support import until
-from tests.unit.services.test_delay_router import bodies
+from tests.unit.delays.test_role import bodies
 
 #: Tries of the topic that is away beside which others are published.
 TRIES = 2

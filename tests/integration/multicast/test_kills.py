@@ -24,7 +24,7 @@ from kafka_pubsub.multicast.future import Sent
 from kafka_pubsub.multicast.multicast import Multicast
 from kafka_pubsub.multicast.publisher import sequencer_watch
 from kafka_pubsub.multicast.service import Sequencer
-from tests.acceptance.test_seed2_multicast import Logs
+from tests.acceptance.test_multicast import Logs
 from tests.integration.multicast.killed import body, some_of
 from tests.support import until
 

@@ -1,6 +1,6 @@
 """`spark/examples`: each program runs as a user starts it, on a real topic, and goes on where it stopped.
 
-Three of them are the examples of seed 1: events of users, changes of a database, readings of devices.
+Three of them are the examples of message ordering: events of users, changes of a database, readings of devices.
 """
 
 from __future__ import annotations

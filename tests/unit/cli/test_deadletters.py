@@ -10,8 +10,8 @@ import pytest
 
 from kafka_pubsub import DeadLetterPolicy, Message
 from kafka_pubsub.cli.types import MOMENT, ago
-from tests.unit.app.dying import PATIENCE, QUICK, deliver, until
 from tests.unit.cli.conftest import CommandLine
+from tests.unit.dying import PATIENCE, QUICK, deliver, until
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_the_order_is_the_same_in_whatever_order_tests_were_collected() -> None:
 
 
 def test_of_equally_quick_tests_those_without_a_broker_are_seen_first() -> None:
-    last = in_order(items(f"{OTHERS}::quick", "tests/contract/test_topics.py::test_it"), {})[-1]
+    last = in_order(items(f"{OTHERS}::quick", "tests/contract/test_admin.py::test_it"), {})[-1]
     assert last.nodeid == f"{OTHERS}::quick"
 
 

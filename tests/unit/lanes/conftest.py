@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kafka_pubsub import PubSub, Topic
-from kafka_pubsub.log.memory.backend import MemoryBackend
-
-
-@pytest.fixture
-def backend() -> MemoryBackend:
-    return MemoryBackend()
-
-
-@pytest.fixture
-def ps(backend: MemoryBackend) -> Iterator[PubSub]:
-    with PubSub.in_memory(backend) as ps:
-        yield ps
 
 
 @pytest.fixture

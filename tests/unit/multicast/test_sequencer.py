@@ -1,4 +1,4 @@
-"""The rules of seed 2 that no broker shows: blocks, ties, clocks, estimates and the cost of an operation."""
+"""The rules of multicast that no broker shows: blocks, ties, clocks, estimates and the cost of an operation."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules
 from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from tests.support import FakeBody
-from tests.unit.subscribe.partition.test_retry_scenes import Stored
+from tests.unit.subscribe.partition.test_retry_partition import Stored
 from tests.unit.subscribe.workers.holding import Reported
 
 NOWHERE = CommitBoth(0, "", Commit(0, ""))

@@ -12,7 +12,7 @@ from kafka_pubsub.subscribe.partition.packed_lines import PackedLines
 from kafka_pubsub.subscribe.stream import status
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from kafka_pubsub.subscribe.stream.status import LISTED
-from tests.unit.subscribe.partition.test_retry_scenes import Scene, parked
+from tests.unit.subscribe.partition.test_retry_partition import Scene, parked
 
 IN_AN_HOUR = 3_600_000
 
