@@ -10,20 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from datetime import timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from kafka_pubsub.cluster import Cluster
-from kafka_pubsub.config import (
-    DeadLetterPolicy,
-    RetryPolicy,
-    SubscriptionOptions,
-    TopicOptions,
-    load_settings,
-)
+from kafka_pubsub.config import SubscriptionOptions, TopicOptions, load_settings
 from kafka_pubsub.delays.calls import Delays
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.flat_names import FlatNames
@@ -32,18 +25,18 @@ from kafka_pubsub.local.address import choose_address
 from kafka_pubsub.log.ports import Backend, MovableClock
 from kafka_pubsub.multicast.calls import CausalTopics
 from kafka_pubsub.multicast.future import Sent
+from kafka_pubsub.options import SubscriptionSettings, TopicChanges, TopicSettings, check_names
 from kafka_pubsub.repartition.repartition import RepartitionProgress
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscription import Subscription
 from kafka_pubsub.topic import Topic, names_of
-from kafka_pubsub.topics.catalog_changes import UNSET, Unset, given, options_of
+from kafka_pubsub.topics.catalog_changes import options_of
 
 if TYPE_CHECKING:
     from kafka_pubsub.log.memory.clock import VirtualClock
 
 __all__ = ["PubSub"]
 
-Seconds = float | timedelta
 ConfigValue = str | int | float | bool
 
 
@@ -132,20 +125,7 @@ class PubSub(FlatNames):
 
     # -- topics ----------------------------------------------------------------------------------------------
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int | None = None,
-        replication: int | None = None,
-        message_ordering: bool | None = None,
-        retention: Seconds | None = None,
-        priorities: int | None = None,
-        transient: bool | None = None,
-        causal: bool = False,
-        labels: Mapping[str, str] | None = None,
-        exist_ok: bool = False,
-    ) -> Topic:
+    def create_topic(self, name: str, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]) -> Topic:
         """Makes a topic.
 
         `partitions`: their number, by default 8, of a causal topic 1. `replication`: the copies of each message, by
@@ -159,17 +139,10 @@ class PubSub(FlatNames):
         Raises `AlreadyExists` if the topic exists; with `exist_ok` (default False) only if it differs in a setting
         that you give.
         """
-        wanted = options_of(
-            TopicOptions,
-            partitions=1 if causal and partitions is None else partitions,
-            replication=replication,
-            message_ordering=message_ordering,
-            retention=retention,
-            priorities=priorities,
-            transient=transient,
-            causal=causal or None,
-            labels=labels,
-        )
+        check_names("create_topic", settings, TopicSettings.__optional_keys__)
+        if settings.get("causal") and settings.get("partitions") is None:
+            settings["partitions"] = 1
+        wanted = options_of(TopicOptions, settings)
         self._cluster.topics.create(name, wanted, exist_ok=exist_ok)
         return self.topic(name)
 
@@ -188,7 +161,7 @@ class PubSub(FlatNames):
         (default True) looks at a sample of its records, and logs a warning if keys lie in other partitions than
         `publish` would choose; `topic.key_places()` gives the same answer at any time.
         """
-        wanted = options_of(TopicOptions, message_ordering=message_ordering, labels=labels)
+        wanted = options_of(TopicOptions, {"message_ordering": message_ordering, "labels": labels})
         self._cluster.topics.adopt(name, wanted, exist_ok=exist_ok, check_keys=check_keys)
         return self.topic(name)
 
@@ -243,28 +216,13 @@ class PubSub(FlatNames):
         cluster = self._cluster
         return CausalTopics(lambda: cluster.multicast, lambda: cluster.multicast_dead_letters)
 
-    def update_topic(
-        self,
-        name: str,
-        *,
-        message_ordering: bool | Unset | None = UNSET,
-        retention: Seconds | Unset | None = UNSET,
-        priorities: int | Unset = UNSET,
-        transient: bool | Unset = UNSET,
-        labels: Mapping[str, str] | Unset = UNSET,
-    ) -> Topic:
+    def update_topic(self, name: str, **changes: Unpack[TopicChanges]) -> Topic:
         """Changes only the settings that you give; None returns a setting to its default.
 
         `priorities` can be raised and `transient` switched on at any time, and neither can be taken back. The default
         priority stays what it was when the topic got lanes, because it is that of the messages in the topic itself.
         """
-        changes = given(
-            message_ordering=message_ordering,
-            retention=retention,
-            priorities=priorities,
-            transient=transient,
-            labels=labels,
-        )
+        check_names("update_topic", changes, TopicChanges.__optional_keys__)
         self._cluster.topics.update(name, changes)
         return self.topic(name)
 
@@ -314,16 +272,8 @@ class PubSub(FlatNames):
         name: str,
         topic: str | Topic,
         *,
-        ack_deadline: Seconds | None = None,
-        max_extension: Seconds | None = None,
-        message_ordering: bool | None = None,
-        retry: RetryPolicy | None = None,
-        dead_letter: DeadLetterPolicy | None = None,
-        exactly_once: bool = False,
-        ageing: Seconds | None = None,
-        strict: bool = False,
-        labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
+        **settings: Unpack[SubscriptionSettings],
     ) -> Subscription:
         """Makes a subscription, which receives the messages that are published after this call has returned.
 
@@ -340,18 +290,8 @@ class PubSub(FlatNames):
         Raises `AlreadyExists` if the subscription exists; with `exist_ok` (default False) only if it differs in a
         setting that you give.
         """
-        wanted = options_of(
-            SubscriptionOptions,
-            ack_deadline=ack_deadline,
-            max_extension=max_extension,
-            message_ordering=message_ordering,
-            retry=retry,
-            dead_letter=dead_letter,
-            exactly_once=exactly_once or None,
-            ageing=ageing,
-            strict=strict or None,
-            labels=labels,
-        )
+        check_names("create_subscription", settings, SubscriptionSettings.__optional_keys__)
+        wanted = options_of(SubscriptionOptions, settings)
         home = topic.name if isinstance(topic, Topic) else topic
         self._cluster.subscriptions.create(name, home, wanted, exist_ok=exist_ok)
         return self.subscription(name)
@@ -368,36 +308,15 @@ class PubSub(FlatNames):
         )
 
     def update_subscription(
-        self,
-        name: str,
-        *,
-        ack_deadline: Seconds | Unset = UNSET,
-        max_extension: Seconds | Unset = UNSET,
-        message_ordering: bool | Unset = UNSET,
-        retry: RetryPolicy | Unset | None = UNSET,
-        dead_letter: DeadLetterPolicy | Unset | None = UNSET,
-        exactly_once: bool | Unset = UNSET,
-        ageing: Seconds | Unset = UNSET,
-        strict: bool | Unset = UNSET,
-        labels: Mapping[str, str] | Unset = UNSET,
-        remake_retry_topic: bool = False,
+        self, name: str, *, remake_retry_topic: bool = False, **changes: Unpack[SubscriptionSettings]
     ) -> Subscription:
-        """Changes only the settings that you give, for streams opened from now on; `retry=None` removes the backoff.
+        """Changes only the settings that you give, for streams opened from now on; None returns one to its default.
 
+        The settings are those of `create_subscription`; `retry=None` removes the backoff.
         `remake_retry_topic=True` makes a retry topic for a subscription that has none, or whose retry topic was
         deleted; the messages that waited in the deleted topic are lost.
         """
-        changes = given(
-            ack_deadline=ack_deadline,
-            max_extension=max_extension,
-            message_ordering=message_ordering,
-            retry=retry,
-            dead_letter=dead_letter,
-            exactly_once=exactly_once,
-            ageing=ageing,
-            strict=strict,
-            labels=labels,
-        )
+        check_names("update_subscription", changes, SubscriptionSettings.__optional_keys__)
         if remake_retry_topic:
             self._cluster.subscriptions.remake_retry_topic(name)
         self._cluster.subscriptions.update(name, changes)

@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
 from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult, Selection
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
+from kafka_pubsub.options import LetterSelection
 from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
 
 if TYPE_CHECKING:
@@ -205,74 +206,55 @@ class Subscription:
     def dead_letters(
         self,
         *,
-        keys: Iterable[str | bytes] | None = None,
-        ids: Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
         topic: str | None = None,
+        **selection: Unpack[LetterSelection],
     ) -> Iterator[DeadLetterMessage]:
         """Yields the dead letters that are neither replayed nor purged, by partition and offset, while you iterate.
 
         `keys`: of any of these ordering keys. `ids`: as in `letter.message_id` or `letter.id`. `since`, `until`: when
         they were dead-lettered. `error`: a part of the text of the error.
         """
-        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
-        return self._dead_letters().dead_letters.dead_letters(self._name, selection, topic)
+        return self._dead_letters().dead_letters.dead_letters(self._name, Selection.of(**selection), topic)
 
     def replay_dead_letters(
         self,
         *,
-        keys: Iterable[str | bytes] | None = None,
-        ids: Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
         topic: str | None = None,
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
+        **selection: Unpack[LetterSelection],
     ) -> DeadLetterResult:
         """Delivers dead letters again, those of a key in the order in which they were published; attempts begin anew.
 
         Each comes back once: repeat a call that was interrupted. With `dry_run` nothing is changed.
         """
-        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._dead_letters().dead_letters.replay(
-            self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
+            self._name, Selection.of(**selection), topic, on_progress or _say_nothing, dry_run=dry_run
         )
 
     def purge_dead_letters(
         self,
         *,
-        keys: Iterable[str | bytes] | None = None,
-        ids: Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
         topic: str | None = None,
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
+        **selection: Unpack[LetterSelection],
     ) -> DeadLetterResult:
         """Gives dead letters up, and frees the disk space of those that replays and purges have finished.
 
         They aren't listed any more. Kafka deletes from the front of a topic only, so their bytes may stay a while.
         """
-        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._dead_letters().dead_letters.purge(
-            self._name, selection, topic, on_progress or _say_nothing, dry_run=dry_run
+            self._name, Selection.of(**selection), topic, on_progress or _say_nothing, dry_run=dry_run
         )
 
     def release(
         self,
         *,
-        keys: Iterable[str | bytes] | None = None,
-        ids: Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
         drop: bool = False,
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
+        **selection: Unpack[LetterSelection],
     ) -> DeadLetterResult:
         """Makes messages that wait in the retry topic due at once; their attempts begin anew.
 
@@ -281,9 +263,8 @@ class Subscription:
         home topic, `TOPIC:PARTITION:OFFSET` of a lane. `since` and `until` are when the messages failed first. A stream
         of the subscription does it, now or when one is opened.
         """
-        selection = Selection.of(keys=keys, ids=ids, since=since, until=until, error=error)
         return self._dead_letters().releases.release(
-            self._name, selection, on_progress or _say_nothing, drop=drop, dry_run=dry_run
+            self._name, Selection.of(**selection), on_progress or _say_nothing, drop=drop, dry_run=dry_run
         )
 
     def keys(self) -> list[KeyState]:

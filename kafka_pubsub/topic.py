@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.looks.tail import tail_of
+from kafka_pubsub.options import PublishOptions
 from kafka_pubsub.publish.causal import CausalTopic
 from kafka_pubsub.publish.many import PublishFutures, PublishItem, read_items
 from kafka_pubsub.topics.topics import TopicAdmin
@@ -163,27 +164,9 @@ class Topic:
             return self._delayed().publish_many(publisher, messages)
         return publisher.publish_many(messages)
 
-    def publish_json(
-        self,
-        obj: object,
-        *,
-        ordering_key: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
-    ) -> Future[str]:
-        """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
-        return self.publish(
-            encode_json(obj),
-            ordering_key=ordering_key,
-            attributes=attributes,
-            delay=delay,
-            deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
-        )
+    def publish_json(self, obj: object, **options: Unpack[PublishOptions]) -> Future[str]:
+        """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back. The options are `publish`'s."""
+        return self.publish(encode_json(obj), **options)
 
     def tail(self, max_messages: int = 10, *, follow: bool = False) -> Iterator[Message]:
         """Yields the newest messages, of all lanes, the oldest of them first; no subscription notices.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Mapping
 
+from kafka_pubsub import options
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.model import Committed, Header, TopicPartition
 
-__all__ = ["FakeBody", "commit", "until"]
+__all__ = ["FakeBody", "commit", "parameters", "until"]
 
 #: Seconds; an upper bound for a slow machine, not an expectation.
 PATIENCE = 60.0
@@ -32,6 +34,17 @@ def commit(
     reader.commit(positions, answers.update)
     reader.settle()
     return answers
+
+
+def parameters(method: Callable[..., object]) -> set[str]:
+    """Returns the names of a method's arguments, those of a group of options (`Unpack`) one by one."""
+    names: set[str] = set()
+    for name, parameter in inspect.signature(method).parameters.items():
+        group = str(parameter.annotation).removeprefix("Unpack[").removesuffix("]")
+        names |= (
+            getattr(options, group).__optional_keys__ if parameter.kind is parameter.VAR_KEYWORD else {name}
+        )
+    return names
 
 
 class FakeBody:

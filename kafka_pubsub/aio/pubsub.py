@@ -6,22 +6,21 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from kafka_pubsub.aio.flat_names import FlatNames
 from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.aio.services import CausalTopics, Delays
 from kafka_pubsub.aio.subscription import Subscription
 from kafka_pubsub.aio.topic import Topic
-from kafka_pubsub.app import ConfigValue, Seconds
+from kafka_pubsub.app import ConfigValue
 from kafka_pubsub.app import PubSub as SyncPubSub
-from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.multicast.future import Sent
+from kafka_pubsub.options import SubscriptionSettings, TopicChanges, TopicSettings
 from kafka_pubsub.repartition.repartition import RepartitionProgress
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT
-from kafka_pubsub.topics.catalog_changes import UNSET, Unset
 
 if TYPE_CHECKING:
     from kafka_pubsub.log.memory.clock import VirtualClock
@@ -81,33 +80,10 @@ class PubSub(FlatNames):
     # -- topics ----------------------------------------------------------------------------------------------
 
     async def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int | None = None,
-        replication: int | None = None,
-        message_ordering: bool | None = None,
-        retention: Seconds | None = None,
-        priorities: int | None = None,
-        transient: bool | None = None,
-        causal: bool = False,
-        labels: Mapping[str, str] | None = None,
-        exist_ok: bool = False,
+        self, name: str, *, exist_ok: bool = False, **settings: Unpack[TopicSettings]
     ) -> Topic:
         """Makes a topic, by default with 8 partitions; see `kafka_pubsub.PubSub.create_topic`."""
-        await asyncio.to_thread(
-            self._sync.create_topic,
-            name,
-            partitions=partitions,
-            replication=replication,
-            message_ordering=message_ordering,
-            retention=retention,
-            priorities=priorities,
-            transient=transient,
-            causal=causal,
-            labels=labels,
-            exist_ok=exist_ok,
-        )
+        await asyncio.to_thread(self._sync.create_topic, name, exist_ok=exist_ok, **settings)
         return self.topic(name)
 
     async def adopt_topic(
@@ -138,26 +114,9 @@ class PubSub(FlatNames):
         """Returns a handle, without checking that the topic exists."""
         return Topic(self._sync.topic(name), self._lines.setdefault(name, PublishLine()))
 
-    async def update_topic(
-        self,
-        name: str,
-        *,
-        message_ordering: bool | Unset | None = UNSET,
-        retention: Seconds | Unset | None = UNSET,
-        priorities: int | Unset = UNSET,
-        transient: bool | Unset = UNSET,
-        labels: Mapping[str, str] | Unset = UNSET,
-    ) -> Topic:
+    async def update_topic(self, name: str, **changes: Unpack[TopicChanges]) -> Topic:
         """Changes only the settings that you give; see `kafka_pubsub.PubSub.update_topic`."""
-        await asyncio.to_thread(
-            self._sync.update_topic,
-            name,
-            message_ordering=message_ordering,
-            retention=retention,
-            priorities=priorities,
-            transient=transient,
-            labels=labels,
-        )
+        await asyncio.to_thread(self._sync.update_topic, name, **changes)
         return self.topic(name)
 
     async def repartition_topic(
@@ -240,33 +199,12 @@ class PubSub(FlatNames):
         name: str,
         topic: str | Topic,
         *,
-        ack_deadline: Seconds | None = None,
-        max_extension: Seconds | None = None,
-        message_ordering: bool | None = None,
-        retry: RetryPolicy | None = None,
-        dead_letter: DeadLetterPolicy | None = None,
-        exactly_once: bool = False,
-        ageing: Seconds | None = None,
-        strict: bool = False,
-        labels: Mapping[str, str] | None = None,
         exist_ok: bool = False,
+        **settings: Unpack[SubscriptionSettings],
     ) -> Subscription:
         """Makes a subscription; see `kafka_pubsub.PubSub.create_subscription`."""
-        await asyncio.to_thread(
-            self._sync.create_subscription,
-            name,
-            topic.name if isinstance(topic, Topic) else topic,
-            ack_deadline=ack_deadline,
-            max_extension=max_extension,
-            message_ordering=message_ordering,
-            retry=retry,
-            dead_letter=dead_letter,
-            exactly_once=exactly_once,
-            ageing=ageing,
-            strict=strict,
-            labels=labels,
-            exist_ok=exist_ok,
-        )
+        home = topic.name if isinstance(topic, Topic) else topic
+        await asyncio.to_thread(self._sync.create_subscription, name, home, exist_ok=exist_ok, **settings)
         return self.subscription(name)
 
     def subscription(self, name: str) -> Subscription:
@@ -274,34 +212,11 @@ class PubSub(FlatNames):
         return Subscription(self._sync.subscription(name))
 
     async def update_subscription(
-        self,
-        name: str,
-        *,
-        ack_deadline: Seconds | Unset = UNSET,
-        max_extension: Seconds | Unset = UNSET,
-        message_ordering: bool | Unset = UNSET,
-        retry: RetryPolicy | Unset | None = UNSET,
-        dead_letter: DeadLetterPolicy | Unset | None = UNSET,
-        exactly_once: bool | Unset = UNSET,
-        ageing: Seconds | Unset = UNSET,
-        strict: bool | Unset = UNSET,
-        labels: Mapping[str, str] | Unset = UNSET,
-        remake_retry_topic: bool = False,
+        self, name: str, *, remake_retry_topic: bool = False, **changes: Unpack[SubscriptionSettings]
     ) -> Subscription:
         """Changes only the settings that you give; see `kafka_pubsub.PubSub.update_subscription`."""
         await asyncio.to_thread(
-            self._sync.update_subscription,
-            name,
-            ack_deadline=ack_deadline,
-            max_extension=max_extension,
-            message_ordering=message_ordering,
-            retry=retry,
-            dead_letter=dead_letter,
-            exactly_once=exactly_once,
-            ageing=ageing,
-            strict=strict,
-            labels=labels,
-            remake_retry_topic=remake_retry_topic,
+            self._sync.update_subscription, name, remake_retry_topic=remake_retry_topic, **changes
         )
         return self.subscription(name)
 

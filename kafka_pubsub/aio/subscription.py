@@ -12,11 +12,11 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from datetime import timedelta
 from itertools import islice
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from kafka_pubsub.aio.stream import Opening
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
@@ -24,6 +24,7 @@ from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgres
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.looks.message import PeekedMessage
 from kafka_pubsub.model import Message
+from kafka_pubsub.options import LetterSelection
 from kafka_pubsub.subscribe.retry_topic.key_states import KeyState
 from kafka_pubsub.subscribe.stream.status import SubscriptionState
 from kafka_pubsub.subscription import Subscription as SyncSubscription
@@ -181,17 +182,11 @@ class Subscription:
     async def dead_letters(
         self,
         *,
-        keys: Iterable[str | bytes] | None = None,
-        ids: Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
         topic: str | None = None,
+        **selection: Unpack[LetterSelection],
     ) -> AsyncIterator[DeadLetterMessage]:
         """Yields the dead letters that weren't replayed or purged; see `kafka_pubsub.Subscription.dead_letters`."""
-        dead_letters = self._sync.dead_letters(
-            keys=keys, ids=ids, since=since, until=until, error=error, topic=topic
-        )
+        dead_letters = self._sync.dead_letters(topic=topic, **selection)
         while some := await asyncio.to_thread(lambda: list(islice(dead_letters, AT_ONCE))):
             for dead_letter in some:
                 yield dead_letter
@@ -199,14 +194,10 @@ class Subscription:
     async def replay_dead_letters(
         self,
         *,
-        keys: Iterable[str | bytes] | None = None,
-        ids: Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
         topic: str | None = None,
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
+        **selection: Unpack[LetterSelection],
     ) -> DeadLetterResult:
         """Delivers dead letters again; `on_progress` is called on the loop. A cancelled call stops soon.
 
@@ -214,14 +205,10 @@ class Subscription:
         """
         return await _long(
             lambda tell: self._sync.replay_dead_letters(
-                keys=keys,
-                ids=ids,
-                since=since,
-                until=until,
-                error=error,
                 topic=topic,
                 dry_run=dry_run,
                 on_progress=tell,
+                **selection,
             ),
             on_progress,
         )
@@ -229,26 +216,18 @@ class Subscription:
     async def purge_dead_letters(
         self,
         *,
-        keys: Iterable[str | bytes] | None = None,
-        ids: Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
         topic: str | None = None,
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
+        **selection: Unpack[LetterSelection],
     ) -> DeadLetterResult:
         """Marks dead letters as given up; see `kafka_pubsub.Subscription.purge_dead_letters`."""
         return await _long(
             lambda tell: self._sync.purge_dead_letters(
-                keys=keys,
-                ids=ids,
-                since=since,
-                until=until,
-                error=error,
                 topic=topic,
                 dry_run=dry_run,
                 on_progress=tell,
+                **selection,
             ),
             on_progress,
         )
@@ -256,26 +235,18 @@ class Subscription:
     async def release(
         self,
         *,
-        keys: Iterable[str | bytes] | None = None,
-        ids: Iterable[str] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        error: str | None = None,
         drop: bool = False,
         dry_run: bool = False,
         on_progress: Callable[[DeadLetterProgress], object] | None = None,
+        **selection: Unpack[LetterSelection],
     ) -> DeadLetterResult:
         """Has waiting messages delivered again, or dropped; see `kafka_pubsub.Subscription.release`."""
         return await _long(
             lambda tell: self._sync.release(
-                keys=keys,
-                ids=ids,
-                since=since,
-                until=until,
-                error=error,
                 drop=drop,
                 dry_run=dry_run,
                 on_progress=tell,
+                **selection,
             ),
             on_progress,
         )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
+from typing import Unpack
 
 from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.looks.tail import PAUSE, tail_of
 from kafka_pubsub.model import Message
+from kafka_pubsub.options import PublishOptions
 from kafka_pubsub.publish.due import NOW
 from kafka_pubsub.publish.many import PublishItem, read_items
 from kafka_pubsub.topic import Topic as SyncTopic
@@ -81,36 +82,19 @@ class Topic:
         """Returns whether the topic was adopted (`adopt_topic`): then `delete` leaves the Kafka topic as it is."""
         return await asyncio.to_thread(lambda: self._sync.adopted)
 
-    def publish(
-        self,
-        data: bytes,
-        *,
-        ordering_key: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
-    ) -> asyncio.Future[str]:
+    def publish(self, data: bytes, **options: Unpack[PublishOptions]) -> asyncio.Future[str]:
         """Queues a message, and returns a future that resolves to its id when all in-sync replicas have it.
 
         Messages of a key are published in the order of the calls, awaited or not. Errors about wrong arguments are
-        raised by the call, or by the future if the message has to wait. The other arguments are those of
+        raised by the call, or by the future if the message has to wait. The options are those of
         `kafka_pubsub.Topic.publish`.
         """
         loop = asyncio.get_running_loop()
-        send = partial(
-            self._sync.publish,
-            data,
-            ordering_key=ordering_key,
-            attributes=attributes,
-            delay=delay,
-            deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
+        delayed = options.get("delay") is not None or options.get("deliver_at") is not None
+        would_block = self._sync._would_block(
+            data, options.get("priority"), options.get("durable"), delayed=delayed
         )
-        delayed = delay is not None or deliver_at is not None
-        would_block = self._sync._would_block(data, priority, durable, delayed=delayed)
+        send = partial(self._sync.publish, data, **options)
         return asyncio.wrap_future(self._line.publish(send, would_block), loop=loop)
 
     async def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:
@@ -152,27 +136,9 @@ class Topic:
                 return futures + [failed] * (len(messages.data) - len(futures))
         return futures
 
-    def publish_json(
-        self,
-        obj: object,
-        *,
-        ordering_key: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        priority: int | None = None,
-        durable: bool | None = None,
-    ) -> asyncio.Future[str]:
-        """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back."""
-        return self.publish(
-            encode_json(obj),
-            ordering_key=ordering_key,
-            attributes=attributes,
-            delay=delay,
-            deliver_at=deliver_at,
-            priority=priority,
-            durable=durable,
-        )
+    def publish_json(self, obj: object, **options: Unpack[PublishOptions]) -> asyncio.Future[str]:
+        """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back. The options are `publish`'s."""
+        return self.publish(encode_json(obj), **options)
 
     async def resume(self, ordering_key: str) -> None:
         """Allows publishing again with a key that a failed publish has paused."""

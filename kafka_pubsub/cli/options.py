@@ -9,7 +9,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -19,37 +19,29 @@ from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.types import DURATION, PAIR, duration_text, pairs
 from kafka_pubsub.errors import NotFound
 
-if TYPE_CHECKING:
-    from kafka_pubsub.topics.catalog_changes import Unset
-
 __all__ = [
     "EXIST_OK",
-    "LABELS",
     "NAME",
-    "NEW_LABELS",
     "SUBSCRIPTION",
     "SUBSCRIPTION_NAME",
     "TOPIC",
     "TOPIC_NAME",
     "YES",
-    "Labels",
+    "Setting",
     "asks",
     "at_once",
     "check_changes",
     "confirm",
     "duration_option",
     "for_a_person",
-    "given_labels",
-    "kept_unless",
-    "labels_unless",
-    "ordering_option",
+    "given_settings",
+    "ordering",
+    "settings_of",
     "still_there",
 ]
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: The value that click makes of `--label`.
-Labels = tuple[tuple[str, str], ...]
 # click's own type for what it decorates.
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -61,12 +53,6 @@ TOPIC = click.argument("topic", shell_complete=known_names.topics)
 SUBSCRIPTION = click.argument("subscription", shell_complete=known_names.subscriptions)
 YES = click.option("--yes", "-y", is_flag=True, help="Don't ask. Needed without a terminal and with --json.")
 EXIST_OK = click.option("--exist-ok", is_flag=True, help="Succeed if it exists with these settings.")
-LABELS = click.option(
-    "--label", "labels", type=PAIR, multiple=True, help="A label of yours. Can be repeated."
-)
-NEW_LABELS = click.option(
-    "--label", "labels", type=PAIR, multiple=True, help="Replaces all labels. Can be repeated."
-)
 
 #: Resources that are asked about at the same time.
 AT_ONCE = 8
@@ -75,9 +61,41 @@ AT_ONCE = 8
 DURATIONS = frozenset({"retention", "ack_deadline", "max_extension", "min_backoff", "max_backoff", "ageing"})
 
 
-def ordering_option(help: str) -> Decorator:
-    """Returns the option `--ordering/--no-ordering`; its value is None when it isn't given."""
-    return click.option("--ordering/--no-ordering", default=None, help=help)
+class Setting(NamedTuple):
+    """An option for a setting of a topic or of a subscription: its help, its default in words, and click's arguments.
+
+    A command gets it under the setting's name, and as None if it isn't given.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    default: str | None = None
+    more: Mapping[str, Any] = {}
+
+
+def ordering(help: str, default: str | None = None) -> Setting:
+    """Returns the setting `message_ordering`."""
+    return Setting(("--ordering/--no-ordering", "message_ordering"), help, default)
+
+
+_LABELS = Setting(
+    ("--label", "labels"), "A label of yours. Can be repeated.", None, {"type": PAIR, "multiple": True}
+)
+_OTHER_LABELS = _LABELS._replace(help="Replaces all labels. Can be repeated.")
+
+
+def settings_of(*settings: Setting, new: bool) -> Decorator:
+    """Adds the options of the settings and of the labels; the help says the defaults for a new resource only."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for each in reversed([*settings, _LABELS if new else _OTHER_LABELS]):
+            default = f"  [default: {each.default}]" if new and each.default else ""
+            command = click.option(*each.names, **{"default": None, **each.more}, help=each.help + default)(
+                command
+            )
+        return command
+
+    return decorate
 
 
 def duration_option(name: str, help: str) -> Decorator:
@@ -85,26 +103,17 @@ def duration_option(name: str, help: str) -> Decorator:
     return click.option(name, type=DURATION, help=help)
 
 
-def given_labels(labels: Labels) -> dict[str, str] | None:
-    """Returns the labels for a new resource."""
-    return pairs(labels, "--label") or None
-
-
-def kept_unless(value: T | None) -> T | Unset:
-    """Returns a changed setting; a setting that wasn't given stays."""
-    from kafka_pubsub.topics.catalog_changes import UNSET
-
-    return UNSET if value is None else value
-
-
-def labels_unless(labels: Labels) -> dict[str, str] | Unset:
-    """Returns changed labels; without any the old ones stay."""
-    return kept_unless(given_labels(labels))
+def given_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that were given, by the names that `PubSub` has for them."""
+    given = {name: value for name, value in arguments.items() if value is not None and value != ()}
+    if "labels" in given:
+        given["labels"] = pairs(given["labels"], "--label")
+    return given
 
 
 def check_changes(*given: object) -> None:
     """Refuses an update that changes nothing."""
-    if all(value is None or value is False or value == () for value in given):
+    if not any(given):
         raise click.UsageError("nothing to change: give at least one setting")
 
 

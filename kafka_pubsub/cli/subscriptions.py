@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -12,52 +13,51 @@ from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.options import Setting
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.subscription_keys import keys
 from kafka_pubsub.cli.subscription_metrics import metrics
 from kafka_pubsub.cli.subscription_state import FIGURES, LIMIT, figures, for_eyes, progress, read_state
-from kafka_pubsub.cli.types import rough_duration
+from kafka_pubsub.cli.types import DURATION, rough_duration
 from kafka_pubsub.errors import PubSubError
 
 if TYPE_CHECKING:
-    from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy, SubscriptionOptions
+    from kafka_pubsub.config import SubscriptionOptions
     from kafka_pubsub.subscribe.stream.status import SubscriptionState
     from kafka_pubsub.subscription import Subscription
 
 __all__ = ["subscription"]
 
-OnExhausted = Literal["dead_letter", "park"]
-
 COLUMNS = ("name", "topic", *FIGURES, "members")
 
-MIN_BACKOFF = shared.duration_option("--min-backoff", "Wait at least so long before a redelivery.")
-MAX_BACKOFF = shared.duration_option("--max-backoff", "Wait at most so long before a redelivery.")
-DEAD_LETTER_TOPIC = click.option(
-    "--dead-letter-topic",
-    metavar="TOPIC",
-    shell_complete=known_names.topics,
-    help="Where a message goes that failed too often.",
-)
-MAX_ATTEMPTS = click.option(
-    "--max-attempts", type=int, help="How often a message is tried, 1 to 100.  [default: 5]"
-)
-ON_EXHAUSTED = click.option(
-    "--on-exhausted",
-    type=click.Choice(["dead_letter", "park"]),
-    help="Then: away, or kept with its key until released.  [default: dead_letter]",
-)
-EXACTLY_ONCE = click.option(
-    "--exactly-once/--no-exactly-once",
-    default=None,
-    help="Never deliver again what was acked.  [default: no]",
-)
-AGEING = shared.duration_option(
-    "--ageing", "How long low priorities are passed over before they get a tenth, up to 1h.  [default: 5s]"
-)
-STRICT = click.option(
-    "--strict/--no-strict",
-    default=None,
-    help="Low priorities wait as long as higher ones come.  [default: no]",
+_DURATION = {"type": DURATION}
+SETTINGS = (
+    shared.ordering("Messages of one key one after the other, or not.", "no"),
+    Setting(("--ack-deadline",), "When a message that isn't acked comes again, 1s to 10m.", "10s", _DURATION),
+    Setting(("--max-extension",), "How long a running callback keeps its message.", "1h", _DURATION),
+    Setting(("--min-backoff",), "Wait at least so long before a redelivery.", None, _DURATION),
+    Setting(("--max-backoff",), "Wait at most so long before a redelivery.", None, _DURATION),
+    Setting(
+        ("--dead-letter-topic",),
+        "Where a message goes that failed too often.",
+        None,
+        {"metavar": "TOPIC", "shell_complete": known_names.topics},
+    ),
+    Setting(("--max-attempts",), "How often a message is tried, 1 to 100.", "5", {"type": int}),
+    Setting(
+        ("--on-exhausted",),
+        "Then: away, or kept with its key until released.",
+        "dead_letter",
+        {"type": click.Choice(["dead_letter", "park"])},
+    ),
+    Setting(("--exactly-once/--no-exactly-once",), "Never deliver again what was acked.", "no"),
+    Setting(
+        ("--ageing",),
+        "How long low priorities are passed over before they get a tenth, up to 1h.",
+        "5s",
+        _DURATION,
+    ),
+    Setting(("--strict/--no-strict",), "Low priorities wait as long as higher ones come.", "no"),
 )
 
 
@@ -86,56 +86,13 @@ def subscription() -> None:
 @click.option(
     "--topic", required=True, shell_complete=known_names.topics, help="What it receives; from now on."
 )
-@shared.ordering_option("Messages of one key one after the other.  [default: no]")
-@shared.duration_option(
-    "--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.  [default: 10s]"
-)
-@shared.duration_option("--max-extension", "How long a running callback keeps its message.  [default: 1h]")
-@MIN_BACKOFF
-@MAX_BACKOFF
-@DEAD_LETTER_TOPIC
-@MAX_ATTEMPTS
-@ON_EXHAUSTED
-@EXACTLY_ONCE
-@AGEING
-@STRICT
-@shared.LABELS
+@shared.settings_of(*SETTINGS, new=True)
 @shared.EXIST_OK
 @click.pass_obj
-def create(
-    session: Session,
-    name: str,
-    topic: str,
-    ordering: bool | None,
-    ack_deadline: float | None,
-    max_extension: float | None,
-    min_backoff: float | None,
-    max_backoff: float | None,
-    dead_letter_topic: str | None,
-    max_attempts: int | None,
-    on_exhausted: OnExhausted | None,
-    exactly_once: bool | None,
-    ageing: float | None,
-    strict: bool | None,
-    labels: shared.Labels,
-    exist_ok: bool,
-) -> None:
+def create(session: Session, /, name: str, topic: str, exist_ok: bool, **given: object) -> None:
     """Create a subscription: it receives what is published from now on."""
     with session.pubsub() as pubsub:
-        made = pubsub.create_subscription(
-            name,
-            topic=topic,
-            message_ordering=ordering,
-            ack_deadline=ack_deadline,
-            max_extension=max_extension,
-            retry=_retry(min_backoff, max_backoff),
-            dead_letter=_dead_letter(dead_letter_topic, max_attempts, on_exhausted),
-            exactly_once=bool(exactly_once),
-            ageing=ageing,
-            strict=bool(strict),
-            labels=shared.given_labels(labels),
-            exist_ok=exist_ok,
-        )
+        made = pubsub.create_subscription(name, topic, exist_ok=exist_ok, **_settings(given))
         shown = _describe(made)
     done = f"Subscription {name} exists" if exist_ok else f"Created subscription {name}"
     session.output.result(shown, f"{done} on topic {topic}")
@@ -254,79 +211,41 @@ def recover(session: Session, name: str, start: Literal["oldest", "end"]) -> Non
     ]
 )
 @shared.SUBSCRIPTION_NAME
-@shared.ordering_option("Messages of one key one after the other, or not.")
-@shared.duration_option("--ack-deadline", "When a message that isn't acked comes again, 1s to 10m.")
-@shared.duration_option("--max-extension", "How long a running callback keeps its message.")
-@MIN_BACKOFF
-@MAX_BACKOFF
+@shared.settings_of(*SETTINGS, new=False)
 @click.option("--no-backoff", is_flag=True, help="Redeliver as soon as possible.")
-@DEAD_LETTER_TOPIC
-@MAX_ATTEMPTS
-@ON_EXHAUSTED
 @click.option("--no-dead-letter", is_flag=True, help="Try messages for ever.")
-@EXACTLY_ONCE
-@AGEING
-@STRICT
 @click.option(
     "--remake-retry-topic", is_flag=True, help="Make a lost retry topic again; what waited in it is gone."
 )
-@shared.NEW_LABELS
 @click.pass_obj
 def update(
     session: Session,
+    /,
     name: str,
-    ordering: bool | None,
-    ack_deadline: float | None,
-    max_extension: float | None,
-    min_backoff: float | None,
-    max_backoff: float | None,
     no_backoff: bool,
-    dead_letter_topic: str | None,
-    max_attempts: int | None,
-    on_exhausted: OnExhausted | None,
     no_dead_letter: bool,
-    exactly_once: bool | None,
-    ageing: float | None,
-    strict: bool | None,
     remake_retry_topic: bool,
-    labels: shared.Labels,
+    **given: object,
 ) -> None:
     """Change a subscription's settings.
 
     What isn't given stays. Streams that are open keep the settings they began with.
     """
-    from kafka_pubsub.topics.catalog_changes import UNSET
-
-    backoff = min_backoff is not None or max_backoff is not None
-    if no_backoff and backoff:
+    settings = shared.given_settings(given)
+    if no_backoff and settings.keys() & _RETRY:
         raise click.UsageError("--no-backoff excludes --min-backoff and --max-backoff")
-    policy = dead_letter_topic is not None or max_attempts is not None or on_exhausted is not None
-    if no_dead_letter and policy:
+    if no_dead_letter and settings.keys() & _DEAD_LETTER:
         raise click.UsageError(
             "--no-dead-letter excludes --dead-letter-topic, --max-attempts and --on-exhausted"
         )
-    flags = (exactly_once is not None, ageing is not None, strict is not None, remake_retry_topic)
-    changes = (backoff, no_backoff, policy, no_dead_letter, *flags)
-    shared.check_changes(ordering, ack_deadline, max_extension, *changes, labels)
+    shared.check_changes(settings, no_backoff, no_dead_letter, remake_retry_topic)
+    removed = {"retry": None} if no_backoff else {}
+    removed |= {"dead_letter": None} if no_dead_letter else {}
     with session.pubsub() as pubsub:
-        before = pubsub.subscription(name).options if backoff or policy else None
-        changed = pubsub.update_subscription(
-            name,
-            message_ordering=shared.kept_unless(ordering),
-            ack_deadline=shared.kept_unless(ack_deadline),
-            max_extension=shared.kept_unless(max_extension),
-            retry=_retry(min_backoff, max_backoff, before) if backoff or no_backoff else UNSET,
-            dead_letter=(
-                _dead_letter(dead_letter_topic, max_attempts, on_exhausted, before)
-                if policy or no_dead_letter
-                else UNSET
-            ),
-            exactly_once=shared.kept_unless(exactly_once),
-            ageing=shared.kept_unless(ageing),
-            strict=shared.kept_unless(strict),
-            remake_retry_topic=remake_retry_topic,
-            labels=shared.labels_unless(labels),
-        )
+        policies = settings.keys() & (_RETRY.keys() | _DEAD_LETTER.keys())
+        before = pubsub.subscription(name).options if policies else None
+        changes = _settings(given, before) | removed
+        changed = pubsub.update_subscription(name, remake_retry_topic=remake_retry_topic, **changes)
         shown = _describe(changed)
     session.output.result(shown, f"Updated subscription {name}")
 
@@ -335,39 +254,27 @@ subscription.add_command(keys)
 subscription.add_command(metrics)
 
 
-def _retry(
-    low: float | None, high: float | None, options: SubscriptionOptions | None = None
-) -> RetryPolicy | None:
-    """Returns the retry policy of the options; a value that isn't given is as before, or the default."""
-    if low is None and high is None:
-        return None
-    from kafka_pubsub.config import RetryPolicy
-
-    before = None if options is None else options.retry
-    known = {} if before is None else {"min_backoff": before.min_backoff, "max_backoff": before.max_backoff}
-    given = {"min_backoff": low, "max_backoff": high}
-    return RetryPolicy(**{**known, **{name: value for name, value in given.items() if value is not None}})
+#: The options that are fields of a policy, by the policy's own names.
+_RETRY = {"min_backoff": "min_backoff", "max_backoff": "max_backoff"}
+_DEAD_LETTER = {"dead_letter_topic": "topic", "max_attempts": "max_attempts", "on_exhausted": "on_exhausted"}
 
 
-def _dead_letter(
-    topic: str | None,
-    attempts: int | None,
-    on_exhausted: OnExhausted | None,
-    options: SubscriptionOptions | None = None,
-) -> DeadLetterPolicy | None:
-    """Returns the dead-letter policy of the options, by the same rule."""
-    given = {"topic": topic, "max_attempts": attempts, "on_exhausted": on_exhausted}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if not chosen:
-        return None
-    from kafka_pubsub.config import DeadLetterPolicy
+def _settings(arguments: Mapping[str, object], before: SubscriptionOptions | None = None) -> dict[str, Any]:
+    """Returns the settings that were given; what isn't given of a policy is as `before`, or the default."""
+    from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 
-    before = None if options is None else options.dead_letter
-    known = {} if before is None else {name: getattr(before, name) for name in given}
-    merged = {**known, **chosen}
-    if "topic" not in merged:
-        raise click.UsageError("--max-attempts and --on-exhausted need a --dead-letter-topic")
-    return DeadLetterPolicy(**merged)
+    settings = shared.given_settings(arguments)
+    retry = {field: settings.pop(name) for name, field in _RETRY.items() if name in settings}
+    dead_letter = {field: settings.pop(name) for name, field in _DEAD_LETTER.items() if name in settings}
+    if retry:
+        known = {} if before is None or before.retry is None else before.retry.model_dump()
+        settings["retry"] = RetryPolicy(**(known | retry))
+    if dead_letter:
+        known = {} if before is None or before.dead_letter is None else before.dead_letter.model_dump()
+        if "topic" not in known | dead_letter:
+            raise click.UsageError("--max-attempts and --on-exhausted need a --dead-letter-topic")
+        settings["dead_letter"] = DeadLetterPolicy(**(known | dead_letter))
+    return settings
 
 
 def _lanes(session: Session, state: SubscriptionState) -> list[JsonValue]:
@@ -387,19 +294,11 @@ def _lanes(session: Session, state: SubscriptionState) -> list[JsonValue]:
 
 def _describe(each: Subscription) -> dict[str, JsonValue]:
     options = each.options
-    return {
-        "name": each.name,
-        "topic": each.topic,
-        "message_ordering": options.message_ordering,
-        "ack_deadline": options.ack_deadline,
-        "max_extension": options.max_extension,
-        "min_backoff": None if options.retry is None else options.retry.min_backoff,
-        "max_backoff": None if options.retry is None else options.retry.max_backoff,
-        "dead_letter_topic": None if options.dead_letter is None else options.dead_letter.topic,
-        "max_attempts": None if options.dead_letter is None else options.dead_letter.max_attempts,
-        "on_exhausted": None if options.dead_letter is None else options.dead_letter.on_exhausted,
-        "exactly_once": options.exactly_once,
-        "ageing": options.ageing,
-        "strict": options.strict,
-        "labels": dict(options.labels),
+    policies = {name: getattr(options.retry, field, None) for name, field in _RETRY.items()}
+    policies |= {name: getattr(options.dead_letter, field, None) for name, field in _DEAD_LETTER.items()}
+    kept = {
+        name: getattr(options, name)
+        for name in type(options).model_fields
+        if name not in {"retry", "dead_letter"}
     }
+    return {"name": each.name, "topic": each.topic, **kept, **policies, "labels": dict(options.labels)}

@@ -15,9 +15,11 @@ from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.multicast import pending_line, status_row
+from kafka_pubsub.cli.options import Setting
 from kafka_pubsub.cli.output import JsonValue, shown_bytes, stderr_console
 from kafka_pubsub.cli.peek import tail
 from kafka_pubsub.cli.signals import Stopped
+from kafka_pubsub.cli.types import DURATION
 from kafka_pubsub.errors import NotFound
 
 if TYPE_CHECKING:
@@ -43,6 +45,18 @@ COLUMNS = (
     "labels",
 )
 
+PARTITIONS = Setting(("--partitions",), "How many partitions; `repartition` gives more.", "8", {"type": int})
+REPLICATION = Setting(("--replication",), "Copies of each message.", "the broker's", {"type": int})
+ORDERING = shared.ordering("Insist on ordering keys being allowed, or refuse them.")
+RETENTION = Setting(
+    ("--retention",), "How long messages are kept, e.g. 7d.", "the broker's", {"type": DURATION}
+)
+CAUSAL = Setting(
+    ("--causal",), "Take part in the one order of messages to several topics.", None, {"is_flag": True}
+)
+PRIORITIES = Setting(("--priorities",), "How many, 1 to 10; the highest goes first.", "1", {"type": int})
+TRANSIENT = Setting(("--transient",), "Take messages that may be lost, too.", None, {"is_flag": True})
+
 
 @click.group(
     cls=Group,
@@ -67,43 +81,13 @@ def topic() -> None:
     ]
 )
 @shared.NAME
-@click.option("--partitions", type=int, help="How many partitions; `repartition` gives more.  [default: 8]")
-@click.option("--replication", type=int, help="Copies of each message.  [default: the broker's]")
-@shared.ordering_option("Insist on ordering keys being allowed, or refuse them.")
-@shared.duration_option("--retention", "How long messages are kept, e.g. 7d.  [default: the broker's]")
-@click.option("--causal", is_flag=True, help="Take part in the one order of messages to several topics.")
-@click.option("--priorities", type=int, help="How many, 1 to 10; the highest goes first.  [default: 1]")
-@click.option("--transient", is_flag=True, help="Take messages that may be lost, too.")
-@shared.LABELS
+@shared.settings_of(PARTITIONS, REPLICATION, ORDERING, RETENTION, CAUSAL, PRIORITIES, TRANSIENT, new=True)
 @shared.EXIST_OK
 @click.pass_obj
-def create(
-    session: Session,
-    name: str,
-    partitions: int | None,
-    replication: int | None,
-    ordering: bool | None,
-    retention: float | None,
-    causal: bool,
-    priorities: int | None,
-    transient: bool,
-    labels: shared.Labels,
-    exist_ok: bool,
-) -> None:
+def create(session: Session, /, name: str, exist_ok: bool, **given: object) -> None:
     """Create a topic."""
     with session.pubsub() as pubsub:
-        made = pubsub.create_topic(
-            name,
-            partitions=partitions,
-            replication=replication,
-            message_ordering=ordering,
-            retention=retention,
-            causal=causal,
-            priorities=priorities,
-            transient=transient or None,
-            labels=shared.given_labels(labels),
-            exist_ok=exist_ok,
-        )
+        made = pubsub.create_topic(name, exist_ok=exist_ok, **shared.given_settings(given))
         shown = _describe(made)
         lanes = _most_lanes(made.options)
         most = lanes * made.options.partitions
@@ -192,23 +176,17 @@ def _deletion(pubsub: PubSub, name: str) -> str:
 
 @topic.command(examples=[("", "kafka-pubsub topic adopt clicks --ordering")])
 @shared.NAME
-@shared.ordering_option("Insist on ordering keys being allowed, or refuse them.")
-@shared.LABELS
+@shared.settings_of(ORDERING, new=True)
 @shared.EXIST_OK
 @click.pass_obj
-def adopt(session: Session, name: str, ordering: bool | None, labels: shared.Labels, exist_ok: bool) -> None:
+def adopt(session: Session, /, name: str, exist_ok: bool, **given: object) -> None:
     """Take a topic that Kafka has already, with its messages.
 
     A sample of these is looked at: it warns if keys lie in other partitions than publishing puts them into.
     """
     with session.pubsub() as pubsub:
-        adopted = pubsub.adopt_topic(
-            name,
-            message_ordering=ordering,
-            labels=shared.given_labels(labels),
-            exist_ok=exist_ok,
-            check_keys=False,
-        )
+        settings = shared.given_settings(given)
+        adopted = pubsub.adopt_topic(name, exist_ok=exist_ok, check_keys=False, **settings)
         shown = _describe(adopted)
         places = adopted.key_places()
     session.output.result(
@@ -245,38 +223,27 @@ def _key_places(places: KeyPlaces | None) -> JsonValue:
     ]
 )
 @shared.TOPIC_NAME
-@shared.ordering_option("Allow ordering keys, or refuse them.")
-@shared.duration_option("--retention", "How long messages are kept, e.g. 7d.")
 @click.option(
     "--default-retention", is_flag=True, help="Keep messages as long as the broker does by default."
 )
-@click.option("--priorities", type=int, help="More priorities, up to 10; never fewer.")
-@click.option("--transient", is_flag=True, help="Take messages that may be lost, from now on.")
-@shared.NEW_LABELS
+@shared.settings_of(
+    ORDERING,
+    RETENTION,
+    PRIORITIES._replace(help="More priorities, up to 10; never fewer."),
+    TRANSIENT._replace(help="Take messages that may be lost, from now on."),
+    new=False,
+)
 @click.pass_obj
-def update(
-    session: Session,
-    name: str,
-    ordering: bool | None,
-    retention: float | None,
-    default_retention: bool,
-    priorities: int | None,
-    transient: bool,
-    labels: shared.Labels,
-) -> None:
+def update(session: Session, /, name: str, default_retention: bool, **given: object) -> None:
     """Change a topic's settings; settings that aren't given stay."""
-    if retention is not None and default_retention:
+    changes = shared.given_settings(given)
+    if "retention" in changes and default_retention:
         raise click.UsageError("--retention and --default-retention exclude each other: give one")
-    shared.check_changes(ordering, retention, default_retention, priorities, transient, labels)
+    shared.check_changes(changes, default_retention)
+    if default_retention:
+        changes["retention"] = None
     with session.pubsub() as pubsub:
-        changed = pubsub.update_topic(
-            name,
-            message_ordering=shared.kept_unless(ordering),
-            retention=None if default_retention else shared.kept_unless(retention),
-            priorities=shared.kept_unless(priorities),
-            transient=shared.kept_unless(transient or None),
-            labels=shared.labels_unless(labels),
-        )
+        changed = pubsub.update_topic(name, **changes)
         shown = _describe(changed)
     session.output.result(shown, f"Updated topic {name}")
 
@@ -437,18 +404,10 @@ def _waiting(session: Session, found: Sequence[CausalStatus]) -> JsonValue:
 
 def _describe(each: Topic) -> dict[str, JsonValue]:
     options = each.options
-    return {
-        "name": each.name,
-        "partitions": options.partitions,
-        "replication": options.replication,
-        "message_ordering": options.message_ordering,
-        "retention": options.retention,
-        "priorities": options.priorities,
-        "transient": options.transient,
-        "causal": options.causal,
-        "adopted": each.adopted,
-        "labels": dict(options.labels),
+    shown = {
+        name: getattr(options, name) for name in type(options).model_fields if name != "default_priority"
     }
+    return {"name": each.name, **shown, "adopted": each.adopted, "labels": dict(options.labels)}
 
 
 def _most_lanes(options: TopicOptions) -> int:

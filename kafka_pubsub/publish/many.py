@@ -20,12 +20,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self, TypedDict, overload
 
 from kafka_pubsub.errors import InvalidArgument, PubSubError
 from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.options import PublishOptions
 from kafka_pubsub.publish.checks import (
     MAX_KEY_BYTES,
     encode_attributes,
@@ -46,7 +46,7 @@ RUN: Final = 512
 _encode = str.encode
 _new = object.__new__
 
-_FIELDS = frozenset({"data", "ordering_key", "attributes", "delay", "deliver_at", "priority", "durable"})
+_FIELDS = frozenset({"data"}) | PublishOptions.__optional_keys__
 
 #: No message of a call is delayed.
 _NONE: Final[Mapping[int, Epoch]] = MappingProxyType({})
@@ -56,20 +56,8 @@ class _Body(TypedDict):
     data: bytes
 
 
-class PublishItem(_Body, total=False):
-    """One message of `publish_many`, with the names of `publish`'s arguments; only `data` must be there.
-
-    `ordering_key`: None, the default, means that the message has no order. `attributes`: none by default. `delay`
-    (seconds or a timedelta) or `deliver_at` (a datetime with a time zone): until when the message is kept back; None,
-    the default, is now. `priority` and `durable`: by default the topic's middle priority, and durable.
-    """
-
-    ordering_key: str | None
-    attributes: Mapping[str, str] | None
-    delay: float | timedelta | None
-    deliver_at: datetime | None
-    priority: int | None
-    durable: bool | None
+class PublishItem(PublishOptions, _Body):
+    """One message of `publish_many`: its `data`, and the options of `Topic.publish`, by their names."""
 
 
 class Messages(NamedTuple):

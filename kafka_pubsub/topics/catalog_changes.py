@@ -12,7 +12,6 @@ Rules
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -23,16 +22,13 @@ from kafka_pubsub.model import TopicInfo
 
 __all__ = [
     "EXIST_OK",
-    "UNSET",
     "Conflict",
-    "Unset",
     "changed",
     "check_identity",
     "check_layout",
     "check_same_settings",
     "conflicts",
     "dead_letters_of",
-    "given",
     "options_of",
     "repartition_call",
     "same_settings",
@@ -55,18 +51,6 @@ ATTEMPTS = 5
 #: Seconds without a change after which a `creating` record is taken as left by a crash (a step takes milliseconds, or
 #: some seconds on a cluster in trouble); and seconds between two reads of it.
 STANDS, LOOK = 5.0, 0.1
-
-
-class Unset(enum.Enum):
-    """The type of `UNSET`: an argument that wasn't given, where None means something."""
-
-    UNSET = "unset"
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-UNSET: Final = Unset.UNSET
 
 
 class Conflict(Exception):
@@ -137,20 +121,16 @@ def unless_overtaken(seen: Record | None, find: Callable[[], Record | None]) -> 
         raise
 
 
-def options_of(kind: type[Options], **fields: object) -> Options:
+def options_of(kind: type[Options], fields: Mapping[str, object]) -> Options:
     """Builds options from the fields that aren't None; `model_fields_set` then tells which were given."""
     return kind.model_validate({name: value for name, value in fields.items() if value is not None})
 
 
 def changed(options: Options, changes: Mapping[str, object]) -> Options:
-    """Returns the options with these fields changed, and checks them."""
+    """Returns the options with these fields changed, and checks them; None returns a field to its default."""
     fields = {name: getattr(options, name) for name in type(options).model_fields}
-    return type(options).model_validate({**fields, **changes})
-
-
-def given(**fields: object) -> dict[str, object]:
-    """Returns the arguments that were given."""
-    return {name: value for name, value in fields.items() if value is not UNSET}
+    changed = {name: value for name, value in {**fields, **changes}.items() if value is not None}
+    return type(options).model_validate(changed)
 
 
 def dead_letters_of(topic: str, subscriptions: Iterable[SubscriptionRecord]) -> list[str]:

@@ -25,6 +25,7 @@ from kafka_pubsub import (
 )
 from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
+from tests.support import parameters
 
 SECONDS = 20
 
@@ -57,8 +58,7 @@ def test_each_class_has_an_asyncio_version_with_the_same_methods(name: str) -> N
     for member, method in vars(sync).items():
         if member.startswith("_") or member in only_sync or not inspect.isfunction(method):
             continue
-        ours = [each for each in inspect.signature(method).parameters if each not in LEFT_OUT]
-        assert list(inspect.signature(getattr(twin, member)).parameters) == ours, member
+        assert parameters(getattr(twin, member)) == parameters(method) - LEFT_OUT, member
 
 
 def test_an_unknown_name_gives_the_usual_error() -> None:

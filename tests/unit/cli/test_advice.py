@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import pickle
 import re
 import shlex
@@ -19,6 +18,7 @@ from kafka_pubsub.cli.main import cli
 from kafka_pubsub.errors import Call, NotFound
 from kafka_pubsub.log.kafka.configuration import RULES
 from kafka_pubsub.log.memory.backend import MemoryBackend
+from tests.support import parameters
 from tests.unit.cli.conftest import CommandLine
 from tests.unit.house.repository import PACKAGE, relative
 
@@ -73,9 +73,7 @@ def test_what_is_advised_can_be_called_and_typed(method: str) -> None:
     }
     names = {"repartition_topic": {"partitions"}}.get(method, set(advised) - {"partitions"})
     options = tuple(
-        (name, advised[name])
-        for name in inspect.signature(getattr(PubSub, method)).parameters
-        if name in names
+        (name, advised[name]) for name in sorted(parameters(getattr(PubSub, method))) if name in names
     )
     call = Call(method, "x", options)
     ast.parse(str(call))
