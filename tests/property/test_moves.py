@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafka_pubsub.subscribe.partition import outage
-from kafka_pubsub.subscribe.partition.moves import BATCH, BATCH_BYTES, LONGEST_REFUSED, Move, Moves
+from kafka_pubsub.subscribe.partition.moves import (
+    BATCH,
+    BATCH_BYTES,
+    DEAD_LETTERS,
+    LONGEST_REFUSED,
+    MOVES,
+    Move,
+    MoveQueue,
+)
 from kafka_pubsub.subscribe.partition.outage import Outage
 from kafka_pubsub.subscribe.partition.record import RetryInfo
 from tests.support import FakeBody
 
+record_of = attrgetter("record")
+
 
 class MovesMachine(RuleBasedStateMachine):
-    """Adds, loads, stores and aborts; nothing gets lost or is moved twice."""
+    """Adds, loads, stores, aborts and takes back; nothing gets lost or is moved twice."""
+
+    pace = MOVES
 
     def __init__(self) -> None:
         super().__init__()
-        self.moves = Moves()
+        self.moves = MoveQueue[Move](self.pace)
         self.now = 0.0
         self.next = 0
         self.there: set[int] = set()
@@ -45,9 +59,9 @@ class MovesMachine(RuleBasedStateMachine):
     @rule()
     def load(self) -> None:
         due = self.moves.due_at()
-        batch = self.moves.load(self.now)
+        batch = self.moves.load(self.now, record_of)
         if self.unanswered:
-            assert not batch, "two batches fly"
+            assert not batch, "two batches are unanswered"
             return
         assert bool(batch) == (due is not None and due <= self.now)
         assert len(batch) == 1 or sum(len(move.record) for move in batch) <= BATCH_BYTES
@@ -70,12 +84,22 @@ class MovesMachine(RuleBasedStateMachine):
             self.barred[self.unanswered[at]] = self.now + 1.0 - 1e-9
         self.unanswered = []
 
+    @rule(source=st.integers(0, 50))
+    def take_back(self, source: int) -> None:
+        waits = source in {move.source for move in self.moves.waiting}
+        move = self.moves.take_back(source)
+        assert (move is not None) == waits
+        if move is not None:
+            assert move.source == source
+            self.there.remove(move.origin)
+
     @invariant()
     def nothing_is_lost(self) -> None:
-        held = [move.origin for some in (self.moves.waiting, self.moves.unanswered) for move in some]
-        assert sorted(held) == sorted(self.there)
-        assert len(self.moves) == len(held) == self.moves.count(main=True) + self.moves.count(main=False)
-        assert len(self.moves.unanswered) <= BATCH
+        held = [*self.moves.waiting, *self.moves.unanswered]
+        assert sorted(move.origin for move in held) == sorted(self.there)
+        assert len(self.moves) == len(held)
+        assert self.moves.from_main == sum(move.source is None for move in held)
+        assert len(self.moves.unanswered) <= self.pace.most
 
     def teardown(self) -> None:
         """However often it was refused: when the log takes it, it goes."""
@@ -84,22 +108,30 @@ class MovesMachine(RuleBasedStateMachine):
             self.unanswered = []
         for _ in range(len(self.there)):
             self.now += LONGEST_REFUSED
-            self.moves.load(self.now)
+            self.moves.load(self.now, record_of)
             self.there -= {move.origin for move in self.moves.stored()}
         assert not self.there
 
 
+class DeadLettersMachine(MovesMachine):
+    """The same with the pace of dead letters, so with smaller batches."""
+
+    pace = DEAD_LETTERS._replace(most=4)
+
+
 TestMoves = MovesMachine.TestCase
 TestMoves.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestDeadLetters = DeadLettersMachine.TestCase
+TestDeadLetters.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def test_a_batch_is_bounded() -> None:
-    moves = Moves()
+    moves = MoveQueue[Move](MOVES)
     for origin in range(BATCH + 5):
         moves.add(Move(FakeBody(1, origin), RetryInfo("t", 0, origin), key=None, source=None))
-    assert len(moves.load(0.0)) == BATCH
+    assert len(moves.load(0.0, record_of)) == BATCH
     moves.stored()
-    assert len(moves.load(0.0)) == 5
+    assert len(moves.load(0.0, record_of)) == 5
 
 
 def fail(watch: Outage, count: int, first: int = 0) -> None:

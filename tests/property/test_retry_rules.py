@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ from kafka_pubsub.subscribe.partition.handout import Handout, Taken
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry
 from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
 from kafka_pubsub.subscribe.partition.leases import Lease
-from kafka_pubsub.subscribe.partition.moves import Move, Moves
+from kafka_pubsub.subscribe.partition.moves import Move, MoveQueue
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.record import RetryInfo, Why, retry_headers
@@ -140,15 +141,16 @@ def keys_of_a_span_forgotten(patch: Patch) -> None:
 
 def key_freed_when_stored(patch: Patch) -> None:
     """A key goes on when its message has left, though it hasn't arrived."""
-    real = Moves.stored
+    real = MoveQueue.stored
 
-    def stored(self: Moves) -> Iterable[Move]:
+    def stored(self: MoveQueue[Any]) -> Iterable[Any]:
         moves = real(self)
         for move in moves:
-            move.read_back = True
+            if isinstance(move, Move):
+                move.read_back = True
         return moves
 
-    patch.setattr(Moves, "stored", stored)
+    patch.setattr(MoveQueue, "stored", stored)
 
 
 def unknown_is_aborted(patch: Patch) -> None:

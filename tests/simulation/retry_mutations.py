@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from kafka_pubsub.subscribe.partition import parked_keys, retry_state
 from kafka_pubsub.subscribe.partition.effects import Effect
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
 from kafka_pubsub.subscribe.partition.maintenance import Maintenance
-from kafka_pubsub.subscribe.partition.moves import Move, Moves
+from kafka_pubsub.subscribe.partition.moves import Move, MoveQueue
 from kafka_pubsub.subscribe.partition.next_move import NextMoves
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
@@ -219,15 +220,16 @@ def parked_key_taken(patch: Patch) -> None:
 
 def key_freed_when_stored(patch: Patch) -> None:
     """A key goes on when its message has left, though it hasn't arrived."""
-    real = Moves.stored
+    real = MoveQueue.stored
 
-    def stored(self: Moves) -> Sequence[Move]:
+    def stored(self: MoveQueue[Any]) -> Sequence[Any]:
         moves = list(real(self))
         for move in moves:
-            move.read_back = True
+            if isinstance(move, Move):
+                move.read_back = True
         return moves
 
-    patch.setattr(Moves, "stored", stored)
+    patch.setattr(MoveQueue, "stored", stored)
 
 
 def backlog_stays(patch: Patch) -> None:
@@ -398,7 +400,7 @@ def dead_letter_holds_up_all(patch: Patch) -> None:
     """Nothing of a partition moves while its dead letters are written."""
     real = RetryState.load
     patch.setattr(
-        RetryState, "load", lambda self, *a, **k: () if self.dead_letters.out else real(self, *a, **k)
+        RetryState, "load", lambda self, *a, **k: () if self.dead_letters.unanswered else real(self, *a, **k)
     )
 
 

@@ -1,17 +1,17 @@
-"""Decides what becomes a dead letter, and when: connects `dead_letter_queue` with `retry_state`.
+"""Decides what becomes a dead letter, and when: connects a `moves.MoveQueue` with `retry_state`.
 
-`dead_letter_queue` explains the two steps of dead-lettering and its rules. The second step takes its place among the
-partition's commits like any other: one is unanswered at a time.
+`moves` explains the two steps of dead-lettering. The second step takes its place among the partition's commits like any
+other: one is unanswered at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_pubsub.subscribe.partition.dead_letter_queue import PendingDeadLetter
+from kafka_pubsub.log.records import Record
 from kafka_pubsub.subscribe.partition.effects import Announce, Effect, News
 from kafka_pubsub.subscribe.partition.events import Written
-from kafka_pubsub.subscribe.partition.moves import BATCH_BYTES, Move
+from kafka_pubsub.subscribe.partition.moves import DeadLetter, Move
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 
 __all__ = ["DeadLettering"]
@@ -23,85 +23,83 @@ class DeadLettering:
     def __init__(self, retries: RetryState) -> None:
         self._retries = retries
         self._queue = retries.dead_letters
+        #: Whether the log has taken the whole batch, so that the commit may join its transaction.
+        self.written = False
+        #: Whether that commit was sent.
+        self.joined = False
+
+    def due_at(self) -> float | None:
+        """Returns when the next batch may be written; None: not before something else happens."""
+        return None if self._retries.bodies.reading else self._queue.due_at()
 
     def write(self, now: float) -> Sequence[Move]:
         """Returns the dead letters to be written next; none if nothing may go."""
-        if (due := self._queue.due_at()) is None or now < due:
+        if (due := self.due_at()) is None or now < due:
             return ()
-        batch: list[PendingDeadLetter] = []
-        size, missing = 0, False
-        for pending in self._queue.candidates(now):
-            if pending.move is None and not self._find_body(pending, now):
-                missing = missing or pending.offset in self._queue.waiting
-                continue
-            assert pending.move is not None
-            size += len(pending.move.record)
-            if batch and size > BATCH_BYTES:
-                break
-            batch.append(pending)
-        if batch:
-            self._queue.load(batch)
-        elif missing:
-            self._queue.reading = True
-        else:
-            self._queue.look()
-        return [pending.move for pending in batch if pending.move is not None]
+        self.written = self.joined = False
+        self._queue.load(now, lambda letter: self._record_of(letter, now))
+        return self._moves()
 
-    def _find_body(self, pending: PendingDeadLetter, now: float) -> bool:
+    def _moves(self) -> Sequence[Move]:
+        return [letter.move for letter in self._queue.unanswered if letter.move is not None]
+
+    def _record_of(self, letter: DeadLetter, now: float) -> Record | None:
         """Makes the move if the body is in memory and the policy still says that it is to be dead-lettered."""
+        if letter.move is not None:
+            return letter.message
         retries = self._retries
-        body = retries.bodies.kept.get(pending.offset)
+        body = retries.bodies.kept.get(letter.offset)
         if body is None:
-            retries.bodies.want(pending.offset, pending.key)
-            return False
-        move = retries.schedules.spent(body, pending.key, now)
+            retries.bodies.want(letter.offset, letter.key)
+            return None
+        move = retries.schedules.spent(body, letter.key, now)
         if move.death is None:  # the policy now parks such messages until released
-            self._queue.take_back(pending.offset)
-            self._leave(pending)
+            self._queue.take_back(letter.offset)
+            self._leave(letter)
             retries.depart(move)
-            return False
-        pending.move = move
-        return True
+            return None
+        letter.move = move
+        return move.record
 
-    def _leave(self, pending: PendingDeadLetter) -> None:
-        if pending.key is not None:
-            self._retries.parking.arrives(pending.key, pending.origin)
+    def _leave(self, letter: DeadLetter) -> None:
+        if letter.key is not None:
+            self._retries.parking.arrives(letter.key, letter.origin)
 
-    def written(self, event: Written, now: float) -> Sequence[Effect]:
+    def answered(self, event: Written, now: float) -> Sequence[Effect]:
         """Takes the answer to `WriteDeadLetters`."""
         if event.taken:
-            self._queue.written = True
+            self.written = True
         else:
             self.aborted(event.refused, now, event.reason)
         return ()
 
     def finish(self) -> Sequence[Move]:
         """Returns the written dead letters, for the commit that finishes them and is unanswered from now on."""
-        dead_letters = self._queue
-        if not dead_letters.written or dead_letters.unanswered:
+        if not self.written or self.joined:
             return ()
-        dead_letters.unanswered = True
-        return [pending.move for pending in dead_letters.out if pending.move is not None]
+        self.joined = True
+        return self._moves()
 
     def stored(self, now: float) -> None:
         """Finishes the records that were dead-lettered."""
         retries = self._retries
         touched: dict[bytes, None] = {}
-        for pending in self._queue.stored():
-            retries.finished_runs.finish(pending.offset)
-            retries.bodies.forget(pending.offset)
-            retries.suspects.finished((pending.offset,))
-            reason = pending.move.death.reason if pending.move is not None and pending.move.death else ""
-            retries.news.append(Announce(News.DEAD_LETTER, reason, pending.message))
-            self._leave(pending)
-            if pending.key is not None:
-                touched[pending.key] = None
+        self.written = self.joined = False
+        for letter in self._queue.stored():
+            retries.finished_runs.finish(letter.offset)
+            retries.bodies.forget(letter.offset)
+            retries.suspects.finished((letter.offset,))
+            reason = letter.move.death.reason if letter.move is not None and letter.move.death else ""
+            retries.news.append(Announce(News.DEAD_LETTER, reason, letter.message))
+            self._leave(letter)
+            if letter.key is not None:
+                touched[letter.key] = None
         retries.settle_all(touched, now)
         retries.followers.leave(touched)
 
     def aborted(self, refused: Mapping[int, str], now: float, reason: str = "") -> None:
         """Lets the records wait for another try."""
-        batch = self._queue.out
+        batch = self._queue.unanswered
         refused = {at: why for at, why in refused.items() if at < len(batch)}
         for at, why in refused.items():
             self._retries.news.append(Announce(News.UNBURIED, why, batch[at].message))
@@ -110,7 +108,8 @@ class DeadLettering:
             if len(batch) == 1:
                 said = Announce(News.UNBURIED, reason, batch[0].message)
             self._retries.news.append(said)
-        for pending in self._queue.aborted(refused, now):
-            if pending.reread:
-                pending.move = None
-                self._retries.bodies.forget(pending.offset)
+        self.written = self.joined = False
+        for letter in self._queue.aborted(refused, now):
+            if letter.reread:
+                letter.move = None
+                self._retries.bodies.forget(letter.offset)

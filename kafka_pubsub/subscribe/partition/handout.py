@@ -6,7 +6,7 @@ has ended. A run goes on as long as messages follow that were never delivered, a
 
 Rules
 1. A message that must not start unnoted (`crash_suspects`) doesn't go before its note is stored; a suspect goes alone.
-2. A message whose attempts are used up isn't handed out: when it is next it is dead-lettered (`dead_letter_queue`).
+2. A message whose attempts are used up isn't handed out: when it is next it is dead-lettered (`moves`).
 """
 
 from __future__ import annotations

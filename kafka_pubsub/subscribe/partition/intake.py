@@ -174,7 +174,6 @@ class Intake:
                 if (key := retries.key(found)) is not None:
                     touched[key] = None
         retries.bodies.answered()
-        retries.dead_letters.reading = False
         retries.settle_all(touched, now)
 
     def _gone(self, offset: int, touched: dict[bytes, None]) -> None:

@@ -102,8 +102,7 @@ def _check_retry_places(partition: Parts, retries: RetryState) -> None:
         [record.retry_offset for record in _handed(partition) if isinstance(record, RetryRecord)],
         [move.source for move in moves if move.source is not None],
         retries.unreadable.keys(),
-        retries.dead_letters.waiting,
-        [pending.offset for pending in retries.dead_letters.out],
+        [letter.offset for letter in (*retries.dead_letters.waiting, *retries.dead_letters.unanswered)],
         retries.releasing,
     )
 

@@ -13,12 +13,11 @@ Rules
 
 from __future__ import annotations
 
-from kafka_pubsub.subscribe.partition.dead_letter_queue import PendingDeadLetter
 from kafka_pubsub.subscribe.partition.effects import Announce, News
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry, passed
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
-from kafka_pubsub.subscribe.partition.moves import BATCH, Move
+from kafka_pubsub.subscribe.partition.moves import BATCH, DeadLetter, Move
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.record import RetryRecord, Why
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
@@ -59,7 +58,7 @@ class Maintenance:
         self._rules = rules
         # By the request's offset, the move that answers it. A message that fails fast may be parked again before the
         # next look, and must not be released twice for one request.
-        self._granted: dict[int, Move | PendingDeadLetter] = {}
+        self._granted: dict[int, Move | DeadLetter] = {}
         self._waiting_look_at = 0.0
 
     def do(self, now: float, *, stuffed: bool = False) -> None:
@@ -89,7 +88,7 @@ class Maintenance:
 
     def _waiting(self) -> int:
         """Returns how many of main's messages are neither with a lease runner nor moving."""
-        gone = self._leases.handed + self._retries.moves.count(main=True)
+        gone = self._leases.handed + self._retries.moves.from_main
         return len(self._offsets.unfinished) - gone
 
     def _loose(self, now: float) -> None:
@@ -99,7 +98,7 @@ class Maintenance:
             return
         for entry in retries.parking.loose.due(now, room):
             if retries.schedules.is_spent(entry.attempt, entry.crashes, entry.why):
-                retries.dead_letters.add(PendingDeadLetter(entry.offset, entry.origin, None))
+                retries.dead_letters.add(DeadLetter(entry.offset, entry.origin, None))
                 continue
             body = retries.bodies.take(entry.offset)
             if body is not None:

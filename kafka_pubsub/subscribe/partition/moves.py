@@ -1,56 +1,96 @@
-"""Messages that leave their place for the end of the retry partition.
+"""Messages that leave their place: for the end of the retry partition, or for the dead letters.
 
 Theory. A move is a record to be written and a source to be finished, both in one Kafka transaction. Until that has
 committed the source stays unfinished, so whatever goes wrong, no message is lost and none exists twice.
 
+Moves into the retry partition and dead letters wait in a queue each, because a dead-letter topic may be away for hours,
+and each try then takes as long as the log's client waits. So dead letters are first written in a transaction of their
+own that holds nothing else (`WriteDeadLetters`). That may take long, and only the keys of these messages wait for it.
+When the log has taken all of them, the commit that calls their sources finished joins the transaction (`StoreMoves`).
+From then on this is the partition's one unanswered commit, for the milliseconds that a commit takes.
+
 Rules
-1. One batch is unanswered at a time, and while it is no other commit of the partition is sent: a plain commit between
-   a transaction's offsets and its end would overwrite the newer metadata.
-2. A batch that was aborted is loaded again after a pause that grows. A record that was refused by itself (too large,
-   its topic is gone) pauses alone, so that the others don't wait for it for ever. When the abort names no record, half
-   of the batch goes next, down to a single record; that one pauses alone, and others go before it.
-3. A batch that was never answered isn't loaded again: only the log knows its outcome, so the partition starts anew.
+1. One batch of a queue is unanswered at a time. While a batch is part of a commit, no other commit of the partition is
+   sent: a plain commit between a transaction's offsets and its end would overwrite the newer metadata.
+2. A record that was refused by itself (too large, its topic is gone) pauses alone, so that the others don't wait for it
+   for ever. When an abort names no record, half of the batch goes next, down to a single record; that one pauses alone
+   too, the others go before it, and the pause of the queue grows until something is stored.
+3. A batch of moves that was never answered isn't loaded again: only the log knows its outcome, so the partition starts
+   anew.
 4. A transaction costs the encoding of both metadata texts, whatever is in it. So a move whose delivery isn't due soon
    waits for others to share it (`leave_at`); when one leaves, all leave that may.
+5. Only records of the retry partition are dead-lettered. A message whose attempts are used up moves there first
+   (`next_move`), so no later owner runs its callback, however long the dead-letter topic is away.
+6. A dead letter that waits is a few numbers in memory; its body is read for each try.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.subscribe.partition.key_line import NEVER
 from kafka_pubsub.subscribe.partition.record import Broken, Death, RetryInfo
 
-__all__ = ["BATCH", "BATCH_BYTES", "PATIENCE", "SHARE", "Move", "Moves"]
+__all__ = [
+    "BATCH",
+    "BATCH_BYTES",
+    "DEAD_LETTERS",
+    "MOVES",
+    "PATIENCE",
+    "SHARE",
+    "DeadLetter",
+    "Move",
+    "MoveQueue",
+]
 
 #: The most that goes in one batch: a transaction of a few milliseconds, and less than a broker takes in one request.
 BATCH = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 #: Seconds that a move waits for others at most, and the part of the wait before its redelivery that this may take.
 PATIENCE, SHARE = 0.15, 0.25
-#: Seconds before an aborted batch, and a refused record, are tried again; both double each time.
-PAUSE, LONGEST_PAUSE = 0.1, 5.0
+#: Seconds before a refused record is tried again; doubled each time.
 REFUSED, LONGEST_REFUSED = 1.0, 60.0
 
 
-class Move:
+class Pace(NamedTuple):
+    """How much of a queue goes at once, and the seconds before an aborted batch is tried again; they double."""
+
+    most: int
+    pause: float
+    longest_pause: float
+
+
+MOVES = Pace(BATCH, 0.1, 5.0)
+#: Their bodies are in memory meanwhile, so they are few.
+DEAD_LETTERS = Pace(64, 1.0, 60.0)
+
+
+class Queued:
+    """A message that waits in a queue."""
+
+    __slots__ = ("key", "leave_at", "not_before", "origin", "refusals", "source", "stored")
+
+    def __init__(self, origin: int, key: bytes | None) -> None:
+        self.origin = origin
+        #: The ordering key that waits for it; None: no key waits.
+        self.key = key
+        #: Its offset in the retry partition; None: it comes from main.
+        self.source: int | None = None
+        #: Whether the transaction has committed.
+        self.stored = False
+        self.refusals = 0
+        self.not_before = 0.0
+        #: The time until which it may wait for others (rule 4).
+        self.leave_at = 0.0
+
+
+class Move(Queued):
     """One message that moves."""
 
-    __slots__ = (
-        "death",
-        "info",
-        "key",
-        "leave_at",
-        "not_before",
-        "origin",
-        "read_back",
-        "record",
-        "refusals",
-        "said",
-        "source",
-        "stored",
-    )
+    __slots__ = ("death", "info", "read_back", "record", "said")
 
     def __init__(
         self,
@@ -61,26 +101,17 @@ class Move:
         source: int | None,
         death: Death | None = None,
     ) -> None:
+        super().__init__(record.offset(), key)
+        self.source = source
         self.record = record
         #: The content of its header; and that header's value, once the move was sent: a record read back with it is
         #: ours.
         self.info = info
         self.said = b""
-        #: The ordering key that waits for it; None: no key waits.
-        self.key = key
-        self.origin = record.offset()
-        #: Its offset in the retry partition; None: it comes from main.
-        self.source = source
-        #: For the dead letters (`dead_letter_queue`); None: for the retry partition.
+        #: For the dead letters; None: for the retry partition.
         self.death = death
         #: Whether its new record was read before the transaction's answer came.
         self.read_back = False
-        #: Whether the transaction has committed.
-        self.stored = False
-        self.refusals = 0
-        self.not_before = 0.0
-        #: The time until which it may wait for others (rule 4).
-        self.leave_at = 0.0
 
     def let_go(self) -> None:
         """Frees the record: until the move is read back only numbers are needed, and thousands may be moving."""
@@ -91,21 +122,44 @@ class Move:
         return f"<Move {self.origin} from {where} {'to the dead letters' if self.death else ''} {self.info}>"
 
 
-class Moves:
-    """The moves of one partition."""
+class DeadLetter(Queued):
+    """One record of the retry partition that is to become a dead letter."""
 
-    def __init__(self) -> None:
-        self.waiting: list[Move] = []
-        #: The moves in the transaction that is unanswered.
-        self.unanswered: Sequence[Move] = ()
-        self._pause = PAUSE
+    __slots__ = ("move", "offset", "reread")
+
+    def __init__(self, offset: int, origin: int, key: bytes | None, move: Move | None = None) -> None:
+        """`move`: the record to write; None: it is made from the message's body when that is next."""
+        super().__init__(origin, key)
+        self.offset = self.source = offset
+        self.move = move
+        #: Whether the move is made anew for each try.
+        self.reread = move is None
+
+    @property
+    def message(self) -> Record | None:
+        """Returns the message, as long as its body is here."""
+        return None if self.move is None else self.move.record
+
+
+Waiting = TypeVar("Waiting", bound=Queued)
+
+
+class MoveQueue(Generic[Waiting]):
+    """The messages of one partition that wait for their transaction, in the order in which they are tried."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.waiting: list[Waiting] = []
+        #: Those in the transaction that is unanswered.
+        self.unanswered: Sequence[Waiting] = ()
+        #: The number of those that come from main: all may yet finish.
+        self.from_main = 0
+        self._pace = pace
+        self._pause = pace.pause
         self._not_before = 0.0
         # How many may go in one batch.
-        self._limit = BATCH
+        self._limit = pace.most
         # When the first of those that wait has to go, or may go again; perhaps too early, never too late.
         self._due = NEVER
-        # How many come from main.
-        self._main = 0
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.unanswered)
@@ -116,64 +170,71 @@ class Moves:
             return None
         return max(self._not_before, self._due)
 
-    def add(self, move: Move) -> None:
-        """Adds a move."""
-        self.waiting.append(move)
-        self._main += move.source is None
-        self._due = min(self._due, 0.0 if len(self.waiting) >= BATCH else move.leave_at)
+    def add(self, message: Waiting) -> None:
+        """Adds a message."""
+        self.waiting.append(message)
+        self.from_main += message.source is None
+        self._due = min(self._due, 0.0 if len(self.waiting) >= self._pace.most else message.leave_at)
 
-    def _see_due(self) -> None:
-        self._due = min((max(move.leave_at, move.not_before) for move in self.waiting), default=NEVER)
+    def take_back(self, source: int) -> Waiting | None:
+        """Takes back the message of that retry offset, which stays where it is; None: it doesn't wait here."""
+        for message in self.waiting:
+            if message.source == source:
+                self.waiting.remove(message)
+                return message
+        return None
 
-    def may_load(self, now: float, *, early: bool = False) -> bool:
-        """Returns whether something may go; `early`: a commit would be sent anyway."""
-        return not (self.unanswered or now < self._not_before or (now < self._due and not early))
+    def load(
+        self, now: float, record_of: Callable[[Waiting], Record | None], *, early: bool = False
+    ) -> Sequence[Waiting]:
+        """Takes the next batch, which is unanswered from now on; an empty one if nothing may go.
 
-    def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
-        """Takes the next batch, which is unanswered from now on; an empty one if nothing may go."""
-        if not self.may_load(now, early=early):
+        `record_of` returns what is to be written; None: the message can't go yet. `early`: a commit would be sent
+        anyway, so what waits for others goes too.
+        """
+        if self.unanswered or now < self._not_before or (now < self._due and not early):
             return ()
-        batch: list[Move] = []
-        rest: list[Move] = []
+        batch: list[Waiting] = []
         size = 0
-        for move in self.waiting:
-            size += len(move.record)
-            fits = len(batch) < self._limit and (size <= BATCH_BYTES or not batch)
-            if fits and move.not_before <= now:
-                batch.append(move)
-            else:
-                size -= len(move.record)
-                rest.append(move)
-        self.waiting, self.unanswered = rest, batch
+        may_go = (message for message in self.waiting if message.not_before <= now)
+        for message in list(islice(may_go, self._limit)):
+            if (record := record_of(message)) is not None:
+                size += len(record)
+                if batch and size > BATCH_BYTES:
+                    break
+                batch.append(message)
+        gone = set(batch)
+        self.unanswered = batch
+        self.waiting = [message for message in self.waiting if message not in gone]
         self._see_due()
         return batch
 
-    def stored(self) -> Sequence[Move]:
-        """Ends the batch, whose transaction has committed; returns its moves."""
+    def stored(self) -> Sequence[Waiting]:
+        """Ends the batch, whose transaction has committed; returns it."""
         done, self.unanswered = self.unanswered, ()
-        self._main -= sum(move.source is None for move in done)
-        self._pause, self._limit = PAUSE, min(BATCH, 2 * self._limit)
+        self._pause, self._limit = self._pace.pause, min(self._pace.most, 2 * self._limit)
+        for message in done:
+            message.stored = True
+            self.from_main -= message.source is None
         return done
 
-    def aborted(self, refused: Mapping[int, str], now: float) -> None:
-        """Takes back the aborted batch; `refused`: the records in it that can't be written at all now, and why."""
+    def aborted(self, refused: Collection[int], now: float) -> Sequence[Waiting]:
+        """Takes back the aborted batch, and returns it; `refused`: the numbers of those that can't be written now."""
         batch, self.unanswered = self.unanswered, ()
-        for at in refused:
-            batch[at].refusals += 1
-            batch[at].not_before = now + min(
-                LONGEST_REFUSED, REFUSED * 2.0 ** min(batch[at].refusals - 1, 30)
-            )
+        pace, first, longest = self._pace, REFUSED, LONGEST_REFUSED
         if not refused:
             self._not_before = now + self._pause
-            self._pause = min(LONGEST_PAUSE, 2 * self._pause)
             self._limit = max(1, len(batch) // 2)
-        if len(batch) == 1 and not refused:
-            batch[0].not_before = now + self._pause
-            self.waiting = [*self.waiting, *batch]
-        else:
-            self.waiting = [*batch, *self.waiting]
+            if len(batch) == 1:
+                self._pause = min(pace.longest_pause, 2 * self._pause)
+                refused, first, longest = (0,), 2 * pace.pause, pace.longest_pause
+        for at in refused:
+            batch[at].refusals += 1
+            batch[at].not_before = now + min(longest, first * 2.0 ** min(batch[at].refusals - 1, 30))
+        again = [message for at, message in enumerate(batch) if at not in refused]
+        self.waiting = [*again, *self.waiting, *(batch[at] for at in refused)]
         self._see_due()
+        return batch
 
-    def count(self, *, main: bool) -> int:
-        """Returns how many moves come from main, or from the retry partition: all may yet finish."""
-        return self._main if main else len(self) - self._main
+    def _see_due(self) -> None:
+        self._due = min((max(each.leave_at, each.not_before) for each in self.waiting), default=NEVER)

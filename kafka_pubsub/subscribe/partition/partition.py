@@ -117,7 +117,7 @@ class Partition:
             RetryFetched: self.retry_partition.fetched,
             RetryCaughtUp: self.retry_partition.caught_up,
             Bodies: self.retry_partition.bodies,
-            Written: self.retry_partition.dead_lettering.written,
+            Written: self.retry_partition.dead_lettering.answered,
         }
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:

@@ -277,10 +277,10 @@ class RetryPartition:
             times.append(0.0)
         if self.commits.in_flight is None:
             times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
-            times.append(0.0 if self.announced and retries.dead_letters.written else None)
+            times.append(0.0 if self.announced and self.dead_lettering.written else None)
             times.append(self.commits.checkpoints.due_at() if self.announced else None)
         if self.may_begin:
-            times.append(retries.dead_letters.due_at())
+            times.append(self.dead_lettering.due_at())
         return times
 
     # Answers
@@ -297,7 +297,7 @@ class RetryPartition:
     def take_moves_answered(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
         """Takes the known outcome of the transaction."""
         stored = event.ending is Ending.STORED
-        if self.retries.dead_letters.unanswered:
+        if self.dead_lettering.joined:
             self.dead_lettering.stored(now) if stored else self.dead_lettering.aborted(event.refused, now)
         elif stored:
             self.retries.stored(now)
@@ -341,7 +341,6 @@ class RetryPartition:
         for suspects in self._both:
             suspects.returned()
         self.retries.bodies.answered()
-        self.retries.dead_letters.reading = False
         self.commits.hurry()
 
     def close(self) -> None:

@@ -17,18 +17,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Header, StoredRecord
 from kafka_pubsub.subscribe.partition.body_cache import Bodies
 from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
-from kafka_pubsub.subscribe.partition.dead_letter_queue import DeadLetterQueue, PendingDeadLetter
 from kafka_pubsub.subscribe.partition.effects import Announce, News
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
 from kafka_pubsub.subscribe.partition.followers import Followers
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry, outdated, parts_of
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
-from kafka_pubsub.subscribe.partition.moves import PATIENCE, Move, Moves
+from kafka_pubsub.subscribe.partition.moves import DEAD_LETTERS, MOVES, PATIENCE, DeadLetter, Move, MoveQueue
 from kafka_pubsub.subscribe.partition.next_move import NextMoves
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.origin_check import OriginCheck
@@ -39,6 +39,7 @@ from kafka_pubsub.subscribe.partition.settings import BACKLOG, BACKLOG_BYTES, Re
 
 __all__ = ["RetryState"]
 
+_record_of = attrgetter("record")
 _NO_HEADER: Sequence[Header] = (("", None),)
 #: Bodies of a key that are read ahead when its messages become due.
 AHEAD = 64
@@ -66,8 +67,8 @@ class RetryState:
         self.followers = Followers()
         queues.parked, queues.stops = self.parking.lines, self.followers.read
         self.bodies = Bodies()
-        self.moves = Moves()
-        self.dead_letters = DeadLetterQueue()
+        self.moves = MoveQueue[Move](MOVES)
+        self.dead_letters = MoveQueue[DeadLetter](DEAD_LETTERS)
         self.outage = Outage()
         self.schedules = NextMoves(number, start, rules, jitter, self.outage)
         self.suspects = CrashSuspects(turn, start.notes, start.doubt)
@@ -181,7 +182,7 @@ class RetryState:
             if front is not None and self.schedules.is_spent(*parts_of(front[3])):
                 lines.drop_first(key)
                 self.parking.departs(key, front[0])
-                self.dead_letters.add(PendingDeadLetter(front[1], front[0], key))
+                self.dead_letters.add(DeadLetter(front[1], front[0], key))
             elif front is not None and (body := self.bodies.kept.get(front[1])) is not None:
                 if not self.followers.hold(key, body, now):
                     self.parking.may_go(key, front[0])
@@ -230,18 +231,16 @@ class RetryState:
             self.depart(move)
         self.settle(key, now)
 
-    def release(
-        self, record: RetryRecord, now: float, *, drop: bool = False
-    ) -> Move | PendingDeadLetter | None:
+    def release(self, record: RetryRecord, now: float, *, drop: bool = False) -> Move | DeadLetter | None:
         """Moves a message that waits, so that it may go at once; `drop`: dead-letters it. None: a callback has it."""
         touched: dict[bytes, None] = {}
         if not self._leaves(record, touched, now):
             return None
         key = self.key(record)
-        left: Move | PendingDeadLetter
+        left: Move | DeadLetter
         if drop:
             move = self.schedules.dropped(record, key, now)
-            left = PendingDeadLetter(record.retry_offset, record.offset(), key, move)
+            left = DeadLetter(record.retry_offset, record.offset(), key, move)
             self.dead_letters.add(left)
             if key is not None:
                 self.parking.departs(key, left.origin)
@@ -277,7 +276,7 @@ class RetryState:
         """Queues an unreadable record for the dead letters, as it is."""
         del self.unreadable[offset]
         move = self.schedules.unreadable(record, self.origins.flaw(record), now)
-        self.dead_letters.add(PendingDeadLetter(offset, offset, None, move))
+        self.dead_letters.add(DeadLetter(offset, offset, None, move))
 
     def depart(self, move: Move) -> None:
         """Adds a move: a message leaves its place."""
@@ -303,9 +302,7 @@ class RetryState:
 
     def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
         """Returns the next moves to send; `early`: also those that would wait for others."""
-        if not self.moves.may_load(now, early=early):
-            return ()
-        batch = self.moves.load(now, early=early)
+        batch = self.moves.load(now, _record_of, early=early)
         for move in batch:
             if move.key is not None and isinstance(move.info, RetryInfo):
                 move.said = encode(move.info)
@@ -320,7 +317,6 @@ class RetryState:
         self._offsets.finish([move.record for move in fresh])
         self.main_suspects.finished([move.origin for move in fresh])
         for move in moves:
-            move.stored = True
             if move.source is not None:
                 self.finished_runs.finish(move.source)
                 self.bodies.forget(move.source)

@@ -159,4 +159,4 @@ class VirtualRunner(StreamRunner):
 def _awaits_answer(partition: Partition) -> bool:
     """Returns whether a request of the partition is unanswered."""
     retries = partition.retry_partition.retries
-    return bool(partition.commits.in_flight or retries.bodies.reading or retries.dead_letters.out)
+    return bool(partition.commits.in_flight or retries.bodies.reading or retries.dead_letters.unanswered)

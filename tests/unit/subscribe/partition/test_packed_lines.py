@@ -91,7 +91,7 @@ def wait(scene: Scene, seconds: float, *, stuffed: bool) -> list[RetryInfo]:
 
 
 def waiting(scene: Scene) -> list[Move]:
-    """What has left its queue and will fly with the next transaction."""
+    """What has left its queue and goes with the next transaction."""
     half = scene.partition.retry_partition
     return half.retries.moves.waiting
 

@@ -8,7 +8,6 @@ import pytest
 
 from kafka_pubsub.model import Ending
 from kafka_pubsub.subscribe.partition.backoff import Policy
-from kafka_pubsub.subscribe.partition.dead_letter_queue import LONGEST_PAUSE
 from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     Effect,
@@ -24,9 +23,11 @@ from kafka_pubsub.subscribe.partition.events import (
     Revoked,
     Written,
 )
+from kafka_pubsub.subscribe.partition.moves import DEAD_LETTERS
 from kafka_pubsub.subscribe.partition.record import Why
 from tests.unit.subscribe.partition.test_retry_partition import Scene, infos, parked
 
+LONGEST_PAUSE = DEAD_LETTERS.longest_pause
 UNREADABLE_AT_ONCE = Policy(5)
 
 
