@@ -33,7 +33,9 @@ from tests.unit.multicast import (
     test_outbox,
     test_publisher,
     test_publisher_trouble,
+    test_read_back,
     test_role,
+    test_routes,
     test_task,
 )
 from tests.unit.services import test_troubles
@@ -303,16 +305,16 @@ MUTATIONS = [
     Mutation(
         trimmed_is_aborted,
         partial(
-            test_publisher.test_a_stage_that_was_trimmed_before_it_was_read_back_is_not_staged_again,
+            test_read_back.test_a_stage_that_was_trimmed_before_it_was_read_back_is_not_staged_again,
             trimmed="ab",
         ),
     ),
     Mutation(
-        not_found_is_aborted, test_publisher.test_an_inbox_that_is_not_found_for_a_moment_is_asked_again
+        not_found_is_aborted, test_read_back.test_an_inbox_that_is_not_found_for_a_moment_is_asked_again
     ),
     Mutation(
         any_inbox_is_read,
-        test_publisher.test_a_stage_is_looked_for_in_the_inbox_to_which_it_was_written,
+        test_read_back.test_a_stage_is_looked_for_in_the_inbox_to_which_it_was_written,
     ),
     Mutation(receipts_end_holds, test_publisher.test_a_receipt_that_is_lost_holds_up_nothing_for_long),
     Mutation(time_ends_holds, test_outbox.test_what_has_waited_too_long_is_never_staged),
@@ -326,18 +328,18 @@ MUTATIONS = [
     ),
     Mutation(
         names_without_inboxes,
-        test_task.test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere,
+        test_routes.test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere,
     ),
     Mutation(
         partitions_of_the_home,
-        test_task.test_a_partition_that_another_tool_adds_changes_nothing,
+        test_routes.test_a_partition_that_another_tool_adds_changes_nothing,
     ),
     Mutation(newer_is_buried, test_task.test_a_record_of_a_newer_version_is_waited_for),
     Mutation(foreign_stops, test_multicast.test_a_record_of_an_inbox_that_isnt_ours_is_passed_over),
     Mutation(any_position_counts, test_role.test_a_position_of_another_inbox_counts_for_nothing),
     Mutation(
         any_inbox_is_served,
-        test_task.test_an_inbox_that_was_made_again_is_named_and_others_go_on,
+        test_routes.test_an_inbox_that_was_made_again_is_named_and_others_go_on,
     ),
     Mutation(
         lost_records_unseen,
@@ -358,7 +360,7 @@ MUTATIONS = [
     Mutation(
         first_by_name_speaks,
         partial(
-            test_task.test_the_first_destination_that_is_left_tells_the_publisher_that_another_is_gone,
+            test_routes.test_the_first_destination_that_is_left_tells_the_publisher_that_another_is_gone,
             gone="a",
         ),
     ),

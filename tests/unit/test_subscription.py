@@ -7,45 +7,13 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub import FailedPrecondition, InvalidArgument, Message, NotFound, PubSub, PubSubError
+from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, PubSub, PubSubError
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.subscribe.deletion_watch import Watch, reason_to_end
 from tests.support import until
 from tests.unit.crashing import another
-
-
-def receive_one(ps: PubSub, obj: object) -> Message:
-    """The message that comes of `publish_json(obj)`."""
-    topic = ps.create_topic("orders")
-    sub = ps.create_subscription("billing", "orders")
-    topic.publish_json(obj, ordering_key="k", attributes={"a": "b"}).result(timeout=10)
-    (message,) = sub.receive(10, timeout=10)
-    message.ack()
-    return message
-
-
-def test_json_is_published_compact_and_unescaped_and_comes_back(ps: PubSub) -> None:
-    message = receive_one(ps, {"type": "login", "who": "Zoë", "items": [1, None]})
-    assert message.data == '{"type":"login","who":"Zoë","items":[1,null]}'.encode()
-    assert message.json() == {"type": "login", "who": "Zoë", "items": [1, None]}
-    assert (message.ordering_key, message.attributes) == ("k", {"a": "b"})
-
-
-def endless() -> list[object]:
-    nested: list[object] = []
-    nested.append(nested)
-    return nested
-
-
-@pytest.mark.parametrize(
-    "obj", [{1, 2}, b"x", object(), {"a": float("nan")}, {(1, 2): 3}, endless(), "\ud800"]
-)
-def test_what_json_cannot_say_is_refused(ps: PubSub, obj: object) -> None:
-    topic = ps.create_topic("orders")
-    with pytest.raises(InvalidArgument, match="obj can't be published as JSON"):
-        topic.publish_json(obj)
 
 
 @pytest.mark.parametrize("pull", ["pull", "pull_batch"])
@@ -66,13 +34,6 @@ def test_all_handles_on_a_subscription_know_the_same_ack_ids(ps: PubSub) -> None
     assert message.data == b"after"
     ps.subscription("billing").acknowledge([message.ack_id])
     ps.close()
-
-
-def test_all_handles_on_a_topic_keep_one_order(ps: PubSub) -> None:
-    ps.create_topic("orders")
-    futures = [ps.topic("orders").publish(b"%d" % number, ordering_key="k") for number in range(100)]
-    offsets = [int(future.result(timeout=10).rpartition(":")[2]) for future in futures]
-    assert offsets == sorted(offsets)
 
 
 def test_the_state_reports_lag_and_what_blocks_a_key(ps: PubSub) -> None:

@@ -6,19 +6,13 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import NoReturn
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from kafka_pubsub.cli import failures
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.main import COMMANDS, cli
-from kafka_pubsub.cli.signals import Stopped
-from kafka_pubsub.errors import BrokerUnavailable, NotFound
-from tests.unit.cli.conftest import CommandLine
 
 NAMES = [name for section in COMMANDS.values() for name in section]
 
@@ -75,106 +69,6 @@ def test_version_in_both_forms() -> None:
     assert json.loads(CliRunner().invoke(cli, ["--json", "--version"]).stdout)["version"] in human.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["nonsense"],
-        ["topic", "nonsense"],
-        ["topic", "create"],
-        ["topic", "list", "--nonsense"],
-        ["topic", "create", "x", "--retention", "5w"],
-        ["topic", "create", "x", "--partitions", "many"],
-        ["topic", "update", "x"],
-        ["subscription", "create", "x"],
-        ["subscription", "update", "x"],
-        ["subscription", "update", "x", "--no-backoff", "--min-backoff", "1s"],
-        ["publish", "x", "data", "--file", "pyproject.toml"],
-        ["publish", "x", "data", "--attribute", "novalue"],
-        ["publish", "x", "data", "--key", "k", "--key-separator", ":"],
-        ["publish", "x", "--file", "no-such-file"],
-        ["pull", "x", "--max", "0"],
-        ["completion", "powershell"],
-        ["--config", "novalue", "topic", "list"],
-        ["-b", "", "topic", "list"],
-        ["topic", "list", "--bootstrap", " "],
-        ["demo", "--nack-rate", "2"],
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_is_exit_code_2_and_one_line_in_both_forms(
-    run: CommandLine, arguments: list[str]
-) -> None:
-    human = run(*arguments)
-    assert human.exit_code == failures.USAGE
-    assert human.stdout == ""
-    assert human.stderr.startswith("error: ")
-    assert human.stderr.count("\n") == 1
-    machine = run("--json", *arguments)
-    assert machine.exit_code == failures.USAGE
-    error = json.loads(machine.stderr)["error"]
-    assert (error["code"], error["type"]) == (3, "UsageError")
-
-
-def test_forms_that_exclude_each_other_are_refused(run: CommandLine) -> None:
-    error = run.error("pull", "x", "--data-only")
-    assert (error["exit_code"], error["type"]) == (failures.USAGE, "UsageError")
-
-
-def test_json_is_accepted_before_and_after_the_subcommand(run: CommandLine) -> None:
-    for arguments in (["--json", "topic", "list"], ["topic", "--json", "list"], ["topic", "list", "--json"]):
-        result = run(*arguments)
-        assert (result.exit_code, json.loads(result.stdout)) == (0, [])
-
-
-def test_address_and_settings_are_accepted_everywhere_and_the_last_wins() -> None:
-    session = Session(open_pubsub=_refuse, find_running=lambda: None)
-    CliRunner().invoke(
-        cli,
-        [
-            "-b",
-            "a:1",
-            "--config",
-            "x=1",
-            "topic",
-            "--config",
-            "x=2",
-            "list",
-            "-b",
-            "b:2",
-            "--config",
-            "y=a=b",
-        ],
-        obj=session,
-    )
-    assert (session.bootstrap, session.config) == ("b:2", {"x": "2", "y": "a=b"})
-
-
-def _refuse(bootstrap: str | None, config: Mapping[str, str]) -> NoReturn:
-    raise BrokerUnavailable(f"nobody answers at {bootstrap}\nreally")
-
-
-def test_an_error_is_one_line_with_its_code(run: CommandLine) -> None:
-    session = Session(open_pubsub=_refuse, find_running=lambda: "here:1")
-    human = CliRunner().invoke(cli, ["topic", "list"], obj=session)
-    assert (human.exit_code, human.stdout, human.stderr) == (
-        failures.FAILED,
-        "",
-        "error: nobody answers at here:1 really\n",
-    )
-    machine = CliRunner().invoke(cli, ["topic", "list", "--json"], obj=session)
-    assert json.loads(machine.stderr) == {
-        "error": {"code": 14, "type": "BrokerUnavailable", "message": "nobody answers at here:1 really"}
-    }
-
-
-def test_without_any_address_the_error_says_what_to_do(run: CommandLine) -> None:
-    run.address = None
-    error = run.error("topic", "list")
-    assert (error["exit_code"], error["code"], error["type"]) == (1, 9, "FailedPrecondition")
-    assert "kafka-pubsub up" in str(error["message"])
-    assert "--bootstrap" in str(error["message"])
-
-
 def test_the_environment_names_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PUBSUB_BOOTSTRAP", "env:1")
     assert Session(find_running=lambda: "running:1").address() == "env:1"
@@ -185,37 +79,6 @@ def test_the_environment_names_the_address(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("KAFKA_PUBSUB_BOOTSTRAP")
     assert Session(find_running=lambda: "running:1").address() == "running:1"
     assert Session(find_running=lambda: None).address() is None
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (NotFound("x"), 1),
-        (click.UsageError("x"), 2),
-        (click.ClickException("x"), 1),
-        (FileNotFoundError(2, "No such file", "x"), 1),
-        (KeyError("x"), 1),
-        (click.exceptions.Abort(), 130),
-        (KeyboardInterrupt(), 130),
-        (Stopped(2), 130),
-        (Stopped(15), 143),
-        (SystemExit(3), 3),
-    ],
-)
-def test_exit_codes(error: BaseException, code: int) -> None:
-    assert failures.report(error, as_json=False) == code
-
-
-def test_a_defect_of_ours_is_one_line_and_a_traceback_only_when_debugging(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    failures.report(KeyError("x"), as_json=False)
-    quiet = capfd.readouterr().err
-    assert quiet.count("\n") == 1
-    assert "internal error: KeyError: 'x'" in quiet
-    monkeypatch.setenv("KAFKA_PUBSUB_DEBUG", "1")
-    failures.report(KeyError("x"), as_json=False)
-    assert "internal error" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -26,21 +26,6 @@ def lines(run: CommandLine, *arguments: str) -> list[Line]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_pull_takes_nothing_unless_it_is_told_to(orders: CommandLine) -> None:
-    for _ in range(2):
-        shown = orders("pull", "billing", "--timeout", "1s")
-        assert "one" in shown.stdout
-        assert "two" not in shown.stdout
-        assert "--ack takes it" in shown.stderr
-        assert "peek billing" in shown.stderr
-    (message,) = lines(orders, "pull", "billing", "--timeout", "1s")
-    assert (message["data"], message["attempt"]) == ("one", 1)
-    taken = orders("pull", "billing", "--ack", "--timeout", "1s")
-    assert len(taken.stdout.splitlines()) == 3
-    assert taken.stderr == ""
-    assert orders("peek", "billing").stderr == "billing has finished everything.\n"
-
-
 def test_peek_shows_all_of_a_key_and_changes_nothing(orders: CommandLine) -> None:
     for _ in range(2):
         seen = lines(orders, "peek", "billing")

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable
-
 import pytest
 
-from kafka_pubsub.cli import service
-from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.delays.service import DelayRouter
-from tests.support import until
 from tests.unit.cli.conftest import CommandLine
 
 
@@ -42,24 +35,3 @@ def test_a_wrong_delay_is_refused(run: CommandLine, options: list[str], said: st
     result = run("publish", "orders", "x", *options)
     assert result.exit_code != 0
     assert said in result.output
-
-
-def test_the_router_says_what_it_does_until_it_is_stopped(
-    run: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop = StopFlag()
-    said: list[str] = []
-    monkeypatch.setattr(service, "_LOOK", 0.05)
-
-    class Output:
-        def line(self, data: bytes) -> None:
-            said.append(data.decode())
-
-    with DelayRouter(run.pubsub, tiers=3, partitions=1) as router:
-        watching: Callable[..., None] = service._watch
-        thread = threading.Thread(target=watching, args=(Output(), [router], stop), kwargs={"as_json": True})
-        thread.start()
-        until(lambda: any('"running"' in line for line in said))
-        stop.set()
-        thread.join()
-    assert json.loads(said[-1])["partitions"] == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -129,48 +128,6 @@ def test_at_a_terminal_a_person_is_asked(
     assert "Kafka keeps it" in run("topic", "delete", "clicks", stdin="n\n").stderr
 
 
-def test_a_subscription_is_made_listed_described_changed_and_deleted(run: CommandLine) -> None:
-    run.json("topic", "create", "orders")
-    run.json("topic", "create", "other")
-    made: Any = run.json(
-        *("subscription", "create", "billing", "--topic", "orders", "--ordering", "--ack-deadline", "1m"),
-        *("--min-backoff", "500ms", "--max-backoff", "10s", "--label", "a=b"),
-    )
-    assert made == {
-        "name": "billing",
-        "topic": "orders",
-        "message_ordering": True,
-        "ack_deadline": 60,
-        "max_extension": 3600,
-        "min_backoff": 0.5,
-        "max_backoff": 10,
-        "dead_letter_topic": None,
-        "max_attempts": None,
-        "on_exhausted": None,
-        "exactly_once": False,
-        "ageing": 5,
-        "strict": False,
-        "labels": {"a": "b"},
-    }
-    run.json("sub", "create", "mail", "--topic", "other")
-    idle: dict[str, object] = {
-        **dict.fromkeys(("backlog", "waiting_retry", "parked", "blocked_keys", "dead_letters", "lag"), 0),
-        "oldest_age": None,
-        "members": 0,
-        "unread_retry": 0,
-        "unread_dead_letters": 0,
-        "problem": None,
-    }
-    assert run.json("sub", "list", "--topic", "orders") == [{**made, **idle}]
-    assert run.json("sub", "update", "billing", "--max-backoff", "20s") == {**made, "max_backoff": 20}
-    idle |= {"lanes": []}
-    assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20, **idle}
-    changed = run.json("sub", "update", "billing", "--no-backoff", "--no-ordering")
-    assert changed == {**made, "min_backoff": None, "max_backoff": None, "message_ordering": False}
-    assert run.json("sub", "delete", "billing", "--yes") == {"deleted": "billing"}
-    assert run.json("sub", "list", "--topic", "orders") == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "kind", "text"),
     [
@@ -234,54 +191,6 @@ def test_people_read_durations_as_they_type_them(run: CommandLine) -> None:
     lines = [line.split() for line in run("sub", "describe", "billing").stdout.splitlines()]
     assert ["ack", "deadline", "90s"] in lines
     assert ["min", "backoff", "500ms"] in lines
-
-
-def test_dead_letters_are_asked_for_changed_and_taken_away(run: CommandLine) -> None:
-    for name in ("orders", "dead", "dead2"):
-        run.json("topic", "create", name)
-    made = run.json(
-        *("sub", "create", "billing", "--topic", "orders", "--dead-letter-topic", "dead"),
-        *("--max-attempts", "7", "--on-exhausted", "park"),
-    )
-    assert isinstance(made, dict)
-    asked = {"dead_letter_topic": "dead", "max_attempts": 7, "on_exhausted": "park"}
-    assert {name: made[name] for name in asked} == asked
-    assert run.json("sub", "update", "billing", "--max-attempts", "9") == {**made, "max_attempts": 9}
-    changed = run.json("sub", "update", "billing", "--dead-letter-topic", "dead2")
-    assert changed == {**made, "max_attempts": 9, "dead_letter_topic": "dead2"}
-    gone = run.json("sub", "update", "billing", "--no-dead-letter")
-    assert isinstance(gone, dict)
-    assert (gone["dead_letter_topic"], gone["max_attempts"], gone["on_exhausted"]) == (None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "text"),
-    [
-        (["--max-attempts", "9"], 2, "need a --dead-letter-topic"),
-        (
-            ["--dead-letter-topic", "dead", "--max-attempts", "0"],
-            1,
-            "^--max-attempts must be at least 1",
-        ),
-        (["--dead-letter-topic", "orders"], 1, "the subscription's own topic"),
-        (["--dead-letter-topic", "nix"], 1, "`kafka-pubsub topic create nix` makes it"),
-        (["--on-exhausted", "drop"], 2, "drop"),
-        (
-            ["--min-backoff", "10s", "--max-backoff", "5s"],
-            1,
-            "^--min-backoff 10 s is above --max-backoff 5 s",
-        ),
-    ],
-)
-def test_a_policy_that_cannot_be_is_refused(
-    run: CommandLine, options: list[str], code: int, text: str
-) -> None:
-    run.json("topic", "create", "orders")
-    run.json("topic", "create", "dead")
-    error = run.error("sub", "create", "billing", "--topic", "orders", *options)
-    assert error["exit_code"] == code
-    assert re.search(text, str(error["message"]))
-    assert run.json("sub", "list") == []
 
 
 def test_a_topic_is_given_partitions_and_reports_what_it_waits_for(
@@ -378,29 +287,6 @@ def test_a_name_that_was_misspelt_is_suggested(run: CommandLine, command: list[s
     assert "did you mean" not in str(run.error("topic", "describe", "xyz")["message"])
 
 
-def test_a_lost_retry_topic_is_remade_when_somebody_says_so(run: CommandLine) -> None:
-    run.json("topic", "create", "orders")
-    run.json("sub", "create", "billing", "--topic", "orders")
-    run.pubsub._cluster._connected().backend.admin.delete_topic("orders.sub.billing.retry")
-    advised = "`kafka-pubsub subscription update billing --remake-retry-topic`"
-    assert advised in str(run.error("pull", "billing")["message"])
-    run.json("sub", "update", "billing", "--remake-retry-topic")
-    assert run("sub", "describe", "billing").exit_code == 0
-
-
-def test_a_subscription_reports_its_lag_and_what_is_wrong_with_it(run: CommandLine) -> None:
-    run.json("topic", "create", "orders")
-    run.json("sub", "create", "billing", "--topic", "orders")
-    run("publish", "orders", stdin="one\ntwo\n")
-    lines = run("sub", "describe", "billing").stdout.splitlines()
-    assert ["lag", "2"] in [line.split() for line in lines]
-    run.json("topic", "delete", "orders", "--yes")
-    detached = run("sub", "describe", "billing")
-    assert detached.exit_code == 0
-    assert "detached" in detached.stdout
-    assert "`kafka-pubsub subscription delete billing`" in detached.stdout
-
-
 def test_help_lists_every_subcommand_in_a_whole_sentence(run: CommandLine) -> None:
     for words in ([], ["topic"], ["subscription"], ["deadletter"]):
         assert "..." not in run(*words, "--help").stdout.split("Examples:")[0].replace("[ARGS]...", "")
@@ -456,41 +342,3 @@ def test_a_topic_gets_lanes_and_shows_them(run: CommandLine) -> None:
     run.json("topic", "create", "later")
     later: Any = run.json("topic", "update", "later", "--priorities", "10", "--transient")
     assert (later["priorities"], later["transient"]) == (10, True)
-
-
-def test_metrics_have_the_lag_and_the_oldest_age_of_each_lane(run: CommandLine) -> None:
-    run.json("topic", "create", "jobs", "--partitions", "2", "--priorities", "3", "--transient")
-    run.json("sub", "create", "billing", "--topic", "jobs")
-    run.json("topic", "create", "plain")
-    run.json("sub", "create", "mail", "--topic", "plain")
-    run.json("publish", "plain", "x")
-    run.json("publish", "jobs", "x", "--priority", "2")
-    run.json("publish", "jobs", "y", "--priority", "2")
-    run.json("publish", "jobs", "z", "--transient")
-    rows: Any = run.json("subscription", "metrics", "billing")
-    assert [(row["lane"], row["priority"], row["class"], row["lag"]) for row in rows] == [
-        ("jobs.lane.p2", 2, "durable", 2),
-        ("jobs", 1, "durable", 0),
-        ("jobs.lane.t1", 1, "transient", 1),
-    ]
-    ages = [row["oldest_age"] for row in rows]
-    assert ages[1] == 0
-    assert all(0 <= age < 60 for age in ages)
-    lines = run("subscription", "metrics").stdout.splitlines()
-    of = 'subscription="billing",topic="jobs",lane="jobs.lane.t1",priority="1",class="transient"'
-    assert f"kafka_pubsub_lag{{{of}}} 1" in lines
-    (age,) = (line for line in lines if line.startswith(f"kafka_pubsub_oldest_age_seconds{{{of}}} "))
-    assert 0 <= float(age.rpartition(" ")[2]) < 60
-    plain = 'subscription="mail",topic="plain",lane="plain",priority="0",class="durable"'
-    assert f"kafka_pubsub_lag{{{plain}}} 1" in lines
-    assert run.error("subscription", "metrics", "nix")["code"] == 5
-
-
-def test_metrics_leave_out_what_cannot_receive_and_say_so(run: CommandLine) -> None:
-    run.json("topic", "create", "orders")
-    run.json("sub", "create", "billing", "--topic", "orders")
-    run.pubsub.delete_topic("orders")
-    result = run("subscription", "metrics")
-    assert result.exit_code == 0
-    assert "billing can't receive" in result.stderr
-    assert "billing" not in result.stdout

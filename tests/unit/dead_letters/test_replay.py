@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from kafka_pubsub import (
     FailedPrecondition,
-    InvalidArgument,
     Message,
     NotFound,
     PubSub,
@@ -17,15 +15,13 @@ from kafka_pubsub import (
     Subscription,
 )
 from kafka_pubsub.dead_letters import replay
-from kafka_pubsub.dead_letters.replay_plan import ReplayPlan
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome, Step
 from kafka_pubsub.subscribe.admin import exclusive_session
 from kafka_pubsub.subscribe.admin.exclusive_session import session_group
-from kafka_pubsub.subscribe.dead_letters.processed_marks import MARKS, MARKS_TOPIC
 from tests.unit.crashing import another
-from tests.unit.dying import PATIENCE, POLICY, QUICK, deliver, kill, publish, until
+from tests.unit.dying import POLICY, QUICK, deliver, kill, publish, until
 
 
 @pytest.fixture(autouse=True)
@@ -41,27 +37,6 @@ def sub(ps: PubSub) -> Subscription:
     return ps.create_subscription(
         "billing", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY, ack_deadline=60
     )
-
-
-def test_a_dead_letter_reports_what_died_and_why(ps: PubSub, sub: Subscription) -> None:
-    (message_id,) = publish(ps, ("k", b"1"))
-    before = datetime.now(UTC) - timedelta(seconds=1)
-    (dead_letter,) = kill(sub, 1)
-    assert (dead_letter.subscription, dead_letter.topic, dead_letter.message_id) == (
-        "billing",
-        "orders",
-        message_id,
-    )
-    assert (dead_letter.ordering_key, dead_letter.data, dead_letter.attributes) == ("k", b"1", {"n": "1"})
-    assert (dead_letter.attempts, dead_letter.crashes, dead_letter.replays, dead_letter.problem) == (
-        5,
-        0,
-        0,
-        None,
-    )
-    assert dead_letter.reason == "attempts used up"
-    assert before < dead_letter.died < datetime.now(UTC) + timedelta(seconds=1)
-    assert dead_letter.id == f"{dead_letter.id.split(':')[0]}:0"
 
 
 def test_a_replayed_message_is_the_one_that_was_published(ps: PubSub, sub: Subscription) -> None:
@@ -120,59 +95,6 @@ def test_what_is_parked_behind_comes_after_it(ps: PubSub, sub: Subscription) -> 
         until(lambda: bool(seen))
     sub.replay_dead_letters()
     assert [message.data for message in deliver(sub, 3)] == [b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "numbers"),
-    [
-        ({"keys": ["k1"]}, {1, 4}),
-        ({"keys": ["k1", b"k2"]}, {1, 2, 4, 5}),
-        ({"error": "VALUEERROR: bad 3"}, {3}),
-        ({"error": "nothing like it"}, set()),
-        ({"until": datetime(2000, 1, 1, tzinfo=UTC)}, set()),
-        ({"since": datetime(2000, 1, 1, tzinfo=UTC)}, {0, 1, 2, 3, 4, 5}),
-        ({"since": datetime(2000, 1, 1, tzinfo=UTC), "keys": ["k0"], "error": "bad"}, {0, 3}),
-    ],
-)
-def test_some_are_picked_and_the_others_stay(
-    ps: PubSub, sub: Subscription, chosen: dict[str, Any], numbers: set[int]
-) -> None:
-    publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(6)))
-
-    def raises(message: Message) -> None:
-        raise ValueError(f"bad {message.data.decode()}")
-
-    with sub.pull(raises):
-        until(lambda: len(list(sub.dead_letters())) == 6)
-    assert {int(each.data) for each in sub.dead_letters(**chosen)} == numbers
-    assert sub.replay_dead_letters(**chosen, dry_run=True).count == len(numbers)
-    assert len(list(sub.dead_letters())) == 6, "a dry run changed something"
-    assert sub.replay_dead_letters(**chosen).count == len(numbers)
-    assert {int(each.data) for each in sub.dead_letters()} == {0, 1, 2, 3, 4, 5} - numbers
-    assert {int(message.data) for message in deliver(sub, len(numbers))} == numbers
-
-
-@pytest.mark.parametrize(
-    ("chosen", "text"),
-    [
-        ({"keys": "k1"}, "keys must be a list, not one str"),
-        ({"keys": [""]}, "isn't an ordering key"),
-        ({"ids": ["7"]}, "'7' is neither a message id"),
-        ({"ids": ["0:-1"]}, "nor PARTITION:OFFSET"),
-        ({"error": ""}, "error is empty"),
-        ({"since": datetime(2026, 1, 1)}, "since has no time zone"),  # noqa: DTZ001
-        ({"topic": "a b"}, "contains ' '"),
-        (
-            {"since": datetime(2026, 1, 2, tzinfo=UTC), "until": datetime(2026, 1, 1, tzinfo=UTC)},
-            "isn't before until=",
-        ),
-    ],
-)
-def test_a_selection_that_cannot_be_right_is_refused(
-    sub: Subscription, chosen: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(InvalidArgument, match=text):
-        sub.replay_dead_letters(**chosen)
 
 
 class FailOnce(FaultPlan):
@@ -273,43 +195,6 @@ def test_who_was_shut_out_stores_nothing_more(
     deliver(sub, 4)
 
 
-def test_a_shared_topic_gives_each_its_own(ps: PubSub, sub: Subscription) -> None:
-    other = ps.create_subscription("mail", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY)
-    publish(ps, ("k", b"1"), ("k", b"2"))
-    kill(sub, 2)
-    kill(other, 2)
-    ps.topic("dead").publish(b"a stranger's").result(PATIENCE)
-    ps.topic("dead").publish(b"nearly ours", ordering_key="k").result(PATIENCE)
-    assert {each.subscription for each in sub.dead_letters()} == {"billing"}
-    assert sub.replay_dead_letters().count == 2
-    assert len(list(other.dead_letters())) == 2
-    assert sorted(message.data for message in deliver(sub, 2)) == [b"1", b"2"]
-    assert other.replay_dead_letters().count == 2
-    deliver(other, 2)
-
-
-def test_what_comes_from_a_topic_that_is_gone_stays_and_is_counted(ps: PubSub, sub: Subscription) -> None:
-    publish(ps, ("k", b"1"))
-    kill(sub, 1)
-    ps.delete_topic("orders")
-    ps.delete_subscription("billing")
-    ps.create_topic("orders", partitions=2)
-    again = ps.create_subscription(
-        "billing", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY
-    )
-    publish(ps, ("k", b"2"))
-    kill(again, 2)
-    result = again.replay_dead_letters()
-    assert result.count == 1
-    ((reason, count),) = result.skipped.items()
-    assert reason == "the topic 'orders' that it was published to was deleted"
-    assert count == 1
-    (left,) = again.dead_letters()
-    assert left.problem == reason
-    assert left.data == b"1"
-    deliver(again, 1)
-
-
 def test_a_subscription_or_topic_that_is_gone_is_named(ps: PubSub, sub: Subscription) -> None:
     publish(ps, ("k", b"1"))
     kill(sub, 1)
@@ -328,16 +213,6 @@ def test_a_subscription_or_topic_that_is_gone_is_named(ps: PubSub, sub: Subscrip
     assert sub.purge_dead_letters(topic="dead").count == 1
 
 
-def test_after_the_policy_has_changed_the_old_topic_can_be_named(ps: PubSub, sub: Subscription) -> None:
-    publish(ps, ("k", b"1"))
-    kill(sub, 1)
-    ps.update_subscription("billing", dead_letter=None)
-    with pytest.raises(FailedPrecondition, match="no dead-letter policy"):
-        list(sub.dead_letters())
-    assert sub.replay_dead_letters(topic="dead").count == 1
-    deliver(sub, 1)
-
-
 def test_without_a_retry_topic_it_says_how_to_get_one(
     ps: PubSub, sub: Subscription, backend: MemoryBackend
 ) -> None:
@@ -349,18 +224,6 @@ def test_without_a_retry_topic_it_says_how_to_get_one(
         FailedPrecondition, match=r"update_subscription\('billing', remake_retry_topic=True\)"
     ):
         sub.replay_dead_letters()
-
-
-def test_where_nothing_may_be_made_the_marks_must_be_there(
-    ps: PubSub, sub: Subscription, cluster: MemoryCluster
-) -> None:
-    publish(ps, ("k", b"1"))
-    kill(sub, 1)
-    with (
-        PubSub.in_memory(MemoryBackend(cluster=cluster), create=False) as careful,
-        pytest.raises(FailedPrecondition, match=f"'{MARKS_TOPIC}' doesn't exist.*cleanup.policy=compact"),
-    ):
-        careful.subscription("billing").replay_dead_letters()
 
 
 def test_while_the_topic_is_repartitioned_nothing_goes_back(
@@ -376,32 +239,4 @@ def test_while_the_topic_is_repartitioned_nothing_goes_back(
     assert len(list(sub.dead_letters())) == 1
 
 
-def test_damaged_marks_show_a_dead_letter_again_and_nothing_worse(
-    ps: PubSub, sub: Subscription, cluster: MemoryCluster
-) -> None:
-    publish(ps, ("k", b"1"), ("k", b"2"))
-    dead_letters = kill(sub, 2)
-    sub.replay_dead_letters(ids=[dead_letters[0].id])
-    for key in (None, b"", b"1/billing/x", b"1/billing/x/y/z", b"2/billing/t/0/0"):
-        cluster.append(MARKS_TOPIC, 0, b"rubbish", key)
-    assert [each.id for each in sub.dead_letters()] == [dead_letters[1].id]
-    good = cluster.log(MARKS).at(0)
-    assert good is not None
-    cluster.append(MARKS_TOPIC, 0, (good.value() or b"")[:-1] + b"?", good.key())
-    assert [each.id for each in sub.dead_letters()] == [dead_letters[1].id]
-    deliver(sub, 1)
-
-
 # -- the plan ----------------------------------------------------------------------------------------------------
-
-
-def test_a_plan_keeps_the_rows_order_but_never_turns_a_key_round() -> None:
-    plan = ReplayPlan()
-    for at, (key, origin) in enumerate([(b"a", 5), (b"b", 9), (None, 0), (b"a", 3), (b"b", 11), (b"a", 7)]):
-        plan.add((0, at), key, 0, origin)
-    assert (len(plan), plan.keys) == (6, 2)
-    assert list(plan.batches(4)) == [[(0, 3), (0, 1), (0, 2), (0, 0)], [(0, 4), (0, 5)]]
-
-
-def test_an_empty_plan_has_no_batches() -> None:
-    assert list(ReplayPlan().batches(4)) == []

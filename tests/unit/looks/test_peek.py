@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from itertools import islice
 
 import pytest
 
@@ -21,7 +20,6 @@ from kafka_pubsub import (
 )
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
-from tests.unit.crashing import another
 from tests.unit.dying import PATIENCE, publish, until
 
 LATER = RetryPolicy(min_backoff=500, max_backoff=600)
@@ -140,49 +138,3 @@ def test_wrong_numbers_and_names_are_refused(ps: PubSub, sub: Subscription) -> N
         ps.subscription("nix").peek()
     with pytest.raises(NotFound, match="nix"):
         next(ps.topic("nix").tail())
-
-
-def test_a_tail_is_the_newest_of_all_partitions_in_order(
-    ps: PubSub, sub: Subscription, backend: MemoryBackend
-) -> None:
-    by_time(backend.cluster, range(30))
-    before = traces(backend, sub)
-    assert data(list(ps.topic("orders").tail(7))) == [str(number) for number in range(23, 30)]
-    assert data(list(ps.topic("orders").tail(100))) == [str(number) for number in range(30)]
-    assert list(ps.topic("orders").tail(0)) == []
-    assert traces(backend, sub) == before
-
-
-def test_offsets_without_a_message_dont_shorten_a_tail(ps: PubSub, cluster: MemoryCluster) -> None:
-    topic = ps.create_topic("orders", partitions=1)
-    for number in range(12):
-        cluster.append("orders", 0, b"%d" % number, transaction="t")
-        cluster.finish_transaction("orders", 0, "t", committed=number % 2 == 0)
-    assert data(list(topic.tail(5))) == ["2", "4", "6", "8", "10"]
-
-
-def test_a_tail_that_follows_shows_what_comes_and_new_lanes(ps: PubSub, cluster: MemoryCluster) -> None:
-    topic = ps.create_topic("jobs", partitions=1, priorities=3)
-    topic.publish(b"old").result(PATIENCE)
-    topic.publish(b"before").result(PATIENCE)
-    following = topic.tail(1, follow=True)
-    assert next(following).data == b"before"
-    with another(cluster) as other:
-        for priority in (0, 1, 2):
-            other.topic("jobs").publish(str(priority).encode(), priority=priority).result(PATIENCE)
-    assert sorted((each.data, each.priority) for each in islice(following, 3)) == [
-        (b"0", 0),
-        (b"1", 1),
-        (b"2", 2),
-    ]
-
-
-def test_a_tail_that_follows_ends_with_its_topic(ps: PubSub) -> None:
-    topic = ps.create_topic("jobs", partitions=1)
-    topic.publish(b"x").result(PATIENCE)
-    following = topic.tail(follow=True)
-    next(following)
-    topic.delete()
-    ps.create_topic("jobs", partitions=1)
-    with pytest.raises(FailedPrecondition, match="made again"):
-        next(following)

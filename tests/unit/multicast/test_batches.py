@@ -10,14 +10,13 @@ import pytest
 from kafka_pubsub import PubSub
 from kafka_pubsub.errors import InvalidArgument, PubSubError
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
-from kafka_pubsub.model import NewRecord, StoredRecord, TopicPartition, published_at
+from kafka_pubsub.model import StoredRecord, TopicPartition, published_at
 from kafka_pubsub.multicast.batch import BatchMessage
 from kafka_pubsub.multicast.batches import Batches
 from kafka_pubsub.multicast.layout import DEAD
-from kafka_pubsub.multicast.records import DEAD_REASON_HEADER, DEAD_TOPIC_HEADER, StageRecord, encode_stage
+from kafka_pubsub.multicast.records import DEAD_REASON_HEADER, DEAD_TOPIC_HEADER
 from kafka_pubsub.multicast.service import Sequencer
 from kafka_pubsub.multicast.values import Release, Stage
-from tests.multicasts import named
 from tests.support import until
 
 PATIENCE = 20.0
@@ -202,53 +201,3 @@ def test_what_a_home_topic_refuses_is_a_dead_letter_and_the_rest_of_its_batch_co
     assert [place(each) for each in dead] == [tuple(sent[1].timestamp), tuple(sent[3].timestamp)]
     assert {header(each, DEAD_TOPIC_HEADER) for each in dead} == {"a"}
     assert all("too large" in header(each, DEAD_REASON_HEADER) for each in dead)
-
-
-def test_a_record_of_an_inbox_that_isnt_ours_is_one_dead_letter(
-    backend: MemoryBackend, topics: PubSub
-) -> None:
-    record = NewRecord("a.inbox", 0, b"key", b"?", [("ps-stage", b"?"), ("more", None)])
-    backend.transactions("foreign").transact([record], {}, None)
-    for number in range(3):  # a successor doesn't bury it again
-        with Sequencer(topics) as sequencer:
-            topics.publish_multi(["a", "b"], b"%d" % number).result(PATIENCE)
-            until(lambda: len(log(backend, "a")) == number + 1)  # noqa: B023
-            until(lambda: counted(sequencer, "skipped", int(number == 0)))  # noqa: B023
-    (dead,) = log(backend, DEAD)
-    assert (dead.key(), dead.value()) == (b"key", b"?")
-    assert list(dead.headers() or ())[:2] == [("ps-stage", b"?"), ("more", None)]
-    assert "the record at offset 2 in partition 0 of 'a.inbox' isn't ours" in header(dead, DEAD_REASON_HEADER)
-
-
-def test_a_foreign_record_behind_a_batch_that_waits_is_buried_once(
-    backend: MemoryBackend, topics: PubSub
-) -> None:
-    """It lies between what a successor reads again."""
-    stage = StageRecord(Stage("foreign-1", named(backend, "a", "b")), 0)
-    header_of_stage = [encode_stage(stage)]
-    foreign = backend.transactions("foreign")
-    # Staged at one of its two topics only: it waits for ever.
-    foreign.transact([NewRecord("a.inbox", 0, None, b"", header_of_stage)], {}, None)
-    foreign.transact([NewRecord("a.inbox", 0, None, b"?", ())], {}, None)
-    for number in range(2):
-        with Sequencer(topics) as sequencer:
-            topics.publish_multi(["b"], b"%d" % number).result(PATIENCE)
-            until(lambda: log(backend, DEAD))
-            until(lambda: counted(sequencer, "skipped", int(number == 0)))  # noqa: B023
-    assert len(log(backend, DEAD)) == 1
-
-
-def test_a_batch_that_cant_be_read_is_a_dead_letter_of_its_topic(
-    backend: MemoryBackend, topics: PubSub
-) -> None:
-    stage = StageRecord(Stage("foreign-1", named(backend, "a")), 0)
-    record = NewRecord("a.inbox", 0, None, b"damaged", [encode_stage(stage)])
-    backend.transactions("foreign").transact([record], {}, None)
-    with Sequencer(topics) as sequencer:
-        topics.publish_multi(["a"], b"x").result(PATIENCE)
-        until(lambda: log(backend, DEAD))
-        until(lambda: counted(sequencer, "undeliverable", 1))
-    (dead,) = log(backend, DEAD)
-    assert dead.value() == b"damaged"
-    assert "its messages can't be read" in header(dead, DEAD_REASON_HEADER)
-    assert [each.value() for each in log(backend, "a")] == [b"x"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, PubSubError
+from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.memory import MemoryBackend, VirtualClock
 from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.model import Committed, NewRecord, TopicPartition
@@ -123,22 +123,6 @@ def test_two_sequencers_share_topics_of_one_partition(topics: PubSub, running: S
         until(lambda: [each.metrics().get("delivered") for each in (running, second)] == [10, 10])
 
 
-def test_a_topic_that_is_made_again_keeps_its_new_inbox(backend: MemoryBackend, topics: PubSub) -> None:
-    with Sequencer(topics) as sequencer:
-        sequencer.wait_until_running(PATIENCE)
-        for _ in range(5):
-            topics.publish_multi(["a", "b"], b"old").result(PATIENCE)
-        # Deleted and made again by another client, so that the inbox begins at 0 again.
-        record = backend.catalog.topics()["a"]
-        for _ in range(2):
-            topics.delete_topic("a")
-        topics.create_topic("a", causal=True)
-        assert backend.catalog.topics()["a"].topic_id != record.topic_id
-        topics.publish_multi(["a", "b"], b"new").result(PATIENCE)
-        until(lambda: home(backend, "a") == [b"new"])
-    assert home(backend, "a") == [b"new"]
-
-
 class PlainCommits(FaultPlan):
     """Counts the commits that are made outside of transactions."""
 
@@ -215,43 +199,6 @@ def test_messages_of_a_key_stay_in_their_partitions(backend: MemoryBackend, ps: 
         assert mine == [f"{chr(key)}{number}".encode() for number in range(5)]
 
 
-def test_a_handle_is_valid_until_its_topic_is_deleted(topics: PubSub, running: Sequencer) -> None:
-    sub = topics.create_subscription("s", "a")
-    topics.publish_multi(["a"], b"before", handles=["b", "c"]).result(PATIENCE)
-    topics.delete_topic("b", notify=["a"])
-    topics.publish_multi(["a"], b"after", handles=["c"]).result(PATIENCE)
-    found = [sub.receive(1, PATIENCE)[0] for _ in range(3)]
-    assert [(each.data, each.handles, each.event) for each in found] == [
-        (b"before", ("b", "c"), None),
-        (b"b", (), "topic_deleted"),
-        (b"after", ("c",), None),
-    ]
-
-
-def test_what_comes_after_a_deletion_fails(
-    backend: MemoryBackend, topics: PubSub, running: Sequencer
-) -> None:
-    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
-        other.publish_multi(["a", "b"], b"1").result(PATIENCE)
-        topics.delete_topic("b")
-        # The other process doesn't know that the topic is gone; its inbox does.
-        with pytest.raises(FailedPrecondition, match="b was deleted before"):
-            other.publish_multi(["a", "b"], b"2").result(PATIENCE)
-    with pytest.raises(NotFound):
-        topics.publish_multi(["a", "b"], b"3")
-    running.stop(PATIENCE)
-    assert home(backend, "a") == [b"1"]
-
-
-def test_a_deleted_topic_can_be_made_again(
-    backend: MemoryBackend, topics: PubSub, running: Sequencer
-) -> None:
-    topics.delete_topic("b")
-    topics.create_topic("b", causal=True)
-    topics.publish_multi(["b", "a"], b"new").result(PATIENCE)
-    until(lambda: home(backend, "b") == home(backend, "a") == [b"new"])
-
-
 def test_a_record_of_an_inbox_that_isnt_ours_is_passed_over(
     backend: MemoryBackend, topics: PubSub, running: Sequencer
 ) -> None:
@@ -261,57 +208,6 @@ def test_a_record_of_an_inbox_that_isnt_ours_is_passed_over(
     until(lambda: home(backend, "a") == home(backend, "b") == [b"ours"])
     running.stop(PATIENCE)
     assert running.metrics()["skipped"] == 1
-
-
-@pytest.mark.parametrize(
-    ("names", "error", "text"),
-    [
-        ([], InvalidArgument, "topics: name at least one"),
-        ("ab", InvalidArgument, "topics: give a list"),
-        (["a", "a"], InvalidArgument, "topics: 'a' is there twice"),
-        (["a", 7], InvalidArgument, "topics: .* 7 isn't one"),
-        (["a", "plain"], FailedPrecondition, "topics: topic 'plain' isn't causal"),
-        (["a", "nowhere"], NotFound, "topic 'nowhere' not found"),
-    ],
-)
-def test_wrong_topics_are_refused_by_the_call(
-    topics: PubSub, names: list[str], error: type[Exception], text: str
-) -> None:
-    topics.create_topic("plain")
-    with pytest.raises(error, match=text):
-        topics.publish_multi(names, b"x")
-
-
-def test_too_many_topics_and_too_large_a_message_are_refused(topics: PubSub) -> None:
-    for number in range(65):
-        topics.create_topic(f"t{number}", causal=True)
-    with pytest.raises(InvalidArgument, match="at most 64 topics"):
-        topics.publish_multi([f"t{number}" for number in range(65)], b"x")
-    with pytest.raises(InvalidArgument, match="topic 'a'"):
-        topics.publish_multi(["a", "b"], bytes(2_000_000))
-
-
-def test_a_causal_topic_has_neither_lanes_nor_delays(topics: PubSub) -> None:
-    with pytest.raises(InvalidArgument, match="priorities: a causal topic has one order"):
-        topics.create_topic("d", causal=True, priorities=3)
-    with pytest.raises(InvalidArgument, match="transient: a causal topic has one order"):
-        topics.create_topic("d", causal=True, transient=True)
-    with pytest.raises(InvalidArgument, match="priorities: a causal topic has one order"):
-        topics.update_topic("a", priorities=2)
-    with pytest.raises(FailedPrecondition, match="topic 'a' is causal"):
-        topics.topic("a").publish(b"x", delay=5)
-    with pytest.raises(FailedPrecondition, match="topic 'a' is causal"):
-        topics.topic("a").publish(b"x", priority=1)
-    with pytest.raises(FailedPrecondition, match="topic 'a' is causal"):
-        topics.repartition_topic("a", 3)
-
-
-def test_what_a_half_deleted_topic_has_left_is_checked_too(backend: MemoryBackend, topics: PubSub) -> None:
-    with Sequencer(topics):
-        topics.delete_topic("a")
-    backend.admin.create_topic("a", 1, None, {})  # as if Kafka had kept it
-    with pytest.raises(FailedPrecondition, match=r"partitions: .* delete_topic\('a'\) removes it"):
-        topics.create_topic("a", causal=True, partitions=2)
 
 
 def test_a_new_topic_joins_the_others_without_a_new_member(ps: PubSub) -> None:

@@ -21,7 +21,6 @@ from kafka_pubsub.errors import (
     OrderingKeyPaused,
     PublishError,
     PubSubError,
-    ResourceExhausted,
 )
 from kafka_pubsub.model import Header, StoredRecord
 from kafka_pubsub.publish.many import read_items
@@ -287,46 +286,6 @@ def test_a_key_that_was_paused_while_the_writer_was_busy_queues_nothing(world: W
     world.publisher._reporter.append = append  # type: ignore[union-attr]
     assert isinstance(world.publisher.publish(b"2", ordering_key="K").exception(PATIENCE), OrderingKeyPaused)
     assert len(writer.appended) == 1
-
-
-@pytest.mark.parametrize("flow", [PublishFlow(max_messages=3), PublishFlow(max_bytes=30)])
-def test_publish_blocks_at_the_limit_until_there_is_room(world: World, flow: PublishFlow) -> None:
-    world.publisher.configure(flow=flow)
-    for _ in range(3):
-        world.publisher.publish(b"x" * 10)
-    blocked = threading.Thread(target=world.publisher.publish, args=(b"x" * 10,))
-    assert world.publisher.would_block(10)
-    blocked.start()
-    blocked.join(0.05)
-    assert blocked.is_alive()
-    world.writer.report(1)
-    blocked.join(PATIENCE)
-    assert not blocked.is_alive()
-    assert len(world.writer.appended) == 4
-
-
-def test_publish_at_the_limit_can_be_an_error_instead(world: World) -> None:
-    world.publisher.configure(flow=PublishFlow(max_messages=2, on_limit="error"))
-    world.publisher.publish(b"x")
-    world.publisher.publish(b"x")
-    with pytest.raises(ResourceExhausted, match=r"2 messages .* PublishFlow allows 2"):
-        world.publisher.publish(b"x")
-    world.writer.report(1)
-    world.publisher.configure(flow=PublishFlow(max_messages=3, on_limit="error"))
-    world.publisher.publish(b"x")
-
-
-def test_the_limit_can_be_ignored(world: World) -> None:
-    world.publisher.configure(flow=PublishFlow(max_messages=1, max_bytes=1, on_limit="ignore"))
-    for _ in range(100):
-        world.publisher.publish(b"xx")
-    assert len(world.writer.appended) == 100
-
-
-def test_a_message_larger_than_the_limit_goes_alone(world: World) -> None:
-    world.publisher.configure(flow=PublishFlow(max_bytes=10))
-    world.publisher.publish(b"x" * 100)
-    assert len(world.writer.appended) == 1
 
 
 def test_a_flush_waits_for_what_was_published_before_it_only(world: World) -> None:

@@ -14,6 +14,8 @@ from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, St
 from kafka_pubsub.services import engine, sending
 from kafka_pubsub.services.transactions import ServiceTransactions
 from tests.support import until
+from tests.unit.delays.test_role import bodies
+from tests.unit.services.test_troubles import TIERS
 
 MESSAGES = 150
 
@@ -85,3 +87,42 @@ def test_what_was_decided_behind_a_failed_transaction_is_decided_anew(
     assert faults.refused > 3
     assert faults.ahead > 10
     assert counts["home"] == counts["records"] == MESSAGES
+
+
+class SmallTransactions(FaultPlan):
+    """A transaction of more than `most` records gets no answer in time."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.written = most, 0
+
+    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
+        if step is Step.WRITE:
+            self.written += 1
+            return RequestOutcome.DONE if self.written <= self.most else RequestOutcome.ANSWER_LOST
+        self.written = 0
+        return RequestOutcome.DONE
+
+
+def test_a_transaction_that_gets_no_answer_is_halved_until_it_does() -> None:
+    backend = MemoryBackend(faults=SmallTransactions(30))
+    with PubSub.in_memory(backend, services=False) as ps:
+        topic = ps.create_topic("orders", partitions=1)
+        ps._cluster.delay_topics.make(TIERS, 1)
+        for number in range(300):
+            topic.publish(b"%d" % number, ordering_key="k", delay=0.01)
+        topic.flush(10)
+        with DelayRouter(ps) as router:
+            until(lambda: len(bodies(backend)) == 300)
+            assert router.metrics()["aborted"] > 0
+    assert bodies(backend) == [b"%d" % number for number in range(300)]
+
+
+def test_a_transaction_is_bounded_in_bytes(backend: MemoryBackend, ps: PubSub) -> None:
+    topic = ps.create_topic("orders", partitions=1)
+    ps._cluster.delay_topics.make(TIERS, 1)
+    for number in range(60):
+        topic.publish(bytes(900_000), ordering_key=f"k{number}", delay=0.01)
+    topic.flush(30)
+    with DelayRouter(ps) as router:
+        until(lambda: len(bodies(backend)) == 60)
+        assert router.metrics()["transactions"] >= 60 * 900_000 / (16 * 1024 * 1024)

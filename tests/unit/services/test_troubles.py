@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, tier_topic
-from kafka_pubsub.delays.progress import IngestProgress
+from kafka_pubsub.delays.layout import DEAD, INGEST
 from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import (
     BrokerUnavailable,
-    DeadlineExceeded,
     FailedPrecondition,
     PermissionDenied,
     PubSubError,
 )
-from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
 from kafka_pubsub.log.partitioner import partition_of
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.multicast import layout as sequencers
 from kafka_pubsub.multicast.service import Sequencer
 from kafka_pubsub.services import troubles
@@ -182,187 +179,3 @@ def _calls_noted(call: Callable[..., None], noted: threading.Event) -> Callable[
         noted.set()
 
     return noting
-
-
-class NoLeader(FaultPlan):
-    """A partition has no leader."""
-
-    def __init__(self, place: TopicPartition) -> None:
-        self.place: TopicPartition | None = place
-
-    def away(self, partition: TopicPartition) -> PubSubError | None:
-        return BrokerUnavailable("no leader") if partition == self.place else None
-
-
-def test_a_partition_that_cannot_begin_is_tried_again_and_the_others_go_on() -> None:
-    faults = NoLeader(TopicPartition(tier_topic(1), 1))
-    backend = MemoryBackend(faults=faults)
-    with PubSub.in_memory(backend, services=False) as ps:
-        good = ps.create_topic("good", partitions=1)
-        with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
-            for number in range(2):
-                good.publish(b"%d" % number, ordering_key=key_in("good", number), delay=0.01).result(10)
-            until(lambda: bodies(backend, "good") == [b"0"])
-            until(lambda: f"partition 1 of topic {tier_topic(1)!r} has no leader" in router.health().error)
-            faults.place = None
-            until(lambda: bodies(backend, "good") == [b"0", b"1"])
-            until(lambda: router.health().ok)
-            assert router.health().partitions == 2
-
-
-def test_a_partition_of_which_unread_records_were_deleted_waits_and_the_others_go_on() -> None:
-    backend = MemoryBackend()
-    with PubSub.in_memory(backend, services=False) as ps:
-        good = ps.create_topic("good", partitions=1)
-        keys = [key_in("good", number) for number in range(2)]
-        with DelayRouter(ps, tiers=TIERS, partitions=2):
-            for number, key in enumerate(keys):
-                good.publish(b"%d" % number, ordering_key=key, delay=0.01).result(10)
-            until(lambda: len(bodies(backend, "good")) == 2)
-        good.publish(b"deleted", ordering_key=keys[1], delay=0.01).result(10)
-        backend.admin.trim(INGEST, {1: backend.admin.log_range(TopicPartition(INGEST, 1))[1]})
-        with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
-            until(lambda: INGEST in router.health().error)
-            engine = router._engine
-            good.publish(b"2", ordering_key=keys[0], delay=0.01).result(10)
-            until(lambda: bodies(backend, "good")[2:] == [b"2"])
-            assert router._engine is engine, "the others don't begin again"
-
-
-class StuckOwner(FaultPlan):
-    """A dead owner's transaction can't be ended."""
-
-    def __init__(self) -> None:
-        self.stuck = True
-        self.asked: list[str] = []
-
-    def request(self, operation: str, name: str) -> PubSubError | None:
-        if operation != "fence" or not name.startswith("dead"):
-            return None
-        self.asked.append(name)
-        return DeadlineExceeded(f"{name} is stuck") if self.stuck and name == "dead-1" else None
-
-
-def test_a_dead_owner_whose_transaction_is_not_ended_holds_up_its_own_partitions_only() -> None:
-    faults = StuckOwner()
-    backend = MemoryBackend(faults=faults)
-    with PubSub.in_memory(backend, services=False) as ps:
-        good = ps.create_topic("good", partitions=1)
-        ps._cluster.delay_topics.make(TIERS, 2)
-        owned = {
-            TopicPartition(INGEST, n): Committed(0, IngestProgress(0, 0).text(f"dead-{n}")) for n in range(2)
-        }
-        backend.admin.set_positions(GROUP, owned)
-        with DelayRouter(ps) as router:
-            for number in range(2):
-                good.publish(b"%d" % number, ordering_key=key_in("good", number), delay=0.01).result(10)
-            until(lambda: bodies(backend, "good") == [b"0"])
-            until(lambda: router.health().error == "dead-1 is stuck")
-            assert faults.asked.count("dead-0") == 1, "it isn't asked for again because of the other one"
-            faults.stuck = False
-            until(lambda: bodies(backend, "good") == [b"0", b"1"])
-            until(lambda: router.health().ok)
-
-
-class HangingFence(StuckOwner):
-    """The log takes its time to end that transaction, until it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.end = threading.Event()
-
-    def request(self, operation: str, name: str) -> PubSubError | None:
-        if operation == "fence" and name == "dead-1":
-            self.end.wait(60)
-        return None
-
-
-def test_nothing_waits_for_the_log_to_end_a_dead_owners_transaction_but_its_own_partitions() -> None:
-    faults = HangingFence()
-    backend = MemoryBackend(faults=faults)
-    with PubSub.in_memory(backend, services=False) as ps:
-        good = ps.create_topic("good", partitions=1)
-        ps._cluster.delay_topics.make(TIERS, 2)
-        owned = {
-            TopicPartition(INGEST, n): Committed(0, IngestProgress(0, 0).text(f"dead-{n}")) for n in range(2)
-        }
-        backend.admin.set_positions(GROUP, owned)
-        with DelayRouter(ps) as router:
-            for number in range(2):
-                good.publish(b"%d" % number, ordering_key=key_in("good", number), delay=0.01).result(10)
-            until(lambda: bodies(backend, "good") == [b"0"])
-            until(lambda: "dead-1: the log hasn't ended its transaction yet" in router.health().error)
-            assert not faults.end.is_set()
-            faults.end.set()
-            until(lambda: bodies(backend, "good") == [b"0", b"1"])
-            until(lambda: router.health().ok)
-
-
-class SmallTransactions(FaultPlan):
-    """A transaction of more than `most` records gets no answer in time."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.written = most, 0
-
-    def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
-        if step is Step.WRITE:
-            self.written += 1
-            return RequestOutcome.DONE if self.written <= self.most else RequestOutcome.ANSWER_LOST
-        self.written = 0
-        return RequestOutcome.DONE
-
-
-def test_a_transaction_that_gets_no_answer_is_halved_until_it_does() -> None:
-    backend = MemoryBackend(faults=SmallTransactions(30))
-    with PubSub.in_memory(backend, services=False) as ps:
-        topic = ps.create_topic("orders", partitions=1)
-        ps._cluster.delay_topics.make(TIERS, 1)
-        for number in range(300):
-            topic.publish(b"%d" % number, ordering_key="k", delay=0.01)
-        topic.flush(10)
-        with DelayRouter(ps) as router:
-            until(lambda: len(bodies(backend)) == 300)
-            assert router.metrics()["aborted"] > 0
-    assert bodies(backend) == [b"%d" % number for number in range(300)]
-
-
-def test_a_transaction_is_bounded_in_bytes(backend: MemoryBackend, ps: PubSub) -> None:
-    topic = ps.create_topic("orders", partitions=1)
-    ps._cluster.delay_topics.make(TIERS, 1)
-    for number in range(60):
-        topic.publish(bytes(900_000), ordering_key=f"k{number}", delay=0.01)
-    topic.flush(30)
-    with DelayRouter(ps) as router:
-        until(lambda: len(bodies(backend)) == 60)
-        assert router.metrics()["transactions"] >= 60 * 900_000 / (16 * 1024 * 1024)
-
-
-class RaisesOnce(FaultPlan):
-    """The list of topics can't be read now and then; the catalog neither."""
-
-    def __init__(self) -> None:
-        self.broken = False
-        self.asked = 0
-
-    def request(self, operation: str, name: str) -> PubSubError | None:
-        if operation not in ("topic_names", "topics") or not self.broken:
-            return None
-        self.asked += 1
-        return BrokerUnavailable("the catalog has no leader")
-
-
-def test_a_service_that_cannot_look_for_new_topics_serves_those_it_knows() -> None:
-    faults = RaisesOnce()
-    backend = MemoryBackend(faults=faults)
-    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as ps:
-        ps.create_topic("a", causal=True)
-        with PubSub.in_memory(backend, services=False) as other, Sequencer(other) as sequencer:
-            sequencer.wait_until_running()
-            faults.broken = True
-            until(lambda: faults.asked > 1)
-            began = time.monotonic()
-            ps.publish_multi(["a"], b"x").result(10)
-            assert time.monotonic() - began < 5
-            assert sequencer.health().state is ServiceState.RUNNING
-            faults.broken = False
-            until(lambda: sequencer.health().ok)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka import compacted_log
-from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.log.kafka.configuration import RULES, Configuration, ConfigValue
 from kafka_pubsub.log.kafka.reader_settings import reader_settings
 from kafka_pubsub.log.kafka.writer import producer_settings
@@ -93,26 +90,3 @@ def test_every_rule_that_an_adapter_sets_is_one_that_a_user_is_told_of() -> None
         {name: "" for name in compacted_log.WRITER_RULES if name not in ("linger.ms",)},
     ]
     assert {name for each in rules for name in each} - set(RULES) == set()
-
-
-def test_ours_wins_over_theirs_wins_over_the_default() -> None:
-    configuration = Configuration("localhost:1", {"linger.ms": 7, "socket.keepalive.enable": False})
-    merged = configuration.merged({"linger.ms": 5, "fetch.wait.max.ms": 9}, {"acks": "all"})
-    assert merged["linger.ms"] == 7
-    assert merged["fetch.wait.max.ms"] == 9
-    assert merged["acks"] == "all"
-    # librdkafka doesn't read Python's "False".
-    assert merged["socket.keepalive.enable"] == "false"
-
-
-def test_a_backend_that_was_not_used_has_no_threads() -> None:
-    before = threading.active_count()
-    backend = KafkaBackend("localhost:1", {"linger.ms": 7})
-    backend.close()
-    backend.close()
-    assert threading.active_count() == before
-
-
-def test_an_unknown_group_protocol_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="group_protocol"):
-        KafkaBackend("localhost:1", group_protocol="share")  # type: ignore[arg-type]

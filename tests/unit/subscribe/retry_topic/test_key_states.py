@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from kafka_pubsub import (
     DeadLetterPolicy,
-    FailedPrecondition,
     KeyState,
     Message,
     PubSub,
@@ -22,8 +19,7 @@ from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
 from kafka_pubsub.subscribe.admin import exclusive_session
-from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, retry_headers
-from kafka_pubsub.subscribe.retry_topic.key_states import WaitingRoom
+from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
 from tests.unit.crashing import another, checkpointed
 from tests.unit.dying import PATIENCE, QUICK, Handler, deliver, publish, until
 
@@ -154,32 +150,6 @@ def test_a_lost_retry_topic_is_no_reason_to_fail(
 # -- releasing ---------------------------------------------------------------------------------------------------
 
 
-def test_a_released_message_is_tried_again_before_its_successors(ps: PubSub, sub: Subscription) -> None:
-    publish(ps, ("bad", b"1"), ("bad", b"2"), ("bad", b"3"), ("good", b"4"))
-    park(sub, b"1")
-    assert sub.release(dry_run=True).count == 1
-    assert len(parked(sub)) == 1
-    result = sub.release()
-    assert (result.count, result.keys) == (1, 1)
-    messages = deliver(sub, 3)
-    assert [(each.data, each.delivery_attempt) for each in messages] == [(b"1", 1), (b"2", 1), (b"3", 1)]
-    until(lambda: sub.keys() == [])
-
-
-def test_a_message_that_waits_for_its_time_is_released_too(ps: PubSub, sub: Subscription) -> None:
-    """A clock that was wrong may have put it off for days."""
-    publish(ps, ("slow", b"1"), ("slow", b"2"))
-    with sub.pull(lambda message: message.nack(delay=86_400)):
-        until(lambda: [each.state for each in held_up(sub)] == ["waiting"])
-    (state,) = held_up(sub)
-    assert state.reason == "nacked with a delay"
-    assert sub.release(drop=True, dry_run=True).count == 0
-    assert sub.release(dry_run=True).count == 1
-    assert sub.release(keys=["slow"]).count == 1
-    messages = deliver(sub, 2)
-    assert [(each.data, each.delivery_attempt) for each in messages] == [(b"1", 1), (b"2", 1)]
-
-
 def test_a_state_says_that_a_message_was_nacked_with_a_delay(ps: PubSub, sub: Subscription) -> None:
     publish(ps, ("slow", b"1"))
     with sub.pull(lambda message: message.nack(delay=3600)):
@@ -188,60 +158,6 @@ def test_a_state_says_that_a_message_was_nacked_with_a_delay(ps: PubSub, sub: Su
                 [each.reason for each in sub.state().blocked] == ["waiting: nacked with a delay, attempt 2"]
             )
         )
-
-
-def test_a_dropped_message_becomes_a_dead_letter_and_its_key_goes_on(ps: PubSub, sub: Subscription) -> None:
-    publish(ps, ("bad", b"1"), ("bad", b"2"))
-    park(sub, b"1")
-    assert sub.release(keys=["bad"], drop=True).count == 1
-    assert [each.data for each in deliver(sub, 1)] == [b"2"]
-    (dead_letter,) = sub.dead_letters()
-    assert (dead_letter.data, dead_letter.attempts, dead_letter.error) == (b"1", 5, "no 1")
-    assert dead_letter.reason.startswith("dropped by a release")
-    assert sub.replay_dead_letters().count == 1
-    assert [each.data for each in deliver(sub, 1)] == [b"1"]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "data"),
-    [({"keys": ["a"]}, b"1"), ({"error": "no 2"}, b"2"), ({"since": datetime(2100, 1, 1, tzinfo=UTC)}, None)],
-)
-def test_some_are_released_and_the_others_stay(
-    ps: PubSub, sub: Subscription, chosen: dict[str, Any], data: bytes | None
-) -> None:
-    publish(ps, ("a", b"1"), ("b", b"2"))
-    park(sub, b"1", b"2")
-    assert sub.release(**chosen).count == (data is not None)
-    if data is not None:
-        assert [each.data for each in deliver(sub, 1)] == [data]
-    assert len(parked(sub)) == (1 if data else 2)
-
-
-def test_a_message_that_fails_again_after_its_release_is_parked_again(ps: PubSub, sub: Subscription) -> None:
-    publish(ps, ("a", b"1"))
-    (first,) = park(sub, b"1")
-    sub.release()
-    callback = Handler(lambda message: message.data == b"1")
-    with sub.pull(callback):
-        until(lambda: any(each.state != "parked" for each in held_up(sub)))
-        until(lambda: len(parked(sub)) == 1)
-    (again,) = parked(sub)
-    assert (again.offset, again.attempt) == (first.offset, 5)
-
-
-def test_nothing_parked_is_nothing_done(sub: Subscription) -> None:
-    assert sub.release().count == 0
-    assert sub.release(keys=["k"], drop=True).count == 0
-
-
-def test_dropping_needs_a_policy(ps: PubSub, sub: Subscription) -> None:
-    publish(ps, ("a", b"1"))
-    park(sub, b"1")
-    ps.update_subscription("billing", dead_letter=None)
-    with pytest.raises(FailedPrecondition, match="no dead-letter policy, so there is nowhere to drop"):
-        sub.release(drop=True)
-    assert sub.release().count == 1
-    deliver(sub, 1)
 
 
 RETRY = "orders.sub.billing.retry"
@@ -270,17 +186,3 @@ def test_what_a_checkpoint_reports_is_not_held_up_whatever_it_reports(
     assert {state.state for state in states} == {"waiting"}, "a checkpoint isn't unreadable"
     assert [state.offset for state in states] == list(range(0, 2 * count, 2))
     assert reads.fetches < 10, "one read for many gaps"
-
-
-def test_what_a_checkpoint_reports_is_not_released_nor_is_the_checkpoint(
-    sub: Subscription, cluster: MemoryCluster, backend: MemoryBackend
-) -> None:
-    record = backend.catalog.subscriptions()["billing"]
-    for origin in range(3):
-        headers = retry_headers(None, RetryInfo(record.topic_id, 0, origin, due=FOREVER))
-        cluster.append(RETRY, 0, b"", b"k%d" % origin, headers)
-    checkpointed(cluster, RETRY, record.topic_id, (1, 2))
-    assert sub.release(dry_run=True).count == 2
-    with closing(backend.record_fetch()) as fetch:
-        found = WaitingRoom(backend, record, fetch).messages(0)
-        assert [message.offset() for message in found] == [0, 2]

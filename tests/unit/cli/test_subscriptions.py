@@ -1,0 +1,123 @@
+"""`subscription` over an in-memory cluster."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import CommandLine
+
+
+def test_a_subscription_is_made_listed_described_changed_and_deleted(run: CommandLine) -> None:
+    run.json("topic", "create", "orders")
+    run.json("topic", "create", "other")
+    made: Any = run.json(
+        *("subscription", "create", "billing", "--topic", "orders", "--ordering", "--ack-deadline", "1m"),
+        *("--min-backoff", "500ms", "--max-backoff", "10s", "--label", "a=b"),
+    )
+    assert made == {
+        "name": "billing",
+        "topic": "orders",
+        "message_ordering": True,
+        "ack_deadline": 60,
+        "max_extension": 3600,
+        "min_backoff": 0.5,
+        "max_backoff": 10,
+        "dead_letter_topic": None,
+        "max_attempts": None,
+        "on_exhausted": None,
+        "exactly_once": False,
+        "ageing": 5,
+        "strict": False,
+        "labels": {"a": "b"},
+    }
+    run.json("sub", "create", "mail", "--topic", "other")
+    idle: dict[str, object] = {
+        **dict.fromkeys(("backlog", "waiting_retry", "parked", "blocked_keys", "dead_letters", "lag"), 0),
+        "oldest_age": None,
+        "members": 0,
+        "unread_retry": 0,
+        "unread_dead_letters": 0,
+        "problem": None,
+    }
+    assert run.json("sub", "list", "--topic", "orders") == [{**made, **idle}]
+    assert run.json("sub", "update", "billing", "--max-backoff", "20s") == {**made, "max_backoff": 20}
+    idle |= {"lanes": []}
+    assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20, **idle}
+    changed = run.json("sub", "update", "billing", "--no-backoff", "--no-ordering")
+    assert changed == {**made, "min_backoff": None, "max_backoff": None, "message_ordering": False}
+    assert run.json("sub", "delete", "billing", "--yes") == {"deleted": "billing"}
+    assert run.json("sub", "list", "--topic", "orders") == []
+
+
+def test_dead_letters_are_asked_for_changed_and_taken_away(run: CommandLine) -> None:
+    for name in ("orders", "dead", "dead2"):
+        run.json("topic", "create", name)
+    made = run.json(
+        *("sub", "create", "billing", "--topic", "orders", "--dead-letter-topic", "dead"),
+        *("--max-attempts", "7", "--on-exhausted", "park"),
+    )
+    assert isinstance(made, dict)
+    asked = {"dead_letter_topic": "dead", "max_attempts": 7, "on_exhausted": "park"}
+    assert {name: made[name] for name in asked} == asked
+    assert run.json("sub", "update", "billing", "--max-attempts", "9") == {**made, "max_attempts": 9}
+    changed = run.json("sub", "update", "billing", "--dead-letter-topic", "dead2")
+    assert changed == {**made, "max_attempts": 9, "dead_letter_topic": "dead2"}
+    gone = run.json("sub", "update", "billing", "--no-dead-letter")
+    assert isinstance(gone, dict)
+    assert (gone["dead_letter_topic"], gone["max_attempts"], gone["on_exhausted"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--max-attempts", "9"], 2, "need a --dead-letter-topic"),
+        (
+            ["--dead-letter-topic", "dead", "--max-attempts", "0"],
+            1,
+            "^--max-attempts must be at least 1",
+        ),
+        (["--dead-letter-topic", "orders"], 1, "the subscription's own topic"),
+        (["--dead-letter-topic", "nix"], 1, "`kafka-pubsub topic create nix` makes it"),
+        (["--on-exhausted", "drop"], 2, "drop"),
+        (
+            ["--min-backoff", "10s", "--max-backoff", "5s"],
+            1,
+            "^--min-backoff 10 s is above --max-backoff 5 s",
+        ),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(
+    run: CommandLine, options: list[str], code: int, text: str
+) -> None:
+    run.json("topic", "create", "orders")
+    run.json("topic", "create", "dead")
+    error = run.error("sub", "create", "billing", "--topic", "orders", *options)
+    assert error["exit_code"] == code
+    assert re.search(text, str(error["message"]))
+    assert run.json("sub", "list") == []
+
+
+def test_a_lost_retry_topic_is_remade_when_somebody_says_so(run: CommandLine) -> None:
+    run.json("topic", "create", "orders")
+    run.json("sub", "create", "billing", "--topic", "orders")
+    run.pubsub._cluster._connected().backend.admin.delete_topic("orders.sub.billing.retry")
+    advised = "`kafka-pubsub subscription update billing --remake-retry-topic`"
+    assert advised in str(run.error("pull", "billing")["message"])
+    run.json("sub", "update", "billing", "--remake-retry-topic")
+    assert run("sub", "describe", "billing").exit_code == 0
+
+
+def test_a_subscription_reports_its_lag_and_what_is_wrong_with_it(run: CommandLine) -> None:
+    run.json("topic", "create", "orders")
+    run.json("sub", "create", "billing", "--topic", "orders")
+    run("publish", "orders", stdin="one\ntwo\n")
+    lines = run("sub", "describe", "billing").stdout.splitlines()
+    assert ["lag", "2"] in [line.split() for line in lines]
+    run.json("topic", "delete", "orders", "--yes")
+    detached = run("sub", "describe", "billing")
+    assert detached.exit_code == 0
+    assert "detached" in detached.stdout
+    assert "`kafka-pubsub subscription delete billing`" in detached.stdout
