@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.scheduling import Durations, Scheduling, in_order, recorded
+from tests.scheduling import ROOT, Durations, Scheduling, in_order, recorded
 
 #: One of them shares a fixture of its module.
 SHARED = "tests/unit/house/test_wheel.py"
@@ -119,3 +120,16 @@ def report(nodeid: str, seconds: float) -> pytest.TestReport:
 
 def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
     assert recorded(tmp_path / "none.json") == {}
+
+
+def test_the_recorded_tests_exist() -> None:
+    gone = [nodeid for nodeid in recorded() if not is_defined(nodeid)]
+    assert gone == []
+
+
+def is_defined(nodeid: str) -> bool:
+    """Whether the file of a test defines it."""
+    file, _, name = nodeid.partition("::")
+    defined = name.partition("::")[0].partition("[")[0]  # a class, if the test is a method
+    path = ROOT / file
+    return path.is_file() and bool(re.search(rf"\b{defined}\b", path.read_text(encoding="utf-8")))
