@@ -47,6 +47,8 @@ if TYPE_CHECKING:
         StaleAck,
         UnknownAck,
     )
+    from kafka_pubsub.handlers.app import App
+    from kafka_pubsub.handlers.outcomes import DeadLetter, Drop, Retry
     from kafka_pubsub.looks.message import PeekedMessage
     from kafka_pubsub.model import Message
     from kafka_pubsub.multicast.dead_letters import MulticastDeadLetter
@@ -66,10 +68,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AckError",
     "AlreadyExists",
+    "App",
     "Batching",
     "BrokerUnavailable",
     "CausalBlock",
     "CausalStatus",
+    "DeadLetter",
     "DeadLetterMessage",
     "DeadLetterPolicy",
     "DeadLetterProgress",
@@ -77,6 +81,7 @@ __all__ = [
     "DeadlineExceeded",
     "DelayDeadLetter",
     "DelayRouter",
+    "Drop",
     "FailedPrecondition",
     "FlowControl",
     "InvalidArgument",
@@ -97,6 +102,7 @@ __all__ = [
     "PublishItem",
     "RepartitionProgress",
     "ResourceExhausted",
+    "Retry",
     "RetryPolicy",
     "SchemaError",
     "Sent",
@@ -116,15 +122,19 @@ __all__ = [
 
 #: The module of each public name that isn't an error.
 _HOMES = {
+    "App": "handlers.app",
     "Batching": "config",
     "CausalBlock": "multicast.status",
     "CausalStatus": "multicast.status",
+    "DeadLetter": "handlers.outcomes",
     "DeadLetterMessage": "dead_letters.model",
     "DeadLetterPolicy": "config",
     "DeadLetterProgress": "dead_letters.model",
     "DeadLetterResult": "dead_letters.model",
     "DelayDeadLetter": "delays.dead_letters",
     "DelayRouter": "delays.service",
+    "Drop": "handlers.outcomes",
+    "Retry": "handlers.outcomes",
     "Sent": "multicast.future",
     "Sequencer": "multicast.service",
     "FlowControl": "config",

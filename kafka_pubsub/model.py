@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from enum import Enum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, overload, runtime_checkable
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError, UnknownAck
 
@@ -54,6 +54,8 @@ __all__ = [
     "message_id_of",
     "published_at",
 ]
+
+T = TypeVar("T")
 
 #: The prefix of our own header names; a user's attribute may not have it.
 RESERVED_HEADER_PREFIX = "ps-"
@@ -438,13 +440,27 @@ class Message:
         """
         return self._sink.ack_with_response(self)
 
-    def json(self) -> object:
-        """Returns the body, decoded as JSON."""
+    @overload
+    def json(self) -> object: ...
+    @overload
+    def json(self, kind: type[T]) -> T: ...
+    def json(self, kind: type[T] | None = None) -> object:
+        """Returns the body, decoded as JSON; with a `kind` (default None) as that type, checked by pydantic.
+
+        `kind`: a model, dataclass, TypedDict, or any other type that pydantic knows: `message.json(Order)`.
+        """
         try:
-            return json.loads(self.data)
+            return json.loads(self.data) if kind is None else _decode(self.data, kind)
         except ValueError as error:
-            raise FailedPrecondition(f"message {self.message_id} isn't JSON: {error}") from error
+            what = "JSON" if kind is None else f"a valid {getattr(kind, '__name__', kind)}"
+            raise FailedPrecondition(f"message {self.message_id} isn't {what}: {error}") from error
 
     def __repr__(self) -> str:
         key = "" if self.ordering_key is None else f" key={self.ordering_key!r}"
         return f"<Message {self.message_id}{key} attempt={self.delivery_attempt} {len(self._record)} bytes>"
+
+
+def _decode(body: bytes, kind: type) -> object:
+    from kafka_pubsub.payloads import decode_json  # pydantic, which Spark's executors don't have
+
+    return decode_json(body, kind)

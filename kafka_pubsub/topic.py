@@ -8,7 +8,6 @@ Rules
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -16,9 +15,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
-from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.looks.tail import tail_of
 from kafka_pubsub.options import PublishOptions
+from kafka_pubsub.payloads import encode_json
 from kafka_pubsub.publish.causal import CausalTopic
 from kafka_pubsub.publish.many import PublishFutures, PublishItem, read_items
 from kafka_pubsub.topics.topics import TopicAdmin
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.multicast.multicast import Multicast
     from kafka_pubsub.topics.key_places import KeyPlaces
 
-__all__ = ["Topic", "encode_json", "names_of"]
+__all__ = ["Topic", "names_of"]
 
 
 class Topic:
@@ -165,7 +164,11 @@ class Topic:
         return publisher.publish_many(messages)
 
     def publish_json(self, obj: object, **options: Unpack[PublishOptions]) -> Future[str]:
-        """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back. The options are `publish`'s."""
+        """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back, `message.json(Order)` as `Order`.
+
+        It takes what JSON knows, and what pydantic can serialise: models, dataclasses, datetimes, UUIDs, Decimals,
+        Enums. The options are `publish`'s.
+        """
         return self.publish(encode_json(obj), **options)
 
     def tail(self, max_messages: int = 10, *, follow: bool = False) -> Iterator[Message]:
@@ -254,14 +257,6 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"<Topic {self._name!r}>"
-
-
-def encode_json(obj: object) -> bytes:
-    """Encodes `obj` as compact JSON; raises `InvalidArgument` if JSON can't represent it."""
-    try:
-        return json.dumps(obj, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"obj can't be published as JSON: {error}") from error
 
 
 def names_of(topics: Iterable[str | Topic]) -> Iterable[str]:

@@ -72,6 +72,11 @@ class Stream:
         await asyncio.to_thread(self._sync.close, timeout)
 
     @property
+    def joined(self) -> bool:
+        """Whether the stream is a member of its group, with or without partitions."""
+        return self._sync.joined
+
+    @property
     def stats(self) -> Stats:
         """Counters of what the stream has done, and what it has in flight now."""
         return self._sync.stats

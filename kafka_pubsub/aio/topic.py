@@ -14,10 +14,10 @@ from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.looks.tail import PAUSE, tail_of
 from kafka_pubsub.model import Message
 from kafka_pubsub.options import PublishOptions
+from kafka_pubsub.payloads import encode_json
 from kafka_pubsub.publish.due import NOW
 from kafka_pubsub.publish.many import PublishItem, read_items
 from kafka_pubsub.topic import Topic as SyncTopic
-from kafka_pubsub.topic import encode_json
 from kafka_pubsub.topics.key_places import KeyPlaces
 
 __all__ = ["Topic"]

@@ -42,7 +42,12 @@ SIZE_SLACK: Final = 128
 def refuse_data(data: object) -> InvalidArgument:
     """Returns the error for `data` that isn't bytes."""
     kind = type(data).__name__
-    hint = "encode it first, or use publish_json" if isinstance(data, str) else "pass bytes(data)"
+    if isinstance(data, str):
+        hint = "encode it first, or use publish_json"
+    elif isinstance(data, bytearray | memoryview):
+        hint = "pass bytes(data)"
+    else:
+        hint = "publish_json(data) publishes it as JSON"
     return InvalidArgument(f"data must be bytes, not {kind}: {hint}")
 
 

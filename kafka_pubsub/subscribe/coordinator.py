@@ -490,8 +490,11 @@ class Coordinator:
                 beside.restart(number)
 
     def _announce(self, number: int, said: Announce) -> None:
-        self.counts.dead_lettered += said.news is News.DEAD_LETTER
-        log.warning("subscription %r, partition %s: %s", self._subscription, shown(number), text_of(said))
+        rejected = said.news is News.REJECTED
+        self.counts.dead_lettered += rejected or said.news is News.DEAD_LETTER
+        # A callback may reject every message of a topic, and knows that it does.
+        level = logging.DEBUG if rejected else logging.WARNING
+        log.log(level, "subscription %r, partition %s: %s", self._subscription, shown(number), text_of(said))
 
     def in_flight(self) -> int:
         """The number of leases that aren't over."""

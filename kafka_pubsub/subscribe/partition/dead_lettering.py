@@ -12,6 +12,7 @@ from kafka_pubsub.log.records import Record
 from kafka_pubsub.subscribe.partition.effects import Announce, Effect, News
 from kafka_pubsub.subscribe.partition.events import Written
 from kafka_pubsub.subscribe.partition.moves import DeadLetter, Move
+from kafka_pubsub.subscribe.partition.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 
 __all__ = ["DeadLettering"]
@@ -89,8 +90,7 @@ class DeadLettering:
             retries.finished_runs.finish(letter.offset)
             retries.bodies.forget(letter.offset)
             retries.suspects.finished((letter.offset,))
-            reason = letter.move.death.reason if letter.move is not None and letter.move.death else ""
-            retries.news.append(Announce(News.DEAD_LETTER, reason, letter.message))
+            retries.news.append(_news_of(letter))
             self._leave(letter)
             if letter.key is not None:
                 touched[letter.key] = None
@@ -113,3 +113,12 @@ class DeadLettering:
             if letter.reread:
                 letter.move = None
                 self._retries.bodies.forget(letter.offset)
+
+
+def _news_of(letter: DeadLetter) -> Announce:
+    """Returns the news that it is dead-lettered."""
+    move = letter.move
+    if move is None or move.death is None:
+        return Announce(News.DEAD_LETTER, "", letter.message)
+    rejected = isinstance(move.info, RetryInfo) and move.info.why is Why.REJECTED
+    return Announce(News.REJECTED if rejected else News.DEAD_LETTER, move.death.reason, letter.message)

