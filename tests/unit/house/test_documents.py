@@ -12,6 +12,8 @@ from tests.unit.house.repository import ROOT, files, relative
 DECISIONS = ROOT / "docs" / "decisions"
 #: Half a page.
 LONGEST_DECISION = 3000
+#: Words of docs/benchmarks.md: tables and limits. What was tried goes to decisions.
+LONGEST_BENCHMARKS = 3000
 
 pages = [path for path in files() if path.suffix == ".md"]
 decisions = [path for path in pages if path.parent == DECISIONS and path.name != "README.md"]
@@ -53,3 +55,10 @@ def test_a_decision_has_its_form_and_fits_half_a_page(page: Path) -> None:
 def test_the_list_of_decisions_has_each_once_in_order() -> None:
     listed = re.findall(r"^\| \[\d{3}\]\(([^)]+)\)", prose(DECISIONS / "README.md"), re.MULTILINE)
     assert listed == [page.name for page in decisions]
+
+
+def test_benchmarks_hold_tables_and_limits_only() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= LONGEST_BENCHMARKS
+    sections = re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert [title for title, body in sections[1:] if "**Limit**" not in body] == []
