@@ -14,6 +14,10 @@ DECISIONS = ROOT / "docs" / "decisions"
 LONGEST_DECISION = 3000
 #: Words of docs/benchmarks.md: tables and limits. What was tried goes to decisions.
 LONGEST_BENCHMARKS = 3000
+#: "decision 012", "decisions 012 and 013".
+NAMED = re.compile(r"\b[dD]ecisions?\s+(\d{3}(?:(?:,|,? and|,? or)\s+\d{3})*)\b")
+#: The label of a link to a decision, and the number in its path.
+LABELLED = re.compile(r"\[(\d{3})\]\((?:[\w./]*/)?(\d{3})-[a-z0-9-]+\.md\)")
 
 pages = [path for path in files() if path.suffix == ".md"]
 decisions = [path for path in pages if path.parent == DECISIONS and path.name != "README.md"]
@@ -62,3 +66,16 @@ def test_benchmarks_hold_tables_and_limits_only() -> None:
     assert len(text.split()) <= LONGEST_BENCHMARKS
     sections = re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert [title for title, body in sections[1:] if "**Limit**" not in body] == []
+
+
+def test_every_decision_that_is_named_exists_by_that_number() -> None:
+    known = {page.name[:3] for page in decisions}
+    wrong = []
+    for path in (path for path in files() if path.suffix in {".py", ".md"}):
+        text = path.read_text(encoding="utf-8")
+        for several in NAMED.findall(text):
+            wrong += [
+                (relative(path), number) for number in re.findall(r"\d{3}", several) if number not in known
+            ]
+        wrong += [(relative(path), label) for label, linked in LABELLED.findall(text) if label != linked]
+    assert wrong == []
