@@ -59,7 +59,6 @@ def test_a_home_topic_whose_broker_is_killed_makes_no_other_home_late(
             bad.publish(b"later", ordering_key=key_in("bad", 1), delay=DELAY).result(PATIENCE)
         with DelayRouter(ps, tiers=4, partitions=2) as router:
             come_home(1)
-            assert bodies(backend, "bad") == []
             cluster.start(down)
             until(lambda: bodies(backend, "bad") == [b"waits", b"later"], "what waited", PATIENCE)
             until(lambda: router.health().ok, "a healthy router", PATIENCE)
