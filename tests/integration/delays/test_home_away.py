@@ -60,6 +60,7 @@ def test_a_home_topic_whose_broker_is_killed_makes_no_other_home_late(
         with DelayRouter(ps, tiers=4, partitions=2) as router:
             come_home(1)
             cluster.start(down)
+            until(lambda: leader_of(cluster, "bad") == down, "the topic's leader", PATIENCE)
             until(lambda: bodies(backend, "bad") == [b"waits", b"later"], "what waited", PATIENCE)
             until(lambda: router.health().ok, "a healthy router", PATIENCE)
         assert bodies(backend, DEAD) == []
