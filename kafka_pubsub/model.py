@@ -47,6 +47,7 @@ __all__ = [
     "Positions",
     "PositionsLater",
     "ReadFrom",
+    "Run",
     "StoredRecord",
     "TopicInfo",
     "TopicPartition",
@@ -94,6 +95,10 @@ class Committed(NamedTuple):
     offset: int | None
     metadata: str
     epoch: int | None = None
+
+
+#: A run of offsets: the first one, and the one after the last.
+Run = tuple[int, int]
 
 
 class LogEnd(NamedTuple):
