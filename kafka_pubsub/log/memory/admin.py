@@ -91,11 +91,12 @@ class MemoryAdmin(Admin):
             return {log.partition: log.stable_end for log in logs}
 
     def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
-        """Returns the ends for a committed reader; leaves out those whose topic is gone."""
+        """Returns the ends for a committed reader; leaves out those that are gone or have no leader."""
         self._may("readable_ends", "")
+        near = [place for place in places if self._faults.away(place) is None]
         with self._cluster.changed:
             names = set(self._cluster.names())
-            return {place: self._cluster.log(place).stable_end for place in places if place.topic in names}
+            return {place: self._cluster.log(place).stable_end for place in near if place.topic in names}
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group in one request; raises `FailedPrecondition` if the group has members."""
