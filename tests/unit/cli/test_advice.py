@@ -141,7 +141,7 @@ def template(node: ast.expr) -> str:
 
 def texts() -> Iterator[str]:
     """The texts of all errors that are built where a command may meet them."""
-    kinds = {*errors.__all__, "LocalKafkaError", "PartsMissing", "CausalTopic", "ValueError"} - {"Call"}
+    kinds = {*errors.__all__, "LocalKafkaError", "PartsMissing", "ValueError"} - {"Call"}
     for path in sorted(PACKAGE.rglob("*.py")):
         if relative(path).startswith(("kafka_pubsub/cli/", "kafka_pubsub/aio/", "kafka_pubsub/log/memory/")):
             continue
