@@ -258,7 +258,9 @@ class Cluster:
                 backend = self._connect()
                 topics = manage_topics(backend, may_create=self._may_create, on_changed=self._topic_changed)
                 lanes = LaneAdmin(backend, topics, may_create=self._may_create)
-                subscriptions = manage_subscriptions(backend, topics, may_create=self._may_create)
+                subscriptions = manage_subscriptions(
+                    backend, topics, may_create=self._may_create, now=self.wall_time
+                )
                 repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
                 dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)

@@ -90,6 +90,15 @@ class MemoryAdmin(Admin):
             logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
             return {log.partition: log.stable_end for log in logs}
 
+    def offsets_at(self, topic: str, milliseconds: int) -> Mapping[int, int]:
+        """Returns the first offset of each partition with this timestamp or a later one; leaves out those without."""
+        self._may("offsets_at", topic)
+        with self._cluster.changed:
+            count = self._cluster.info(topic).partitions
+            logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
+            found = {log.partition: log.first_at(milliseconds) for log in logs}
+            return {number: offset for number, offset in found.items() if offset is not None}
+
     def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
         """Returns the ends for a committed reader; leaves out those that are gone or have no leader."""
         self._may("readable_ends", "")
