@@ -13,7 +13,7 @@ RULES = Path(__file__).parents[1] / "deploy" / "multicast" / "rules.json"
 
 
 class Rule(NamedTuple):
-    """What a role may do with a resource."""
+    """The operations that a role may do with a resource."""
 
     type: str
     name: str
@@ -22,7 +22,7 @@ class Rule(NamedTuple):
 
 
 def rules_of(role: str, topics: Sequence[str], subscription: str = "") -> list[Rule]:
-    """Returns the rules of a role; those with `{topic}` for each topic."""
+    """Returns the rules of a role; rules with `{topic}` for each topic."""
     rules: dict[Rule, None] = {}
     for said in json.loads(RULES.read_text(encoding="utf-8"))[role]:
         for topic in topics:

@@ -1,4 +1,4 @@
-"""Rules of checkpoints, taken out of the core: what the property tests and the simulation must notice."""
+"""Rules of checkpoints, taken out of the core: property tests and simulation must notice each loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Patch = pytest.MonkeyPatch
 
 
 def checkpoint_is_all(patch: Patch) -> None:
-    """Once there is a checkpoint, the map no longer says what finishes."""
+    """Once there is a checkpoint, the map no longer says which messages finish."""
     real = FinishedRuns.fresh.fget  # type: ignore[attr-defined]
     patch.setattr(FinishedRuns, "fresh", property(lambda self: real(self) if self.run_count == 1 else []))
 
@@ -29,7 +29,7 @@ def trimmed_past_the_checkpoint(patch: Patch) -> None:
 
 
 def trimmed_before_the_answer(patch: Patch) -> None:
-    """The retry partition is deleted up to what a commit says that isn't answered."""
+    """The retry partition is deleted up to the position of a commit without an answer."""
 
     def needed(self: RetryPartition) -> int:
         sent = self.commits.in_flight

@@ -1,13 +1,14 @@
-"""Writes checkpoints into a log in memory, for tests of those that read them."""
+"""Writes checkpoints into a log in memory, for tests of their readers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kafka_pubsub.log.memory import MemoryCluster
-from kafka_pubsub.model import Header, Run
-from kafka_pubsub.subscribe.formats.checkpoint import MOST, Checkpoint, Log, Named, split
-from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, retry_headers
+from kafka_pubsub.model import Header
+from kafka_pubsub.subscribe.partition.checkpoint import MOST, Checkpoint, Log, Named, split
+from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.subscribe.partition.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 
 __all__ = ["headers", "made", "write"]
@@ -19,7 +20,7 @@ def made(*retry: Run, main: Sequence[Run] = (), nonce: int = 5, topic_id: str = 
 
 
 def headers(nonce: int = 5, topic_id: str = "id") -> list[Header]:
-    """What a record of a checkpoint says of itself."""
+    """The fields of a record of a checkpoint."""
     info = RetryInfo(topic_id, 0, nonce, why=Why.CHECKPOINT)
     return [*retry_headers(None, info), checkpoints.header()]
 

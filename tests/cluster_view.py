@@ -1,6 +1,6 @@
-"""What a broker knows about its cluster: who is in it, and which replicas keep up.
+"""A broker's view of its cluster: which brokers are in it, and which replicas keep up.
 
-Theory: one request of Kafka's protocol (metadata, version 2, all topics, internal ones included) tells it; a client
+Theory: a request of Kafka's protocol (metadata, version 2, all topics, internal ones included) tells it; a client
 library for that would have to be installed and would hide which broker has answered. Each broker answers from its
 own copy of the cluster's state, so a cluster is in sync when all of them say so.
 """
@@ -22,7 +22,7 @@ _LONGEST_ANSWER = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition: who should have it, and who is in sync."""
+    """A partition: which brokers should have it, and which are in sync."""
 
     topic: str
     number: int
@@ -33,14 +33,14 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The cluster as one broker sees it."""
+    """The cluster as a single broker sees it."""
 
     brokers: frozenset[int]
     partitions: tuple[PartitionView, ...]
 
 
 def cluster_view(port: int, timeout_s: float = 2.0) -> ClusterView | None:
-    """What the broker on this port knows; None when it doesn't answer (in time, or with sense)."""
+    """The view of the broker on this port; None without an answer (in time, or with sense)."""
     answer = ask(port, _ALL_TOPICS, timeout_s, _LONGEST_ANSWER)
     try:
         return None if answer is None else _parse(_Reader(answer))

@@ -1,15 +1,16 @@
-"""One real broker for all tests of a run, how `pytest -n auto` spreads them, how hard the property tests search.
+"""A real broker for all tests of a run, how `pytest -n auto` spreads them, how hard the property tests search.
 
-Workers: any test may run beside any other, on the same broker. What must not be disturbed by neighbours (a broker
+Workers: any test may run beside any other, on the same broker. Tests that neighbours must not disturb (a broker
 that is killed, a fork, a signal, a count of threads) has a broker or a process of its own, and times are bounds for
-a busy machine. Only the tests of a file with a fixture of its own scope stay together, or each worker would make one.
+a busy machine. Only the tests of a file with a fixture of its own scope stay together, or each worker would make its
+own.
 
-Fast and slow: `pytest` runs what is fast, `pytest -m slow` the rest. SLOW names the rooms and files whose tests break
+Fast and slow: `pytest` runs the fast tests, `pytest -m slow` the rest. SLOW names the rooms and files whose tests break
 brokers, start several, need Spark or search for long; a single test elsewhere is marked where it stands. In CI similar
 slow tests take turns, a third of them each day (tests/turns.py).
 
-Order (tests/scheduling.py): one worker takes the quickest tests, so that results show at once; the others take the
-slowest, by tests/durations.json, so that no worker is left alone with one at the end.
+Order (tests/scheduling.py): a single worker takes the quickest tests, so that results show at once; the others take the
+slowest, by tests/durations.json, so that no worker is left alone with a slow test at the end.
 
 KAFKA_PUBSUB_HYPOTHESIS=deep searches fifty times longer. In CI the search is the same at every run: a red build
 is red again.
@@ -39,15 +40,15 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("KAFKA_PUBSUB_HYPOTHESIS", "default"))
 
-# Workers and hundreds of processes read the same modules: they share what Python makes of them. Where it may not lie
-# beside the sources, it lies in pytest's directory.
+# Workers and hundreds of processes read the same modules: they share the compiled files. Where these may not lie
+# beside the sources, they lie in pytest's directory.
 if sys.dont_write_bytecode:
     compiled = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = compiled
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
-# Brokers of tests live for seconds or minutes: what the optimizing compiler costs them is a third of all their work.
+# Brokers of tests live for seconds or minutes: the optimizing compiler would cost them a third of all their work.
 # Its own room for code is too small for Spark: when that is full, nothing is compiled any more.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 
@@ -59,7 +60,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
         yield broker
 
 
-#: What is slow as a whole, by the beginning of its path.
+#: Folders and files that are slow as a whole, by the beginning of the path.
 SLOW = (
     "tests/faults/",
     "tests/integration/",
@@ -100,7 +101,7 @@ def _leave_out_other_days(config: pytest.Config, items: list[pytest.Item]) -> No
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Three workers a core, because most tests wait: for a broker, a deadline, a process. Slow ones keep two busy."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Above that the one broker and the tests' own ones are what everybody waits for.
+    # With more workers, all wait for the single broker and the tests' own brokers.
     return min((2 if config.option.markexpr == "slow" else 3) * cores, 8)
 
 

@@ -84,7 +84,7 @@ class Hour:
         return self.activated(name, f"python {path}", expected)
 
     def console(self, page: str, command: str, expected: str = "") -> str:
-        """Runs one line of a `console` block, without its comment."""
+        """Runs a single line of a `console` block, without its comment."""
         lines = [line for line in self.block(page, command).splitlines() if line.startswith(f"$ {command}")]
         return self.activated(command, lines[0].removeprefix("$ ").partition("  #")[0], expected)
 

@@ -16,7 +16,7 @@ __all__ = ["named", "stage"]
 
 
 def named(backend: Backend, *names: str) -> tuple[str, ...]:
-    """Returns the participants of topics of one partition, as the catalog has them."""
+    """Returns the participants of topics of a partition, as the catalog has them."""
     topics = backend.catalog.topics()
     return tuple(participant(each, 0, topics[each].inbox_id) for each in names)
 
@@ -29,7 +29,7 @@ def stage(
     participants: Sequence[str] = (),
     to: Sequence[str] = (),
 ) -> None:
-    """Stages a batch of messages to topics of one partition; their bodies are the batch's name.
+    """Stages a batch of messages to topics of a partition; their bodies are the batch's name.
 
     `participants`: as the stage names them (default: as the catalog does). `to`: the topics in whose inboxes it is
     written (default: all of them).

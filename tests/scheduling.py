@@ -1,6 +1,6 @@
 """In which order `pytest -n` hands tests to its workers.
 
-One worker takes the quickest unit that is left, the others the slowest, until they meet. A unit is a test, or all tests
+A worker takes the quickest unit that is left, the others the slowest, until they meet. A unit is a test, or all tests
 that share a fixture. tests/durations.json holds the seconds of each test that takes one or more, by `just durations`.
 """
 
@@ -26,7 +26,7 @@ RECORD = "KAFKA_PUBSUB_DURATIONS"
 #: Seconds of a test that the file doesn't name.
 QUICK = 0.1
 
-#: Their tests share one session, which takes longer to start than most of them to run; so one worker has a whole group.
+#: Their tests share one session, which takes longer to start than most of them to run; so a worker has a whole group.
 #: The groups take about the same time; all in one would be what a run waits for at its end.
 ONE_SPARK = (
     "tests/spark/session/test_a*",

@@ -9,7 +9,6 @@ Rules
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -17,7 +16,6 @@ from functools import partial
 from itertools import count
 from typing import Self
 
-from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.history.protocol import PublishHistory
 from kafka_pubsub.lane_names import lane_of
 from kafka_pubsub.partition_numbers import lane_index, number_of
@@ -48,12 +46,7 @@ class RecordedPublisher(Home):
         data: bytes,
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
-    ) -> Future[str]:
-        causal = False
-        with contextlib.suppress(PubSubError):  # the call below raises it, and the message counts as failed
-            causal = self.is_causal()
-        if causal:  # no history tells of the messages that a sequencer orders
-            return super().publish(data, ordering_key, attributes)
+    ) -> PublishFuture:
         return self._record(super().publish, data, ordering_key, attributes)
 
     def publish_in(
@@ -63,7 +56,7 @@ class RecordedPublisher(Home):
         attributes: Mapping[str, str] | None,
         priority: int | None,
         durable: bool | None,
-    ) -> Future[str]:
+    ) -> PublishFuture:
         self.choose(priority, durable)
         if not self.laned:
             return self.publish(data, ordering_key, attributes)
@@ -77,16 +70,16 @@ class RecordedPublisher(Home):
         data: bytes,
         ordering_key: str | None,
         attributes: Mapping[str, str] | None,
-    ) -> Future[str]:
+    ) -> PublishFuture:
         return super().publish_in(data, ordering_key, attributes, priority, durable)
 
     def _record(
         self,
-        publish: Callable[[bytes, str | None, Mapping[str, str] | None], Future[str]],
+        publish: Callable[[bytes, str | None, Mapping[str, str] | None], PublishFuture],
         data: bytes,
         ordering_key: str | None,
         attributes: Mapping[str, str] | None,
-    ) -> Future[str]:
+    ) -> PublishFuture:
         with self._telling:
             number = next(self._numbers)
             try:
@@ -110,9 +103,7 @@ class RecordedPublisher(Home):
     def queue_run(self, messages: Messages, futures: PublishFutures, start: int, end: int) -> None:
         """Does what `TopicPublisher.queue_run` does, but publishes the messages one by one and records each."""
         for index, arguments in enumerate(messages.arguments(start, end), start):
-            future = self._publish_item(*arguments, *messages.lanes.get(index, (None, None)))
-            assert isinstance(future, PublishFuture), "a causal topic refuses publish_many"
-            futures.made[index] = future
+            futures.made[index] = self._publish_item(*arguments, *messages.lanes.get(index, (None, None)))
             futures.queued = index + 1
 
     def _publish_item(
@@ -122,7 +113,7 @@ class RecordedPublisher(Home):
         attributes: Mapping[str, str] | None,
         priority: int | None,
         durable: bool | None,
-    ) -> Future[str]:
+    ) -> PublishFuture:
         if priority is None and durable is None:
             return self.publish(data, ordering_key, attributes)
         return self.publish_in(data, ordering_key, attributes, priority, durable)

@@ -1,7 +1,7 @@
 """A process that acks at full speed and writes down which acks it was told to be durable; it is killed in the middle.
 
-Its journal has a line for each delivery ("d") and for each durable ack ("a"), in one file, each line one write: what
-was written before a SIGKILL stays written.
+Its journal has a line for each delivery ("d") and for each durable ack ("a"), in a single file, each line one write:
+the was written before a SIGKILL stays written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Journal:
 
 
 class Member:
-    """Callbacks of each kind; one message in `nacked` is nacked at its first delivery."""
+    """Callbacks of each kind; a single message in `nacked` is nacked at its first delivery."""
 
     def __init__(self, journal: Journal, nacked: int) -> None:
         self._journal = journal

@@ -1,8 +1,8 @@
-"""What the acceptance tests share: names of their own, a log of deliveries, and waiting for what must come.
+"""Shared by the acceptance tests: names of their own, a log of deliveries, and waiting for expected events.
 
 Rules
 1. Nothing waits for a fixed time: `until` returns as soon as the condition holds, and fails after `PATIENCE`.
-2. A log notes a delivery when its handler starts, and how many handlers of one key ran at once, so a test can't
+2. A log notes a delivery when its handler starts, and how many handlers of a key ran at once, so a test can't
    miss a breach of order that a later message has mended.
 """
 
@@ -33,7 +33,7 @@ def all_stored(futures: Iterable[Future[str]]) -> list[str]:
 
 
 class Room:
-    """Topics and subscriptions of one test, under names that no other test has."""
+    """Topics and subscriptions of a test, under names that no other test has."""
 
     def __init__(self, ps: PubSub) -> None:
         self.ps = ps
@@ -58,7 +58,7 @@ class Room:
 
 
 class Deliveries:
-    """What reached handlers, in the order in which they started."""
+    """The messages that reached handlers, in the order in which they started."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Deliveries:
         #: Handlers that run now, by key. Empty: none runs.
         self._running: Counter[str | None] = Counter()
         self.most_at_once = 0
-        #: The most handlers that one key had at once; 1 if all is well.
+        #: The most handlers that a key had at once; 1 if all is well.
         self.most_of_a_key = 0
 
     @contextmanager
@@ -104,7 +104,7 @@ class Deliveries:
         return dict(found)
 
     def first_of_each(self) -> dict[str | None, list[bytes]]:
-        """The same without redeliveries: each message where it came first."""
+        """The same without redeliveries: each message where its first delivery came."""
         return {key: list(dict.fromkeys(bodies)) for key, bodies in self.by_key.items()}
 
     def wait_for(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""`state()` tells on a real Kafka what a subscription hasn't finished, whatever Kafka's own lag says."""
+"""`state()` tells on a real Kafka which messages a subscription hasn't finished, whatever Kafka's own lag says."""
 
 from __future__ import annotations
 

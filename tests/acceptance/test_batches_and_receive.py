@@ -14,7 +14,7 @@ SOON = RetryPolicy(min_backoff=0, max_backoff=0)
 
 
 class Batches:
-    """A batch callback that notes what it got, and acks all."""
+    """A batch callback that notes its messages, and acks all."""
 
     def __init__(self) -> None:
         self.got: list[list[tuple[str | None, bytes]]] = []
@@ -83,7 +83,7 @@ def test_a_nack_inside_a_run_redelivers_from_there_on(room: Room, how: str) -> N
     with subscription.pull_batch(handle, max_messages=10) as stream:
         until(lambda: stream.stats.acked == 10)
     bodies = [body for batch in batches.got for _, body in batch]
-    # What was handed over behind the failed one comes again, in order; what was acked before it doesn't.
+    # Messages behind the failed message come again, in order; messages that were acked before it don't.
     again = bodies.index(b"4", bodies.index(b"4") + 1)
     assert bodies[again:] == [b"%d" % number for number in range(4, 10)]
     assert bodies[: bodies.index(b"4")] == [b"%d" % number for number in range(4)]
@@ -120,7 +120,7 @@ def test_receive_returns_nothing_after_its_timeout(room: Room) -> None:
 
 
 def test_pull_gets_every_message_soon_after_the_last_receive(room: Room, log: Deliveries) -> None:
-    """Both are members of the group; the one of `receive` gives its partitions up."""
+    """Both are members of the group; `receive` gives its partitions up."""
     topic, subscription = room.pair()
     assert subscription.receive(10, timeout=2) == []
     with subscription.pull(log.ack) as stream:
@@ -155,7 +155,7 @@ def test_looking_at_a_message_counts_no_attempt(kafka: RunningKafka, room: Room)
 
 
 def test_modify_ack_deadline_extends_and_nacks(room: Room, log: Deliveries) -> None:
-    """`short` comes again by its own deadline of a second, `long` doesn't meanwhile; 0 brings it at once."""
+    """`short` comes again by its own deadline of a second, `long` doesn't meanwhile; 0 is over at once."""
     topic, subscription = room.pair(ack_deadline=1, retry=SOON)
     topic.publish(b"long", ordering_key="long").result(PATIENCE)
     (long,) = subscription.receive(1, timeout=PATIENCE)

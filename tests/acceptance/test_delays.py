@@ -1,6 +1,6 @@
-"""What a distributed time delay promises, one statement at a time, on a real Kafka.
+"""The promises of a distributed time delay, statement by statement, on a real Kafka.
 
-The routers' topics and group are the cluster's, so all tests of this file share one router.
+The routers' topics and group are the cluster's, so all tests of this file share a single router.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_messages_are_delivered_within_a_second_of_their_time(journey: Journey) 
     assert statistics.median(came[sent.body] - sent.ended - sent.delay for sent in journey.sent) < ACCURACY
 
 
-# What a delay may be
+# The delays that are allowed
 
 
 def test_the_longest_delay_is_accepted_and_begins_in_the_largest_tier(
@@ -216,7 +216,7 @@ def test_a_key_is_in_the_order_of_due_times_then_of_publishing(
 
 
 def test_a_message_waits_for_no_process(kafka: RunningKafka, routers: Routers, room: Room) -> None:
-    """Its publisher and its router end while it waits in a tier; the next router brings it home, once."""
+    """Publisher and router end while the message waits in a tier; the next router brings the message home, once."""
     topic = room.topic(partitions=1)
     watch = Watch(kafka.bootstrap, [topic.name, *map(tier_topic, range(2))])
     delays = {f"{room.name} {delay}".encode(): delay for delay in (1, 2, 3)}

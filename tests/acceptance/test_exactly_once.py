@@ -1,4 +1,4 @@
-"""Exactly-once acks on a real broker: what was told to be durable is never delivered again, whatever happens then."""
+"""Exactly-once acks on a real broker: a message whose ack was durable is never delivered again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def publish(topic: Topic, numbers: range, keys: int = 500) -> None:
 
 
 class Journal:
-    """What the processes wrote down, in order: of each message the deliveries and the durable acks."""
+    """The journals of the processes, in order: of each message the deliveries and the durable acks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,7 +110,7 @@ def test_after_a_sigkill_at_full_speed_nothing_durable_comes_again(
     portion = count // lives
     in_the_middle = False
     for life in range(1, lives):
-        # Something new for each life: of what was there before, any part may be durable without a word in the journal.
+        # New messages for each life: any of the earlier ones may be durable without a word in the journal.
         publish(topic, range((life - 1) * portion, life * portion))
         with member(kafka, sub, journal, kind) as process:
             enough = len(journal.acked()) + portion // 10

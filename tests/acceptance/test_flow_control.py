@@ -1,4 +1,4 @@
-"""Flow control on a real Kafka: what runs at once, what is buffered, and that a pause loses nothing."""
+"""Flow control on a real Kafka: how much runs at once, how much is buffered, and that a pause loses nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_max_bytes_bounds_what_is_buffered_and_a_pause_loses_nothing(room: Room,
             until(lambda seen=count[0]: count[0] > seen or count[0] == 3000)  # type: ignore[misc]
         until(lambda: not stream.stats.paused, "the end of the pause")
     assert stream.stats.acked == 3000
-    # How large messages are is known after the first read, so the bound is soft by one.
+    # The size of messages is known after the first read, so the bound may be exceeded by a message.
     assert KIB * KIB <= most[0] < 20 * KIB * KIB, f"{most[0] / KIB / KIB} MiB"
 
 

@@ -109,7 +109,7 @@ def test_a_key_that_is_not_text_keeps_its_order_like_any_other(
 def test_our_messages_are_plain_records_to_others(
     adopted: tuple[Topic, Subscription], stranger: Producer, log: Deliveries
 ) -> None:
-    """What we publish and what a stranger writes with the same key goes to one partition, so it has one order."""
+    """Our messages and a stranger's records with the same key go to the same partition, in the same order."""
     topic, subscription = adopted
     with subscription.pull(log.ack):
         for number in range(0, 40, 2):

@@ -1,8 +1,8 @@
 """Durable and transient messages on one topic, case by case, on a real Kafka.
 
-The seed's broker keeps two buckets, and goes over to the other one only when the present one is empty: so it loses the
+The naive broker keeps two buckets, and goes over to the other when the present bucket is empty: so the broker loses the
 order between the classes, ignores priorities across them, and starves one class while publishers keep up. Each case
-here runs with a prefetch of one message and with a large one, and with more messages than any buffer holds at once.
+here runs with a prefetch of a message and with a large one, and with more messages than any buffer holds at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MANY = 5000
 
 
 class Kind(NamedTuple):
-    """What is published."""
+    """The bodies that are published."""
 
     priority: int
     durable: bool
@@ -35,7 +35,7 @@ PERSISTENT, TRANSIENT = Kind(4, True), Kind(4, False)
 
 
 class Taken:
-    """What came, in the order of the callbacks; one callback at a time."""
+    """The messages that came, in the order of the callbacks; a callback at a time."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.numbers: list[int] = []
@@ -60,7 +60,7 @@ def prefetch(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def topic(room: Room) -> Topic:
-    """One partition, because the order holds in each."""
+    """A single partition, because the order holds in each."""
     return room.topic(partitions=1, priorities=10, transient=True)
 
 
@@ -124,7 +124,7 @@ def test_a_burst_of_one_class_comes_before_a_later_burst_of_the_other(
 
 
 def test_what_is_finished_out_of_turn_leaves_its_own_lane(room: Room, topic: Topic, prefetch: int) -> None:
-    """The seed's `remove` and `reset`: what is taken away doesn't come back, and the rest comes again in its order."""
+    """`remove` and `reset` of the naive broker: removed messages don't come back, the rest comes again in its order."""
     sub = room.subscription(topic)
     all_stored(publish(topic, [PERSISTENT if number % 2 else TRANSIENT for number in range(10)]))
     gone, seen, open_leases = {1, 4, 7}, set[int](), threading.Event()
@@ -157,7 +157,7 @@ def test_priority_counts_across_both_classes(room: Room, topic: Topic, prefetch:
 def test_a_late_message_of_a_high_priority_overtakes_what_waits(
     room: Room, topic: Topic, prefetch: int
 ) -> None:
-    """Also what this client has buffered: the message is published when the stream has read all others."""
+    """Also messages that this client has buffered: the message is published when the stream has read all others."""
     sub = room.subscription(topic)
     all_stored(publish(topic, [Kind(9, False)]))  # makes the lane
     assert drain(sub, 1, 1).numbers == [0]
@@ -236,7 +236,7 @@ def test_a_low_priority_is_served_while_higher_ones_never_end(
 
 
 def test_no_message_is_lost_or_doubled_between_streams(room: Room, topic: Topic, prefetch: int) -> None:
-    """Each stream goes on where the one before stopped, in every lane."""
+    """Each stream goes on where the stream before it stopped, in every lane."""
     sub = room.subscription(topic)
     kinds = [Kind(number % 10, number % 4 > 0) for number in range(2000)]
     all_stored(publish(topic, kinds))

@@ -1,7 +1,7 @@
-"""Leases on a real Kafka: how long a message is a handler's, and what a verdict is worth afterwards.
+"""Leases on a real Kafka: how long a handler may keep a message, and which acks count afterwards.
 
-A message that must *not* come again is watched beside one whose deadline of a second passes several times: time
-enough has gone by when that one has come three times.
+A message that must *not* come again is watched beside a message whose deadline of a second passes several times: time
+enough has gone by when the latter has come three times.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from kafka_pubsub.multicast.future import Sent
 from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 
-#: Seconds for one answer on a busy machine.
+#: Seconds for an answer on a busy machine.
 PATIENCE = 60.0
 
 
@@ -67,9 +67,10 @@ def parse_place(text: str) -> tuple[int, str, int]:
 
 
 class Logs:
-    """What a plain consumer of committed records finds in topics, in the order of their logs.
+    """The records that a plain consumer of committed records finds in topics, in the order of their logs.
 
-    It waits until the bodies of `sent` are at all of their topics: a future has resolved when one of them has it.
+    Waits until the bodies of `sent` are at all of their topics: a future has resolved when the first topic has its
+    message.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Logs:
             consumer.close()
 
     def check_one_order(self) -> None:
-        """Two topics have their common messages in one order, and each log is in the order of the timestamps."""
+        """Two topics have their common messages in the same order, and each log is in the order of the timestamps."""
         for one, two in combinations(self.bodies, 2):
             common = set(self.bodies[one]) & set(self.bodies[two])
             orders = [[body for body in self.bodies[name] if body in common] for name in (one, two)]
@@ -150,7 +151,7 @@ def test_one_multicast_does_not_overtake_another(
 def test_a_reaction_comes_after_its_cause_at_every_topic(
     broker: LocalKafka, ps: PubSub, other: PubSub, names: list[str]
 ) -> None:
-    """The second violation that the seed names: one receives a multicast, and its reaction overtakes it elsewhere."""
+    """The second violation: a process receives a multicast, and its reaction overtakes the multicast elsewhere."""
     a, b, c, _ = names
     sub = other.create_subscription(f"sub-{a}", a)
     reactions = []
@@ -175,7 +176,7 @@ def test_a_reaction_comes_after_its_cause_at_every_topic(
 def test_side_channels_are_causes_too(
     broker: LocalKafka, ps: PubSub, other: PubSub, names: list[str]
 ) -> None:
-    """The bus sees nothing of the signal by which one process tells the other that its message is sent."""
+    """The bus sees nothing of the signal by which a single process tells the other that its message is sent."""
     chances = random.Random(2)
     pairs: list[tuple[set[str], Future[Sent]]] = []
     sent: dict[bytes, Sequence[str]] = {}

@@ -135,7 +135,7 @@ def test_error_ordering_not_enabled(ps: PubSub, room: Room, log: Deliveries) -> 
     """A topic that was told `message_ordering=False` refuses keys, and says so as the seed does."""
     topic = room.topic(message_ordering=False)
     subscription = room.subscription(topic)
-    # Whichever handle, whichever process: it is the stored setting that counts.
+    # Whichever handle, whichever process: only the stored setting counts.
     for handle in (topic, ps.topic(topic.name)):
         with pytest.raises(InvalidArgument) as refused:
             handle.publish(b"test", ordering_key="user-123").result(PATIENCE)

@@ -34,7 +34,7 @@ def test_example_user_event_stream(room: Room) -> None:
 def test_example_database_change_stream(room: Room) -> None:
     topic = room.topic(message_ordering=True)
     subscription = room.subscription(topic)
-    # A replica of the tables: it comes out right only if a row's changes are applied in their order.
+    # A replica of the tables is right only if a row's changes are applied in their order.
     rows: dict[str | None, object] = {}
     applied: list[str | None] = []
 

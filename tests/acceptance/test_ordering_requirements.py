@@ -65,7 +65,7 @@ def test_br_002_without_it_one_key_is_delivered_concurrently(room: Room, log: De
 
 
 def test_br_003_publish_with_ordering_key(room: Room, log: Deliveries) -> None:
-    """Small batches, slow ones and many keys mixed: what a batch looks like never shows in a key's order."""
+    """Small batches, slow batches and many keys mixed: the shape of a batch never shows in a key's order."""
     topic, subscription = room.pair()
     topic.configure(batching=Batching(max_messages=7, max_bytes=200, max_latency=0.02))
     keys = [f"key-{number}" for number in range(20)]
@@ -92,7 +92,7 @@ def test_br_003_threads_that_publish_to_keys_of_their_own(room: Room, log: Deliv
 
 
 def test_br_004_ordered_message_storage(room: Room, log: Deliveries) -> None:
-    """What waits for a blocked key is kept in its order, and apart from the other keys of its partition."""
+    """Messages of a blocked key wait in their order, and apart from the other keys of its partition."""
     topic = room.topic(partitions=1)
     subscription = room.subscription(topic)
     blocked: list[Message] = []
@@ -120,7 +120,7 @@ def test_br_004_ordered_message_storage(room: Room, log: Deliveries) -> None:
 
 
 def test_br_005_sequential_delivery_per_key(room: Room, log: Deliveries) -> None:
-    """The next message of a key comes after the ack of the one before, wherever that ack is given."""
+    """The next message of a key comes after the ack of the message before, wherever that ack is given."""
     topic, subscription = room.pair(ack_deadline=600)
     held: list[Message] = []
 
@@ -209,7 +209,7 @@ def test_br_007_the_throughput_of_keys_adds_up(room: Room, log: Deliveries) -> N
 
 
 def test_br_008_no_ordering_key_messages(room: Room, log: Deliveries) -> None:
-    """Messages without a key don't wait for each other, nor for a blocked key, nor do they block one."""
+    """Messages without a key don't wait for each other, nor for a blocked key, and block no key."""
     topic = room.topic(partitions=1)
     subscription = room.subscription(topic)
     together = threading.Barrier(5)
@@ -236,7 +236,7 @@ def test_br_008_no_ordering_key_messages(room: Room, log: Deliveries) -> None:
 def test_br_009_ordering_throughput_limits(
     room: Room, log: Deliveries, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One key that carries most of a topic is worked off in sequence, and the user is told, once."""
+    """A key that carries most of a topic is worked off in sequence, and the user is told, once."""
     topic, subscription = room.pair()
     topic.publish(b"0", ordering_key="hot").result(PATIENCE)
     hot = [0]

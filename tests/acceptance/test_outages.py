@@ -1,6 +1,6 @@
-"""What handlers need is down for a while: the subscription slows down, nothing good is thrown away, and it recovers.
+"""A service that handlers need is down: the subscription slows down, loses no good message, and recovers.
 
-Twenty different messages must fail in a partition, more than are acked, before it counts as an outage; so one
+Twenty different messages must fail in a partition, more than are acked, before this counts as an outage; so a
 partition, and keys of their own.
 """
 
@@ -47,7 +47,7 @@ def test_an_outage_does_not_empty_the_topic_into_the_dead_letters(
     with subscription.pull(handle) as stream:
         until(lambda: said("most deliveries fail"))
         before = len(log.all)
-        log.wait_for(before + 3)  # it goes on trying, one message at a time
+        log.wait_for(before + 3)  # the stream goes on trying, a message at a time
         is_up.set()
         until(lambda: said("deliveries succeed again"))
         until(lambda: stream.stats.acked + stream.stats.dead_lettered >= MESSAGES)

@@ -36,7 +36,7 @@ CONSUMER = """
 
 
 def test_acks_above_a_gap_survive_a_restart(kafka: RunningKafka, room: Room, log: Deliveries) -> None:
-    """One message isn't acked, all behind it are: the next process gets that one, and no other, again."""
+    """One message isn't acked, all behind it are: the next process gets only this message again."""
     topic = room.topic(partitions=1)
     subscription = room.subscription(topic, ack_deadline=600)
     all_stored(topic.publish(b"%d" % number, ordering_key=f"key-{number % 50}") for number in range(1000))
@@ -47,7 +47,7 @@ def test_acks_above_a_gap_survive_a_restart(kafka: RunningKafka, room: Room, log
                 message.ack()
 
     with subscription.pull(handle) as stream:
-        until(lambda: stream.stats.acked == 1000 - 20)  # 7, and what waits behind it in its key
+        until(lambda: stream.stats.acked == 1000 - 20)  # 7, and the messages of its key behind it
     second = Deliveries()
     with PubSub(kafka.bootstrap) as other, other.subscription(subscription.name).pull(second.ack):
         second.wait_for(20)
@@ -59,7 +59,7 @@ def test_acks_above_a_gap_survive_a_restart(kafka: RunningKafka, room: Room, log
 
 
 def forget_offsets(bootstrap: str, group: str, topic: str) -> None:
-    """What a broker does to a group that was idle for its retention (7 days)."""
+    """A broker forgets the offsets of a group that was idle for their retention (7 days)."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_consumer_groups([group])[group].result(PATIENCE)
     found = admin.list_consumer_group_offsets(
@@ -97,7 +97,7 @@ def test_a_subscription_that_never_received_is_not_lost_with_its_offsets(
 
 
 class Consumers:
-    """Processes that consume one subscription and write what they got into one diary."""
+    """Processes that consume a subscription and write their deliveries into one diary."""
 
     def __init__(self, bootstrap: str, subscription: str, diary: Path) -> None:
         self._arguments = [bootstrap, subscription, str(diary)]
@@ -116,7 +116,7 @@ class Consumers:
         return process
 
     def lines(self) -> list[tuple[str, int]]:
-        """Key and number of each delivery; a line that a kill has cut off isn't one."""
+        """Key and number of each delivery; a line that a kill has cut off doesn't count."""
         whole = self._diary.read_text().rpartition("\n")[0]
         pairs = [line.split() for line in whole.splitlines()]
         return [(key, int(number)) for key, number in pairs]
@@ -159,7 +159,7 @@ def test_a_consumer_that_is_ended_in_the_middle_loses_nothing(
     for key in range(100):
         numbers = [number for each, number in consumers.lines() if each == f"key-{key}"]
         assert list(dict.fromkeys(numbers)) == list(range(key, 10_000, 100))
-        # What comes again does so as a stretch that ends where the first process was.
+        # Redeliveries form a stretch that ends where the first process was.
         restarts = [at for at in range(1, len(numbers)) if numbers[at] <= numbers[at - 1]]
         assert len(restarts) <= (how is not signal.SIGINT), (
             numbers

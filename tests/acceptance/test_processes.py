@@ -1,4 +1,4 @@
-"""What a process does around the library: fork before and after use, and listen to librdkafka's log."""
+"""A process that uses the library: forks before and after use, and the log of librdkafka."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_fork_after_use_gives_a_clear_error_and_leaves_the_parent_alone(
 
 
 def test_a_fork_before_use_works_in_the_child_and_in_the_parent(kafka: RunningKafka, room: Room) -> None:
-    """As gunicorn and Celery do it: made while the application is loaded, used in each worker."""
+    """As gunicorn and Celery do: made while the application is loaded, used in each worker."""
     topic, subscription = room.pair()
     ended = run(
         """

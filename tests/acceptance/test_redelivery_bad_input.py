@@ -25,7 +25,7 @@ from kafka_pubsub import (
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.model import Header
-from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, encode
+from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, encode
 from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.1)
@@ -118,7 +118,7 @@ BROKEN: dict[str, tuple[Headers, str]] = {
 def write_broken(
     kafka: RunningKafka, stranger: Producer, topic: Topic, sub: Subscription
 ) -> dict[bytes, tuple[bytes, list[Header], str]]:
-    """One of each kind, in partition 0 of the retry topic; by their bytes, what each is and why it is broken."""
+    """A record of each kind, in partition 0 of the retry topic; by their bytes, the kind and why it is broken."""
     written = {}
     topic_id = id_of(kafka, topic)
     for number, (name, (headers, why)) in enumerate(BROKEN.items()):

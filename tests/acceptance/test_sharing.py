@@ -1,4 +1,4 @@
-"""Several processes' worth of streams on one subscription, coming and going while messages are published."""
+"""Several processes' worth of streams on a single subscription, coming and going while messages are published."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_members_come_and_go_and_every_key_keeps_its_order(
 def test_a_member_that_takes_over_waits_for_nothing_and_repeats_only_what_was_not_acked(
     kafka: RunningKafka, room: Room, log: Deliveries
 ) -> None:
-    """The owner holds one key's message, has acked all others, and closes: that key goes on elsewhere."""
+    """The owner holds a single key's message, has acked all others, and closes: that key goes on elsewhere."""
     topic, subscription = room.pair(ack_deadline=600)
     held: list[Message] = []
 
@@ -99,7 +99,7 @@ def test_a_member_that_takes_over_waits_for_nothing_and_repeats_only_what_was_no
     second = Deliveries()
     with PubSub(kafka.bootstrap) as other, other.subscription(subscription.name).pull(second.ack):
         second.wait_for(50)
-        held[0].ack()  # too late: it is somebody else's now
+        held[0].ack()  # too late: another process owns the partition now
         until(lambda: subscription.state().lag == 0)
     assert second.all == [("held", b"%d" % number) for number in range(50)]
     assert stream.stats.stale == 1

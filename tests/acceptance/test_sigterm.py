@@ -17,7 +17,7 @@ from tests.acceptance.support import PATIENCE, Deliveries, Room, until
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 MESSAGES = 30
 
-#: The reader's own function, which says in a file what it begins and what it has finished.
+#: The reader's own function, which says in a file which messages begin and which are finished.
 WORK = {
     "with sync callbacks": """
 import pathlib, time

@@ -74,7 +74,8 @@ def compare(
     """Measure this client beside its peers, each row in a fresh process.
 
     Starts a temporary embedded Kafka for each scenario, unless --bootstrap names a cluster. The peers need
-    `pip install -e '.[bench]'` and, for Parallel Consumer, a JDK; a row whose part is missing says what to install.
+    `pip install -e '.[bench]'` and, for Parallel Consumer, a JDK; a row whose part is missing names the missing
+    package.
 
     Exits with 1 when a row failed or a target was missed.
     """

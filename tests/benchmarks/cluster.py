@@ -26,7 +26,7 @@ PARTITIONS = 8
 # Three million messages take some ten seconds; this is for the slowest machine that anyone would measure on.
 READ_THROUGH_S = 300.0
 
-# What the client under test sets for correctness, and nothing that only one side would gain by.
+# Settings that the client under test needs for correctness, and none that only one side would gain by.
 PRODUCER: dict[str, str | int | float | bool] = {
     "enable.idempotence": True,
     "acks": "all",
@@ -53,7 +53,7 @@ def prepare(
     backoff: float | None = None,
     exactly_once: bool = False,
 ) -> Measured:
-    """Make a topic, its subscriptions, and fill it: in this order, for a subscription sees only what comes later.
+    """Make a topic, its subscriptions, and fill it: in this order, as a subscription sees only later messages.
 
     Then read all of it once. A broker that was just started reads at half its speed until its JVM has compiled that
     path (tried: 269,000 and 500,000 msg/s), and the first row would pay for all others.
@@ -94,7 +94,7 @@ def create_plainly(bootstrap: str, topic: str) -> None:
 
 
 def remove(bootstrap: str, prefix: str, ours: bool) -> Measured:
-    """Take away what a scenario made on a cluster that isn't ours to throw away."""
+    """Take away the scenario's topics on a cluster that isn't ours to throw away."""
     if ours:
         from kafka_pubsub import PubSub
 
@@ -160,7 +160,7 @@ def published_per_key(distinct: int, messages: int) -> dict[int, int]:
 
 
 def committed_total(bootstrap: str, group: str, topic: str) -> int:
-    """The sum of a group's committed offsets; partitions without one count as 0."""
+    """The sum of a group's committed offsets; partitions without an offset count as 0."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
         asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]

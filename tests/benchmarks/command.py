@@ -1,4 +1,4 @@
-"""What `python -m tests.benchmarks` does: choose, run with progress, show, write.
+"""The command `python -m tests.benchmarks`: choose, run with progress, show, write.
 
 Answers go to stdout, progress to stderr.
 """

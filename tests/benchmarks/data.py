@@ -1,4 +1,4 @@
-"""The messages that every row of every scenario sees: the same bytes, keys and interleaving, from one seed.
+"""The messages that every row of every scenario sees: the same bytes, keys and interleaving, from the same seed.
 
 A value is 1 KB: the key's number, the message's place in its key, the time it was meant to be sent (0 when it
 doesn't matter), then random bytes, so that no compression helps anyone. Nobody compresses anyway.
@@ -24,15 +24,15 @@ __all__ = [
 ]
 
 VALUE_BYTES = 1024
-#: Instead of a number of keys: each message has one of its own.
+#: Instead of a number of keys: each message has its own key.
 A_KEY_EACH = 0
 _HEAD = struct.Struct("<IIQ")
-# Slices of one random megabyte are as incompressible as fresh bytes, and cost nothing to make.
+# Slices of a random megabyte are as incompressible as fresh bytes, and cost nothing to make.
 _POOL_BYTES = 1 << 20
 
 
 class Head(NamedTuple):
-    """What the first bytes of a value say."""
+    """The numbers in the first bytes of a value."""
 
     key: int
     place: int

@@ -1,6 +1,6 @@
 """The consumer that will be killed: `python -m tests.benchmarks.doomed '{...}'`.
 
-It notes every start and every ack in its diary (`journal`), the ack before it is given. SIGTERM ends it in peace.
+Notes every start and every ack in its diary (`journal`), the ack before it is given. SIGTERM ends the process in peace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a benchmark ran: what a reader must know before comparing two of them."""
+"""Where a benchmark ran: the facts that a reader must know before comparing two of them."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def _versions(embedded: bool) -> dict[str, str]:
 
 
 def _build() -> str:
-    """How fast the interpreter is: one built without optimization by profiles (PGO) is a quarter slower.
+    """How fast the interpreter is: without optimization by profiles (PGO) everything is a quarter slower.
 
-    Its flags don't always say it: Debian's has PGO and doesn't name it, so a fixed loop is measured as well.
+    Its flags don't always tell: Debian's interpreter has PGO and doesn't name it, so a fixed loop is measured as well.
     """
     flags = str(sysconfig.get_config_var("CONFIG_ARGS"))
     named = [

@@ -1,7 +1,7 @@
 """A consumer of an exactly-once subscription that will be killed: `python -m tests.benchmarks.exact '{...}'`.
 
-It notes every start, ack and nack in its diary (`journal`), before the verb, and each ack that it was told to be
-stored. It doesn't wait for that: at full speed a thousand acks are on their way. SIGTERM ends it in peace.
+Notes every start, ack and nack in its diary (`journal`), before the verb, and each ack whose storing was reported.
+Doesn't wait for these reports: at full speed a thousand acks are on their way. SIGTERM ends the process in peace.
 """
 
 from __future__ import annotations

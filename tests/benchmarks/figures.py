@@ -1,15 +1,15 @@
-"""What was measured, what was wanted, and whether the one reaches the other. Pure: no clock, no process, no file.
+"""Figures beside their targets, and whether the targets are reached. Pure: no clock, no process, no file.
 
 Theory: a scenario has rows (ours and the peers) and targets. Each repeat runs every row once, so a row ends up with
-one `Run` per repeat. A figure is the median over the repeats. A comparison is the median of the *paired* ratios:
-ours of a repeat beside the peer of the same repeat, because those two shared the machine's mood; the ratio of two
-medians may pair the best minute of one with the worst of the other.
+`Run` for each repeat. A figure is the median over the repeats. A comparison is the median of the *paired* ratios:
+ours of a repeat beside the peer of the same repeat, because these two shared the machine's mood; the ratio of two
+medians may pair the best minute of ours with the worst minute of the peer.
 
 Rules
-1. A row that failed or lacks a part has no figure; a target that needs it is not judged, and says why. It never
+1. A row that failed or lacks a part has no figure; a target that needs the row is not judged, and says why. It never
    passes.
-2. A target passes by the exact number, not by the rounded one that is shown.
-3. A row counts only when every repeat of it worked: a median over the runs that happened to survive flatters.
+2. A target passes by the exact number, not by the rounded number that is shown.
+3. A row counts only when every repeat worked: a median over the runs that happened to survive flatters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LeaseOutcome = Literal["pass", "miss", "not judged"]
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is measured: a function `module:name` that runs in a process of its own."""
+    """A measurement: a function `module:name` that runs in a process of its own."""
 
     name: str
     title: str
@@ -83,7 +83,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Run:
-    """What one process of one row reported."""
+    """The report of a single process of a row."""
 
     row: str
     repeat: int
@@ -100,7 +100,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A target, what was reached, and the verdict; `reason` says why there is none."""
+    """A target, the figure reached, and whether it passes; `reason` says why nothing was judged."""
 
     target: Target
     reached: float | None
@@ -126,12 +126,12 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def runs_of(runs: Iterable[Run], row: str) -> list[Run]:
-    """The runs of one row, by repeat."""
+    """The runs of a row, by repeat."""
     return sorted((run for run in runs if run.row == row), key=lambda run: run.repeat)
 
 
 def metric(runs: Sequence[Run], row: str, name: str) -> float | None:
-    """The median of a metric over the repeats; None unless every repeat worked and reported it."""
+    """The median of a metric over the repeats; None unless every repeat worked and reported the metric."""
     own = runs_of(runs, row)
     if not own or any(not run.worked or name not in run.metrics for run in own):
         return None
@@ -150,7 +150,7 @@ def ratios(runs: Sequence[Run], row: str, beside: str, name: str) -> list[float]
 
 
 def judge(target: Target, runs: Sequence[Run]) -> Judgement:
-    """Hold what was measured against the target."""
+    """Hold the figure against the target."""
     if target.beside is None:
         reached = metric(runs, target.row, target.metric)
     else:

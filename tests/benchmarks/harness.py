@@ -1,12 +1,12 @@
-"""Runs scenarios: a fresh broker for each, every row in a fresh process, rows of a scenario one after the other.
+"""Runs scenarios: a fresh broker for each, every row in a fresh process, rows of a scenario in turn.
 
 Rules
 1. The same broker, data, warm-up and patience for all rows of a scenario; nothing runs at the same time.
 2. A process per row and repeat: no row inherits another's heap, threads, connections or just-in-time state.
 3. Every second repeat goes through the rows backwards, so that being first is nobody's privilege.
-4. Whatever a row started dies with it: it gets a process group of its own, and the group is killed at the end.
+4. The processes that a row started die with the row: its process group is killed at the end.
 5. A row that fails is reported and the others go on.
-6. A row that takes long is heard of (`TELL_S`), with what it last said of itself; so is one that was ended.
+6. A row that takes long reports (`TELL_S`) the last line that it printed; so does a row that was ended.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tests.benchmarks.row import SAID
 __all__ = ["Outcome", "Progress", "Runner", "order", "parse_report"]
 
 ROOT = Path(__file__).resolve().parents[2]
-# Rows bound themselves by their `patience`; this only ends one that ignores it.
+# Rows bound themselves by their `patience`; this ends only a row that ignores its bound.
 ROW_TIMEOUT_S = 1800.0
-# A broker is there in some seconds; on a machine that others use it may take minutes.
+# A broker is up in some seconds; on a machine with other work the start may take minutes.
 READY_TIMEOUT_S = 240.0
 # Between two words about a row that runs.
 TELL_S = 15.0
-# Of what a row printed on standard error, enough to see a traceback's end.
+# Of a row's standard error, enough to see a traceback's end.
 ERROR_TAIL = 400
 
 #: Told which step begins: its text, how many steps are behind, and of how many.
@@ -45,7 +45,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class Outcome:
-    """A scenario, what its rows reported, and how they compare with the targets."""
+    """A scenario, the reports of its rows, and how they compare with the targets."""
 
     scenario: Scenario
     runs: list[Run] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Outcome:
 
 
 class Runner:
-    """Runs scenarios one after the other."""
+    """Runs scenarios in turn."""
 
     def __init__(
         self,
@@ -179,12 +179,12 @@ class _Unprepared(Exception):
 
 
 def topic_of(scenario: Scenario) -> str:
-    """The name of a scenario's topic; unique, because a cluster that was named may have seen it before."""
+    """The name of a scenario's topic; unique, because a named cluster may have had the same topic before."""
     return f"bench-{scenario.name}-{os.getpid()}"
 
 
 def group_of(topic: str, row: str, repeat: int) -> str:
-    """The consumer group, and subscription, of one run: no run continues where another stopped."""
+    """The consumer group, and subscription, of a run: no run continues where another stopped."""
     return f"{topic}-{row}-{repeat}"
 
 
@@ -207,9 +207,9 @@ def run_process(
     timeout: float = ROW_TIMEOUT_S,
     every: float = TELL_S,
 ) -> tuple[int, str, str]:
-    """A row's exit code, output and errors; `tell` hears how long it has run and what it last said."""
+    """A row's exit code, output and errors; `tell` hears how long the row has run and its last line."""
     command = [sys.executable, "-m", "tests.benchmarks.row", json.dumps(specification)]
-    # Files and not pipes: what a row has left running can't keep us waiting for the end of a pipe.
+    # Files and not pipes: processes that a row has left running can't keep us waiting for the end of a pipe.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=errors, start_new_session=True)
         started = time.monotonic()
@@ -242,7 +242,7 @@ def _text(file: IO[str]) -> str:
 
 
 def parse_report(row: str, repeat: int, code: int, output: str, errors: str) -> Run:
-    """What a row's process said; one that said nothing readable has failed."""
+    """The line that a row's process printed; a process without a readable line has failed."""
     try:
         report = json.loads(output.strip().splitlines()[-1])
         metrics = {name: float(value) for name, value in report.get("metrics", {}).items()}

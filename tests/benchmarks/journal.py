@@ -1,21 +1,21 @@
 """The diary of consumers that were killed, and what it proves. Pure, apart from `Diary` and its readers.
 
 Theory: every consumer process notes when a delivery starts and when it acknowledges, each in a slot of its own in a
-file that is mapped into memory and shared. What has been stored there belongs to the kernel, so SIGKILL loses nothing,
-and noting costs no system call: with one `write` a record the consumer ran at a quarter of its speed (tried), and a
-kill would not have been at full speed. A record's kind is stored last: a slot whose kind is 0 was never finished and
+file that is mapped into memory and shared. Stored slots belong to the kernel, so SIGKILL loses nothing,
+and noting costs no system call: with a `write` for each record the consumer ran at a quarter of its speed (tried), and
+a kill would not have been at full speed. A record's kind is stored last: a slot whose kind is 0 was never finished and
 counts as not written. The ack's record is written *before* `ack()` is called: a message without that record was
 certainly not acknowledged and must come back, whatever instant the kill chose. Slots are numbered in the order in
-which they are taken, and a key's next event begins only after the last one has been noted, so a key's records are in
+which they are taken, and a key's next event begins only after the last event has been noted, so a key's records are in
 order even when two threads store at the same time.
 
-What must hold, per key, with n the messages of the key in the order of publishing (0, 1, 2, ...):
-1. A process starts a key at or before its oldest message without an ack, never behind it: what is behind is lost.
-2. From there on it delivers one after the other, each number once.
-3. It starts a message only when the one before it, of that key, has been acknowledged: one in flight.
+Rules, per key, with n the messages of the key in the order of publishing (0, 1, 2, ...):
+1. A process starts a key at or before its oldest message without an ack; a start behind that message loses the message.
+2. From there on the process delivers in turn, each number once.
+3. A process starts a message only when the message before it, of that key, has been acknowledged: one in flight.
 4. In the end the last ack of each key is that of its last message.
-5. After a kill, what is delivered again is at most what was in flight then, plus what had been acknowledged in the
-   last `lag` seconds. What a kill has left redeliverable and the next process did not get to, remains so.
+5. After a kill, redeliveries are at most the messages that were in flight then, plus those acknowledged in the
+   last `lag` seconds. Messages that a kill left redeliverable and the next process didn't get to remain redeliverable.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ EXAMPLES = 10
 
 
 class Record(NamedTuple):
-    """Which message (the key's number, its place in the key), what happened, and when (ns since 1970)."""
+    """Which message (the key's number, its place in the key), which event, and when (ns since 1970)."""
 
     kind: int
     key: int
@@ -68,7 +68,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Life:
-    """What one consumer process wrote, in order, and when it was killed (None: it was let go in peace)."""
+    """The diary of a single consumer process, in order, and when it was killed (None: it ended in peace)."""
 
     records: Iterable[Record]
     killed_ns: int | None
@@ -76,7 +76,7 @@ class Life:
 
 @dataclass
 class Findings:
-    """Counts of what happened and of what must not."""
+    """Counts of events, and of events that must not be."""
 
     kills: int = 0
     deliveries: int = 0
@@ -95,11 +95,11 @@ class Findings:
 
 
 class Diary:
-    """Where one process notes what happens; any thread may."""
+    """Where a single process notes what happens; any thread may."""
 
     def __init__(self, path: Path, records: int) -> None:
         with path.open("wb+") as file:
-            # Sparse: what isn't written takes no room on the disk.
+            # Sparse: unwritten slots take no room on the disk.
             file.truncate((records + _MOST_HOLES) * _LAYOUT.size)
             self._map = mmap.mmap(file.fileno(), 0)
         self._slot = itertools.count().__next__
@@ -125,7 +125,7 @@ def written(path: Path) -> int:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """The records of one process, in the order of their slots."""
+    """The records of a process, in the order of their slots."""
     with path.open("rb") as file:
         # Beyond the first hole there may be records of other threads.
         raw = file.read((written(path) + _MOST_HOLES) * _LAYOUT.size)
@@ -149,7 +149,7 @@ class _Checker:
 
     def live(self, life: Life, number: int) -> None:
         last: dict[int, int] = {}
-        # Key -> the place in flight. What is still here at the end was in flight when the process died.
+        # Key -> the place in flight. Keys that are left at the end were in flight when the process died.
         held: dict[int, int] = {}
         recent: list[tuple[int, int]] = []
         since = None if life.killed_ns is None else life.killed_ns - self._lag_ns

@@ -1,6 +1,6 @@
 """A member that comes and goes: `python -m tests.benchmarks.member '{...}'`.
 
-It notes every start, ack and nack in its diary (`journal`), before the verb. SIGTERM ends it in peace; after SIGUSR1 it
+Notes every start, ack and nack in its diary (`journal`), before the verb. SIGTERM ends it in peace; after SIGUSR1 it
 kills itself with SIGKILL inside its next transaction, when everything but the commit has been sent.
 """
 

@@ -21,7 +21,7 @@ def peak_megabytes() -> float:
     """The highest resident memory of this process, in MB of 1,000,000 bytes (the stricter reading).
 
     The kernel's own high-water mark, so no sample can miss the peak. `VmHWM` and not `ru_maxrss` where there is one:
-    the latter starts at what the parent had when it started us.
+    the latter starts at the parent's value when the parent started us.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -1,4 +1,4 @@
-"""The clock of every consuming row: it starts when the warm-up is through and stops at the last message.
+"""The clock of every consuming row, from the end of the warm-up to the last message.
 
 So joining a group, filling buffers and compiling just in time are nobody's cost. The count may be raised by many
 threads at once: `itertools.count` is atomic under the interpreter's lock.
@@ -14,7 +14,7 @@ __all__ = ["Meter"]
 
 
 class Meter:
-    """Counts messages and times those after the warm-up."""
+    """Counts messages and times the messages after the warm-up."""
 
     def __init__(self, warmup: int, measured: int) -> None:
         self.done = threading.Event()
@@ -40,7 +40,7 @@ class Meter:
             self.done.set()
 
     def many(self, number: int) -> bool:
-        """So many more, from one thread only; False when it is over."""
+        """So many more, from a single thread only; False when the row is over."""
         self._counted += number
         if self._started is None and self._counted >= self._warmup:
             self._started = self._counted, time.perf_counter()
@@ -57,7 +57,7 @@ class Meter:
         return (last - first) / (ended - started)
 
     def wait(self, patience: float) -> float:
-        """Wait for the end and return the rate; `RuntimeError` when it takes longer than `patience` seconds."""
+        """Wait for the end and return the rate; `RuntimeError` after `patience` seconds."""
         if not self.done.wait(patience):
             raise RuntimeError(
                 f"not through after {patience:.0f} s: about {self._next() - 1} of {self._last} messages"

@@ -1,12 +1,12 @@
-"""A publisher of multicasts in a process of its own, for the rows of `rows/multicast.py`; its one argument is JSON.
+"""A publisher of multicasts in a process of its own, for the rows of `rows/multicast.py`; its single argument is JSON.
 
 bootstrap, topics    where to publish
-warmup               messages before those that count
+warmup               messages before the measured ones
 messages             how many at once; or
 rate, seconds        how many a second, and for how long: an open loop; or
-seconds              for how long, each one when the future of the one before has resolved
+seconds              for how long, each message when the future of the message before has resolved
 
-It warms up, says "ready", waits for a line, publishes, and says as JSON how many those were, how long that took and, of
+Warms up, says "ready", waits for a line, publishes, and says as JSON how many messages, how long they took and, of
 an open loop, by how many seconds each future was resolved later than its message was meant to be published.
 """
 
@@ -24,9 +24,9 @@ from kafka_pubsub import PubSub
 __all__ = ["BODY", "PATIENCE", "WARMUP"]
 
 BODY = bytes(100)
-#: Seconds for one answer.
+#: Seconds for an answer.
 PATIENCE = 60.0
-#: Messages before those that count, so that a broker that was just started is compiled; in pieces.
+#: Messages before the measured ones, so that a broker that was just started is compiled; in pieces.
 WARMUP, _PIECE = 20_000, 500
 
 

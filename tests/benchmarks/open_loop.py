@@ -1,8 +1,8 @@
 """A publisher that keeps to its timetable, in a process of its own: `python -m tests.benchmarks.open_loop '{...}'`.
 
 Message i is meant to leave at start + i / rate, and carries that instant. A publisher that falls behind, because
-something made it wait, sends late but stamps the time it should have kept: so a stall is counted for every message
-that it delayed, not once (coordinated omission). The last line on standard output says how late it was itself.
+something made the publisher wait, sends late but stamps the planned time: so a stall is counted for every message
+that the stall delayed, not once (coordinated omission). The last line on standard output says how late it was itself.
 A delayed message is due so long after the instant at which it was meant to leave.
 """
 

@@ -1,4 +1,4 @@
-"""Pulling in a process of its own until SIGTERM ends it in peace, and a callback that notes what it does."""
+"""Pulling in a process of its own until SIGTERM ends it in peace, and a callback that notes its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes as tables: for a terminal, as Markdown, as JSON. Pure: what it shows is what it is given.
+"""Outcomes as tables: for a terminal, as Markdown, as JSON. Pure: a report shows only its arguments.
 
 A figure is the median of its repeats, a share the median of the repeats' shares (see `figures`).
 """
@@ -16,7 +16,7 @@ __all__ = ["Environment", "as_json", "cells", "head_of", "markdown", "share", "v
 
 @dataclass(frozen=True)
 class Environment:
-    """Where and when it was measured, and with what."""
+    """Where, when and with which versions the figures were measured."""
 
     date: str
     commit: str
@@ -63,7 +63,7 @@ def _has_shares(outcome: Outcome) -> bool:
 
 
 def cells(outcome: Outcome, row: Row) -> list[str]:
-    """A row's cells, one for each head."""
+    """A row's cells, a cell for each head."""
     own = runs_of(outcome.runs, row.name)
     figures = [metric(outcome.runs, row.name, name) for name in outcome.scenario.metrics]
     shown = ["-" if figure is None else number(figure) for figure in figures]
@@ -72,7 +72,7 @@ def cells(outcome: Outcome, row: Row) -> list[str]:
 
 
 def share(outcome: Outcome, row: Row) -> str:
-    """The row as a share of the one it stands beside."""
+    """The row as a share of the row beside which it stands."""
     name = next(iter(outcome.scenario.metrics))
     paired = ratios(outcome.runs, row.name, row.beside, name) if row.beside else []
     return f"{median(paired):.0%} of {row.beside}" if paired else ""
@@ -96,7 +96,7 @@ def _note(own: Sequence[Run]) -> str:
 
 
 def verdict_line(judgement: Judgement) -> str:
-    """A target, what was reached, and the verdict, in a line."""
+    """A target, the figure and whether it passes, in a line."""
     target = judgement.target
     if judgement.reached is None:
         return f"{judgement.verdict.upper()}: {target.text} ({judgement.reason})"

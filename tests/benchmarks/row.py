@@ -1,8 +1,8 @@
-"""One row in a process of its own: `python -m tests.benchmarks.row '{"call": "module:function", ...}'`.
+"""A single row in a process of its own: `python -m tests.benchmarks.row '{"call": "module:function", ...}'`.
 
 The function gets the parameters by name and returns its metrics. The last line on standard output is JSON:
-`{"metrics": ..., "note": ...}`, `{"missing": what to install}` or `{"error": ...}`. Before it a row may `say` how far
-it is.
+`{"metrics": ..., "note": ...}`, `{"missing": <the package to install>}` or `{"error": ...}`. Before it a row may `say`
+its progress.
 
 A row leads a process group of its own. When the benchmark dies without a chance to end it (kill -9), the row notices
 and takes its whole group along: a forgotten consumer at full speed would spoil whatever is measured next.
@@ -39,11 +39,11 @@ def say(text: str) -> None:
 
 
 class Missing(Exception):
-    """A part of this row isn't installed; the text says how to get it."""
+    """A part of this row isn't installed; the text names the package."""
 
 
 def call(specification: dict[str, Any]) -> dict[str, Any]:
-    """Run what the specification names and report in the form of the last line."""
+    """Run the function of the specification and report in the form of the last line."""
     module, _, function = specification["call"].partition(":")
     try:
         run: Callable[..., Measured] = getattr(importlib.import_module(module), function)
@@ -51,7 +51,8 @@ def call(specification: dict[str, Any]) -> dict[str, Any]:
     except Missing as missing:
         return {"missing": str(missing)}
     except ModuleNotFoundError as error:
-        # Only what others wrote can be missing. An import of ours that fails is a bug, and a bug is no missing part.
+        # Only other people's packages can be missing. An import of ours that fails is a bug, and a bug is no missing
+        # part.
         if (error.name or "").partition(".")[0] in OURS:
             return {"error": f"{type(error).__name__}: {error}"}
         return {"missing": f"pip install 'kafka-pubsub-orderly[bench]' ({error})"}

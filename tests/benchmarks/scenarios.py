@@ -1,8 +1,8 @@
-"""The scenarios: what is measured, over which data, and what must be reached.
+"""The scenarios: the measurements, their data, and their targets.
 
 The sizes are such that a row runs for some seconds after its warm-up; `quick` shrinks them until they only show
-that everything works. All sizes of a scenario are in one place and the same for all its rows, except where a row's
-note says so (FastStream handles one or two thousand messages a second; two million would take half an hour).
+that everything works. All sizes of a scenario are in a single place and the same for all its rows, except where a row's
+note says so (FastStream handles some two thousand messages a second; two million would take half an hour).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FILL = "tests.benchmarks.cluster:prepare"
 _WARMUP = 200_000
 _LOG: dict[str, Parameter] = {"bootstrap": "{bootstrap}", "topic": "{topic}"}
 _READ: dict[str, Parameter] = {**_LOG, "group": "{group}"}
-#: Seconds for which one key fails in `failing`, as its figure asks for.
+#: Seconds for which a single key fails in `failing`, as its figure asks for.
 FAILING_S = 600
 
 
@@ -439,7 +439,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "memory": _memory,
     "kill": _kill,
     "nacks": _nacks,
-    # A tenth of a second is what a `RetryPolicy` has by default.
+    # A tenth of a second is the default of a `RetryPolicy`.
     "nacks_default": lambda quick: _nacks(quick, "nacks_default", backoff=0.1),
     "nacks_1000": lambda quick: _nacks(quick, "nacks_1000", 1_000, 0.1),
     "failing": lambda quick: _failing(quick, 4 if quick else FAILING_S),
@@ -458,7 +458,7 @@ NAMES = tuple(_ALL)
 
 
 def scenarios(quick: bool, seconds: int | None = None) -> list[Scenario]:
-    """All of them, in the order of the issue's table; `seconds`: for how long one key fails in `failing`."""
+    """All of them, in the order of the issue's table; `seconds`: for how long a single key fails in `failing`."""
     made = {name: make(quick) for name, make in _ALL.items()}
     if seconds is not None:
         made["failing"] = _failing(quick, seconds)

@@ -1,4 +1,4 @@
-"""The scenario of start-up, for `scenarios`: what a process waits for before it works at its full speed."""
+"""The scenario of start-up, for `scenarios`: the steps for which a process waits before it works at full speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ALL"]
 _OURS, _BARE = "tests.benchmarks.rows.start:", "tests.benchmarks.rows.start_bare:"
 _PLACE: dict[str, Parameter] = {"bootstrap": "{bootstrap}", "group": "{group}"}
 
-#: The name of the function, and what our row and the bare one do.
+#: The name of the function, and the work of our row and of the bare row.
 _STEPS: Final = (
     ("publish", "publish().result()", "produce, flush"),
     ("create_topic", "create_topic", "create_topics"),

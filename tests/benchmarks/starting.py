@@ -1,4 +1,4 @@
-"""What the rows of the scenario `start` share: laps, and topics that another process makes.
+"""Shared by the rows of the scenario `start`: laps, and topics that another process makes.
 
 A row must not have imported or connected anything before its first lap, so nothing here imports a client.
 """
@@ -44,7 +44,7 @@ class Laps:
 def made_apart(client: str, bootstrap: str, name: str, partitions: int = PARTITIONS) -> str:
     """Makes a topic with a message, in a process of its own; returns its name. `client`: `start` or `start_bare`.
 
-    Made by `start`, it has a subscription of the same name, which was there before the message.
+    Made by `start`, with a subscription of the same name, which was there before the message.
     """
     parameters = {"bootstrap": bootstrap, "name": name, "partitions": partitions}
     call = f"tests.benchmarks.rows.{client}:make"
@@ -64,6 +64,6 @@ def time_commands(arguments: Sequence[str]) -> Measured:
 
 
 def waited(event: threading.Event) -> None:
-    """Waits for an event, and raises if it doesn't come."""
+    """Waits for an event, and raises if the event doesn't come."""
     if not event.wait(PATIENCE_S):
         raise RuntimeError(f"no message came within {PATIENCE_S:.0f} s")

@@ -1,7 +1,7 @@
-"""Anomalies, each planted into a valid history: what a broken client, or a broken log, would have written.
+"""Anomalies, each planted into a valid history: the events of a broken client, or of a broken log.
 
-A plant changes a story and returns True, or finds no place for itself and returns False. Beside each is what the
-checker must call it; it may find more, since one thing that is wrong often breaks several promises.
+A plant changes a story and returns True, or finds no place for itself and returns False. Beside each plant are the
+names that the checker must give; it may find more, since a single anomaly often breaks several promises.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def durable_too_early(story: Story) -> bool:
 
 
 def redelivered_after_durable(story: Story) -> bool:
-    """The new owner reads nothing of what was committed."""
+    """The new owner reads nothing of the committed state."""
     for events, at in story.spots("assign"):
         begun = events[at]
         if not begun["main"][0] or begun["retry"] != [0, []]:
@@ -230,7 +230,7 @@ def other_bytes(story: Story) -> bool:
     reported = story.keys()
     for events, at in story.spots("deliver"):
         if (events[at]["partition"], events[at]["offset"]) not in reported:
-            continue  # what was published is told by its deliveries only
+            continue  # a published message is known by its deliveries only
         events[at]["sha"] = "0123456789abcdef"
         return True
     return False

@@ -16,7 +16,7 @@ __all__ = ["check"]
 
 
 def check(paths: Sequence[Path], settings: Settings | None = None, *, limit: int = 20) -> Report:
-    """Holds the histories of all processes of one subscription, its publishers and the driver against each other."""
+    """Holds the histories of all processes of a subscription, its publishers and the driver against each other."""
     histories = open_all(paths)
     if not any(each.role == "subscriber" for each in histories):
         raise NotAHistory("no history of a subscriber among the files: nothing could be proved")

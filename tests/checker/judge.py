@@ -1,7 +1,7 @@
-"""The second reading: every event, in one order, against the books.
+"""The second reading: every event, in a single order, against the books.
 
-What happens between processes is judged here: whose ownership counts, which overlaps and redeliveries something
-explains. What happens inside an ownership is in `ownership`, what the log stores in `states`.
+Events between processes are judged here: whose ownership counts, which overlaps and redeliveries something
+explains. Events inside an ownership are judged in `ownership`, stored states in `states`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Judge:
         self.durable: dict[int, bytearray] = {}
         #: Dead letters that are replayed: their successors needn't wait for them.
         self.replayed: dict[int, set[int]] = {}
-        #: Those of which the delivery at hand is the first since.
+        #: Ends for which the delivery at hand is the first since.
         self.restarted: set[tuple[int, int]] = set()
         #: Attempt and due time of messages that were moved.
         self.due: dict[int, dict[int, tuple[int, int | None]]] = {}
@@ -126,7 +126,7 @@ class Judge:
     # Ownership
 
     def chain(self, partition: int, topic: str) -> Chain:
-        """The states of one topic's partition."""
+        """The states of a topic's partition."""
         begins = self.survey.log(partition).begins if topic == "main" else 0
         return self.chains.setdefault((partition, topic), Chain(topic, begins, self.survey.skew))
 
@@ -280,7 +280,7 @@ class Judge:
             self._moved(mine, offset, event)
 
     def is_durable(self, partition: int, offset: int) -> None:
-        """An accepted commit has finished it."""
+        """An accepted commit has finished the message."""
         self.durable[partition][offset] = 1
         if self.survey.skew:
             self._durable_at[partition, offset] = self.time
@@ -291,7 +291,7 @@ class Judge:
         return self._durable_at.get(message, -self.survey.skew) + self.survey.skew < self.time
 
     def revives(self, mine: Ownership, offset: int, retry: int | None) -> bool:
-        """Whether a dead letter lies in the retry topic again because somebody asked for it."""
+        """Whether a dead letter lies in the retry topic again because somebody asked for this."""
         partition = mine.partition
         left = self.survey.replays.get((partition, offset))
         if retry is None or not left or not self.fates[partition][offset] & DEAD_LETTER:
@@ -376,7 +376,7 @@ class Judge:
                 )
 
     def _batch_end(self, mine: Ownership, offset: int) -> None:
-        """What lies behind the first unfinished message of a run goes back to the queue, whatever was said of it."""
+        """Messages behind the first unfinished message of a run go back to the queue, whatever was said of them."""
         lease = mine.leases.get(offset)
         if lease is None or lease.batch is None:
             return
@@ -401,7 +401,7 @@ class Judge:
         self.fates[partition][offset] |= ACK
 
     def _close_lease(self, mine: Ownership, event: Event, verb: str) -> bool:
-        """False if the verdict is on nothing that is open; one that crossed an expiry is told apart by its attempt."""
+        """False if nothing is open that the verdict is on; a verdict that crossed an expiry is known by its attempt."""
         offset, attempt = event["offset"], event["attempt"]
         lease = mine.leases.get(offset)
         if lease is not None and lease.attempt == attempt:

@@ -1,4 +1,4 @@
-"""What the made histories are made of: the log as it is, and what its members know of it."""
+"""The parts of made histories: the log as it is, and the members' knowledge of the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafka_pubsub.history.history import HistoryFile
-from kafka_pubsub.model import Run
+from kafka_pubsub.subscribe.partition.offsets import Run
 
 __all__ = [
     "MS",
@@ -29,7 +29,7 @@ Standing = tuple[int, list[Run]]
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of what."""
+    """The sizes of a made history."""
 
     seed: int
     partitions: int = 2
@@ -52,7 +52,7 @@ class Host:
 
 @dataclass
 class Partition:
-    """What the log knows."""
+    """The log's knowledge."""
 
     main: list[str | None] = field(default_factory=list)  # keys; "" where nothing lies
     shas: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ def standing(done: set[int], exists: Iterable[int], end: int) -> Standing:
 
 @dataclass(eq=False)
 class Owner:
-    """One epoch of one partition in one member."""
+    """A single epoch of a partition in a single member."""
 
     member: Member
     number: int

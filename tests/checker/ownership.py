@@ -1,7 +1,7 @@
-"""One epoch of one partition in one process: inside it the promises are exact, and no clock is asked.
+"""An epoch of a partition in a process: inside it the promises are exact, and no clock is asked.
 
-Theory. What the state that it began with calls finished, and what was acked under it, is finished; of each key only
-the oldest message that isn't may begin. For each offset of home and retry topic there is one byte: 0 says that a
+Theory. Messages that the first state calls finished, and messages acked under the ownership, are finished; of each key
+only the oldest unfinished message may begin. For each offset of home and retry topic there is a byte: 0 says that a
 message lies there which a commit may not call finished yet.
 """
 
@@ -32,7 +32,7 @@ KNOWN, ACKED, MOVED, DEAD = 2, 4, 8, 16
 FINISHED = 0xFF & ~MOVED
 
 
-#: Runs that may be with their handlers at a time in one ownership.
+#: Runs that may be with their handlers at a time in an ownership.
 RUNS = 10_000
 
 
@@ -61,7 +61,7 @@ class Move(NamedTuple):
 
 
 class Request:
-    """A commit, with what belongs to its transaction."""
+    """A commit, with the rest of its transaction."""
 
     __slots__ = ("dead", "main", "moves", "retry", "sent", "sent_at", "states")
 
@@ -77,7 +77,7 @@ class Request:
 
 
 class Ownership:
-    """What one owner may think."""
+    """The facts that an owner may rely on."""
 
     def __init__(
         self, number: int, name: str, partition: int, epoch: int, log: Log, retry_log: RetryLog
@@ -86,30 +86,30 @@ class Ownership:
         self.log, self.retry_log = log, retry_log
         self.main = bytearray(log.template)
         self.retry = bytearray(retry_log.template)
-        #: Where messages lie in the retry topic; those that aren't here lie at home.
+        #: Where messages lie in the retry topic; the others lie at home.
         self.places: dict[int, int] = {}
         self.leases: dict[int, Lease] = {}
         self.again: dict[int, Again] = {}
         #: Messages of runs that are with their handlers, by the run's number.
         self.runs: dict[int, list[int]] = {}
-        #: By key: no message before this one is unfinished.
+        #: By key: no message before this offset is unfinished.
         self.pointers: dict[int, int] = {}
         #: Acks that no accepted commit holds yet, with their times.
         self.fresh: dict[int, int] = {}
         self.requests: dict[int, Request] = {}
-        #: By topic: where it stands in the chain of states.
+        #: By topic: where the owner stands in the chain of states.
         self.tenures: dict[str, Tenure] = {}
-        #: Since when commits aren't answered or refused; None: the last one was accepted.
+        #: Since when commits aren't answered or refused; None: the last commit was accepted.
         self.blocked_since: int | None = None
         #: When a commit was refused last.
         self.refused_at: int | None = None
         #: Who took over while this owner didn't know, and when.
         self.superseded: tuple[str, int] | None = None
-        #: When it was revoked; None while it owns.
+        #: When the ownership was revoked; None while it lasts.
         self.ended: int | None = None
 
     def begin(self, main: Standing, retry: Standing | None, retry_end: int) -> None:
-        """Takes on what the log has stored."""
+        """Takes on the stored state."""
         _fill(self.main, main)
         if retry is None:
             return
@@ -123,9 +123,9 @@ class Ownership:
             at = self.retry.find(0, at + 1, retry_end)
 
     def unfinished_before(self, offset: int, batch: int | None, skipped: set[int]) -> int:
-        """The oldest unfinished message of the same key before this one; -1 if there is none.
+        """The oldest unfinished message of the same key before this message; -1 if there is none.
 
-        Those that are handed over together with it count as finished.
+        Messages that are handed over together with it count as finished.
         """
         key = self.log.key[offset]
         if key <= NO_KEY:
@@ -147,7 +147,7 @@ class Ownership:
     def take_in_run(self, offset: int, batch: int) -> None:
         """A message is handed over together with others."""
         self.runs.setdefault(batch, []).append(offset)
-        if len(self.runs) > RUNS:  # those that were acked whole are never asked about
+        if len(self.runs) > RUNS:  # runs that were acked whole are never asked about
             del self.runs[next(iter(self.runs))]
 
     def behind_unfinished(self, offset: int, batch: int) -> bool:
@@ -169,7 +169,7 @@ class Ownership:
             self.retry[self.places[offset]] = KNOWN
 
     def crossed(self, offset: int) -> None:
-        """An ack that met an expiry on its way: it may count or not."""
+        """An ack that met an expiry on its way: the ack may count or not."""
         self.main[offset] |= ACKED
 
     def forget_crossed(self, offset: int) -> None:
@@ -213,7 +213,7 @@ class Ownership:
         return early
 
     def settle(self, main: Standing | None, retry: Standing | None) -> Iterator[int]:
-        """An accepted commit: yields the acks that it holds and none did before."""
+        """An accepted commit: yields the acks that no commit before held."""
         for offset in list(self.fresh):
             place = self.places.get(offset)
             standing, at = (main, offset) if place is None else (retry, place)

@@ -1,8 +1,8 @@
-"""Histories as files: their heads, one axis of time for all of them, and their events in one order.
+"""Histories as files: their heads, a common axis of time, and their events in a single order.
 
-Theory. Files of one host share a monotonic clock, so their events can be put in one order without a doubt. Hosts are
-joined by wall time, which may be wrong by the skew. There an ownership waits for what it must have seen: the commit
-that it reads, and the ends of ownerships that ended before. So the clocks decide only what causes don't.
+Theory. Files of a host share a monotonic clock, so their events can be put in a single order without a doubt. Hosts are
+joined by wall time, which may be wrong by the skew. There an ownership waits for the events that it must have seen: the
+commit that it reads, and the ends of earlier ownerships. So the clocks decide only where causes don't.
 
 Rules
 1. A file that was killed ends in zeros or in half a line: both are cut off. Anything else that isn't an event is told.
@@ -26,7 +26,7 @@ Event = dict[str, Any]
 #: Is told of a line that isn't an event: which line, and why.
 Complain = Callable[[int, str], None]
 
-#: Bytes parsed at a time: what they become takes ten times as much memory, for each file.
+#: Bytes parsed at a time: parsed events take ten times as much memory, for each file.
 CHUNK = 1 << 19
 ROLES = ("subscriber", "publisher", "driver")
 
@@ -37,17 +37,17 @@ class NotAHistory(Exception):
 
 @dataclass(eq=False)
 class History:
-    """One file."""
+    """A single file."""
 
     number: int
     path: Path
     head: Event
-    #: What to add to `t` for the common axis.
+    #: The difference of `t` to the common axis.
     shift: int = 0
 
     @property
     def name(self) -> str:
-        """How a report calls it."""
+        """The name in a report."""
         return self.path.name
 
     @property
@@ -64,7 +64,7 @@ class History:
 
 
 def open_all(paths: Sequence[Path]) -> list[History]:
-    """Reads the heads, and puts all clocks on one axis."""
+    """Reads the heads, and puts all clocks on the same axis."""
     histories = [History(number, path, head_of(path)) for number, path in enumerate(paths)]
     for field in ("topic", "subscription"):
         told = {each.head[field] for each in histories if each.role == "subscriber"}
@@ -104,7 +104,7 @@ def head_of(path: Path) -> Event:
 def read(
     path: Path, unwanted: tuple[bytes, ...], complain: Complain, only: Callable[[bytes], bool] | None = None
 ) -> Iterator[tuple[int, Event]]:
-    """Events with the numbers of their lines, without those whose lines begin with something `unwanted`."""
+    """Events with the numbers of their lines, without lines that begin with something `unwanted`."""
     number = 1
     with path.open("rb") as file:
         while lines := file.readlines(CHUNK):
@@ -123,7 +123,7 @@ def read(
 
 
 def _cut(lines: list[bytes]) -> bool:
-    """Takes off what a killed process left behind the last whole line; whether there was such a thing."""
+    """Cuts off the part of a line that a killed process left behind; returns whether there was such a part."""
     for at, line in enumerate(lines):
         if b"\0" in line or not line.endswith(b"\n"):
             del lines[at:]
@@ -132,7 +132,7 @@ def _cut(lines: list[bytes]) -> bool:
 
 
 def _parsed(lines: list[tuple[int, bytes]], complain: Complain) -> Iterable[tuple[int, Event]]:
-    try:  # one call for all: half the time, and one copy of each field's name
+    try:  # a single call for all: half the time, and a single copy of each field's name
         events = json.loads(b"[" + b",".join([line for _, line in lines]) + b"]")
         if len(events) == len(lines) and all(type(event) is dict for event in events):
             return zip([at for at, _ in lines], events, strict=True)
@@ -181,7 +181,7 @@ Step = tuple[History, int, Event, int]
 
 
 class Order:
-    """All events in one order: file, line, event, time.
+    """All events in a single order: file, line, event, time.
 
     An assignment for which `wait` speaks lets the others go first; `through` is told of a file that is at its end.
     """
@@ -222,7 +222,7 @@ class Order:
         return False
 
     def _run(self, index: int, *, forced: bool) -> Iterator[Step]:
-        """One file, for as long as it is its turn."""
+        """A file, for as long as it is the file's turn."""
         cursor = self._cursors[index]
         until = self._heap[0][0] if self._heap else None
         while True:

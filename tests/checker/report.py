@@ -1,4 +1,4 @@
-"""What the checker found: counts, and each violation with the events that show it."""
+"""The findings of the checker: counts, and each violation with the events that show it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS = {
     "malformed": "a line that isn't an event",
 }
 
-#: Events of one violation that are printed; a message that is retried for an hour has thousands.
+#: Events of a violation that are printed; a message that is retried for an hour has thousands.
 SHOWN = 40
 
 
@@ -50,11 +50,11 @@ class Violation:
 
     kind: str
     text: str
-    #: File, line and event at which it was noticed; none if it was noticed at the end.
+    #: File, line and event at which the violation was noticed; none if it was noticed at the end.
     where: tuple[str, int, Event] | None = None
-    #: Messages that it is about: partition and offset.
+    #: Messages concerned: partition and offset.
     about: Sequence[tuple[int, int]] = ()
-    #: Everything that the histories say about those messages, in order of time.
+    #: All events of the histories about these messages, in order of time.
     events: list[str] = field(default_factory=list)
 
 
@@ -94,7 +94,7 @@ class Report:
         return not self.counts
 
     def add(self, violation: Violation) -> None:
-        """Counts it, and keeps it unless there are many of its kind."""
+        """Counts a violation, and keeps it unless there are many of its kind."""
         self.counts[violation.kind] += 1
         if self.counts[violation.kind] <= self.limit:
             self.violations.append(violation)
@@ -144,7 +144,7 @@ class Report:
         return "\n".join(lines)
 
     def gather(self, histories: Sequence[History]) -> None:
-        """Reads the histories once more, for what they say about the messages of the violations."""
+        """Reads the histories once more, for the events of the violations' messages."""
         wanted: dict[tuple[int, int], list[Violation]] = {}
         for violation in self.violations:
             for message in violation.about:

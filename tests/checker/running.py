@@ -1,4 +1,4 @@
-"""Handlers that run: of one key one at a time, in a process without exception, between processes unless explained."""
+"""Handlers that run: of a key one at a time, in a process without exception, between processes unless explained."""
 
 from __future__ import annotations
 

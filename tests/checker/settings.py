@@ -11,16 +11,16 @@ __all__ = ["Settings"]
 class Settings:
     """All in seconds."""
 
-    #: What the wall clocks of two hosts may differ by. Between processes of one host it is nothing.
+    #: The largest difference between the wall clocks of two hosts. Between processes of a host there is none.
     skew: float = 0.5
     #: How long a thread may need from "may I?" to the line in the file, on a busy machine; a process that goes on
-    #: after SIGSTOP has as long to find out that it is no owner any more.
+    #: after SIGSTOP has as long to find out that its ownership is over.
     grace: float = 0.5
     #: An ack older than this has been committed when its owner ends: ten times the interval of commits.
     max_lag: float = 1.0
-    #: How long after somebody took over an owner may learn that it has lost its partitions: five sessions.
+    #: How long after a takeover an owner may learn that its partitions are lost: five sessions.
     late_loss: float = 30.0
-    #: What a due time and a delivery may disagree by: milliseconds are rounded, and wall clocks are slewed.
+    #: The difference that a due time and a delivery may have: milliseconds are rounded, and wall clocks are slewed.
     due_slack: float = 0.1
     #: Whether everything that was published should have been acked in the end.
     drained: bool = True

@@ -1,8 +1,8 @@
-"""What the log stored for the group: each state one commit, each commit on top of the one before.
+"""The states that the log stored for the group: each a single commit, each commit on top of the one before.
 
 Theory. An ownership begins with a state that somebody wrote, and writes its own on top. So the accepted commits of a
 partition form a chain, whatever the clocks say; a fork is a lost commit or a former owner that was let in. A commit
-that was never answered belongs to the chain when somebody reads it, or its answer comes.
+that was never answered belongs to the chain when somebody reads its state, or its answer comes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def holds(standing: Standing, offset: int) -> bool:
 
 
 class Tenure:
-    """One assignment of one topic's partition: from which state it began."""
+    """One assignment of a topic's partition: from which state it began."""
 
     __slots__ = ("name", "number", "since")
 
@@ -35,7 +35,7 @@ class Tenure:
 
 
 class State:
-    """One content that was written."""
+    """A content that was written."""
 
     __slots__ = ("accepted", "author", "next", "readers", "sent", "since", "standing", "with_it")
 
@@ -44,17 +44,18 @@ class State:
         self.author = author
         #: None: not answered.
         self.accepted = accepted
-        #: When it was sent, and when it was known to be accepted.
+        #: When the commit was sent, and when it was known to be accepted.
         self.sent = self.since = 0
-        #: What was accepted on top of it.
+        #: The commits that were accepted on top.
         self.next: State | None = None
         self.readers: list[Tenure] = []
-        #: What to do when somebody reads it whose answer said nothing, or no: what was written with it is stored too.
+        #: To be called when somebody reads a commit whose answer said nothing, or no: its transaction's records are
+        #: stored too.
         self.with_it: Callable[[], None] | None = None
 
 
 class Chain:
-    """All states of one partition of one topic."""
+    """All states of a partition of a topic."""
 
     def __init__(self, topic: str, begins: int, skew: int) -> None:
         self._topic, self._skew = topic, skew
@@ -65,7 +66,7 @@ class Chain:
         self._tops: dict[int, State] = {}
 
     def knows(self, state: int) -> bool:
-        """Whether it has been written."""
+        """Whether the commit has been written."""
         return state in self._known
 
     def read(self, name: str, standing: Standing, now: int, found: Found, *, owner: bool = True) -> Tenure:
@@ -76,7 +77,9 @@ class Chain:
             found("state", f"{name} began with a {self._topic} state that nobody wrote: {_short(standing)}")
             state = self._known[standing_id(standing)] = State(standing, None, True)
         tenure = Tenure(name, self._count, now)
-        if not state.accepted and state.author is not None:  # an error may have hidden that it was stored
+        if (
+            not state.accepted and state.author is not None
+        ):  # an error may have hidden that the commit was stored
             self.accepted(state.author, state, now, found)
             if state.with_it is not None:
                 state.with_it()
@@ -102,7 +105,7 @@ class Chain:
         return state
 
     def accepted(self, tenure: Tenure, state: State, now: int, found: Found) -> None:
-        """It has been stored."""
+        """The commit has been stored."""
         below = self._tops[tenure.number]
         if state is below or state.accepted:
             return
@@ -124,7 +127,7 @@ class Chain:
         self._tops[tenure.number] = state
 
     def top(self, tenure: Tenure) -> Standing:
-        """What is stored, as far as the tenure goes."""
+        """The stored content, as far as the tenure goes."""
         return self._tops[tenure.number].standing
 
 

@@ -1,4 +1,4 @@
-"""A written history, read back as lists of events, with ways to find one's place in it."""
+"""A written history, read back as lists of events, with ways to find a place in it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Story:
         return found
 
     def spots(self, kind: str) -> Iterator[tuple[list[Event], int]]:
-        """Every event of a kind, in random order: its file, and where in it."""
+        """Every event of a kind, in random order: its file, and its place there."""
         spots = [
             (events, at)
             for events in self.role("subscriber")
@@ -57,7 +57,7 @@ class Story:
 
 
 def find(events: list[Event], begin: int, like: Event, kind: str, *fields: str) -> int:
-    """The next event of a kind that agrees with another one; -1 if there is none."""
+    """The next event of a kind that agrees with another event; -1 if there is none."""
     for at in range(begin + 1, len(events)):
         if events[at]["event"] == kind and all(events[at].get(field) == like[field] for field in fields):
             return at
@@ -110,7 +110,7 @@ def same(one: Event, other: Event, fields: tuple[str, ...]) -> bool:
 
 
 def successors(story: Story) -> Iterator[tuple[list[Event], int, int, int, int]]:
-    """Two messages of a key, one after the other in one ownership: file, delivery, ack, end, next delivery."""
+    """Two messages of a key, in turn in the same ownership: file, delivery, ack, end, next delivery."""
     keys = story.keys()
     for events, at, ack, end in acked(story):
         mine = events[at]

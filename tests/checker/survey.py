@@ -1,7 +1,7 @@
-"""The first reading: what was published, where moved messages lay, who owned what, and when processes died.
+"""The first reading: which messages were published, where moved messages lay, who owned which partition, who died when.
 
 Theory. Whatever must be known before the first event can be judged is collected here: all sends (a consumer's clock
-may be ahead of its publisher's), the offsets of the retry topic, and how each ownership ended. It is kept in arrays,
+may be ahead of its publisher's), the offsets of the retry topic, and how each ownership ended. All is kept in arrays,
 by partition and offset, some 40 bytes a message.
 """
 
@@ -63,7 +63,7 @@ def standing_id(standing: Sequence[object]) -> int:
 
 
 class Log:
-    """What was published to one partition, by offset."""
+    """The messages that were published to a partition, by offset."""
 
     def __init__(self) -> None:
         #: The key's number; -1 where no message lies.
@@ -139,12 +139,14 @@ class Span:
     kind: str = ""
     #: Whether nothing may begin before a commit is accepted: there is a retry topic.
     gated: bool = False
-    #: Commits that were accepted, or whose answer was never told. One that ended without an answer let nothing begin.
+    #: Commits that were accepted, or whose answer was never told. A commit that ended without an answer let nothing
+    #: begin.
     commits: int = 0
 
     @property
     def stillborn(self) -> bool:
-        """Whether it never was one: the group had given the partition away before the process had taken it on.
+        """Whether there never was an ownership: the group had given the partition away before the process had taken it
+        on.
 
         A slow or stopped process learns of that by its first commit, which is refused.
         """
@@ -162,7 +164,7 @@ class Trouble(NamedTuple):
 
 @dataclass
 class Survey:
-    """What the first reading found."""
+    """The findings of the first reading."""
 
     skew: int = 0
     """Nanoseconds by which two events of different hosts may be in the wrong order; 0 if there is one host."""
@@ -192,7 +194,7 @@ class Survey:
         return self.retries.setdefault(partition, RetryLog())
 
     def death(self, history: History) -> int | None:
-        """When the process that wrote it was killed."""
+        """When the process that wrote the file was killed."""
         born = history.head["t"] + history.shift - self.skew
         return min((at for at in self.deaths.get(history.pid, ()) if at >= born), default=None)
 
@@ -333,7 +335,7 @@ class _Reader:
     def stored_again(self, histories: Sequence[History]) -> None:
         """Deliveries from places of which no publisher knows, of messages that lie elsewhere in their partition.
 
-        When a leader dies, a producer that isn't answered sends again what may have been stored, and a new leader
+        When a leader dies, a producer without an answer sends records again that may have been stored, and a new leader
         doesn't always know. An application sees such a message twice, in its order.
         """
         found = self.found
@@ -384,7 +386,7 @@ def _matters(line: bytes) -> bool:
 
 
 def _check_publishing(partition: int, log: Log, report: Report) -> None:
-    """Of one publisher and key, what was sent later lies behind."""
+    """Of a publisher and key, messages that were sent later lie behind."""
     last: dict[tuple[int, int], int] = {}
     for offset, key in enumerate(log.key):
         if key <= NO_KEY or log.sent[offset] < 0:

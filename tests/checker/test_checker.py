@@ -14,7 +14,7 @@ from tests.checker.report import KINDS
 from tests.checker.story import Story
 from tests.checker.world import make
 
-#: Worlds that are tried until one has a place for a plant.
+#: Worlds that are tried until a plant finds a place.
 TRIES = 60
 
 #: Worlds that have to be found valid, and places at which each anomaly is planted.
@@ -22,7 +22,7 @@ VALID, PLACES = 150, 6
 
 
 def drawn(seed: int, **fixed: int) -> Plan:
-    """Any world; clocks are those of one host unless told otherwise."""
+    """Any world; clocks are those of a host unless told otherwise."""
     chance = random.Random(seed)
     given = {
         "partitions": chance.randint(1, 3),
@@ -53,7 +53,7 @@ def test_valid_histories_of_several_hosts_pass(tmp_path: Path) -> None:
 
 
 def planted(name: str, plan: Plan, directory: Path) -> bool:
-    """Plants an anomaly and holds it against its name; False if there is no place for it."""
+    """Plants an anomaly and holds the finding against its name; False if there is no place for the anomaly."""
     plant, kinds = ANOMALIES[name]
     directory.mkdir()
     story = Story(make(plan, directory), random.Random(plan.seed))

@@ -1,4 +1,4 @@
-"""What the clocks can tell: whether an ownership had ended, whether an owner could have known."""
+"""The verdicts of clocks: whether an ownership had ended, whether an owner could have known."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Times:
         """Whose ownership it is."""
         return self._span[mine.number].history
 
-    # What an end explains
+    # The events that an end explains
 
     def end(self, mine: Ownership) -> tuple[str, int]:
         """How and when the ownership's latest assignment ended; "" if nobody knows."""
@@ -96,7 +96,7 @@ class Times:
         return span.kind, span.ends
 
     def gone(self, mine: Ownership, time: int) -> str:
-        """Why it was no live owner at that time, or couldn't know; "" if nothing says so."""
+        """Why the owner was not alive at that time, or couldn't know; "" if nothing says so."""
         span = self._span[mine.number]
         if span.kind in _IN_ORDER and span.ends <= time + self.skew:
             return span.kind
@@ -107,7 +107,7 @@ class Times:
         return ""
 
     def excused(self, mine: Ownership, time: int) -> bool:
-        """Whether an owner whom another has relieved may begin something: while it can't know."""
+        """Whether an owner whom another has relieved may begin something: while the owner can't know."""
         if mine.superseded is None:
             return False
         since = mine.superseded[1]
@@ -120,7 +120,7 @@ class Times:
         )
 
     def trouble(self, mine: Ownership, time: int) -> Trouble | None:
-        """What keeps the owner from knowing, or did a moment ago."""
+        """The fault that keeps the owner from knowing, or did a moment ago."""
         for trouble in self._troubles.get(self._span[mine.number].history.pid, ()):
             if trouble.begins - self.skew <= time <= trouble.ends + self._grace + self.skew:
                 return trouble

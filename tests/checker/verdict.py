@@ -1,9 +1,9 @@
-"""A directory of histories, judged: each subscription's by itself, in one call.
+"""A directory of histories, judged: each subscription's by itself, in a single call.
 
     judge(directory) -> Verdict     `ok`, or `problems`, a line each; `counts`; `text` for people
 
 Whoever runs processes with `KAFKA_PUBSUB_HISTORY=directory` only has to add a driver's file: where the subscription
-began, whom it killed, stopped and continued, what it did to the network.
+began, whom the driver killed, stopped and continued, and its faults of the network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Verdict", "grouped", "judge"]
 
 @dataclass
 class Verdict:
-    """What the histories prove."""
+    """The proof that the histories give."""
 
     reports: dict[str, Report] = field(default_factory=dict)
     """By subscription."""

@@ -1,7 +1,7 @@
-"""A long valid history, to see what the checker costs: `python -m tests.checker.volume DIRECTORY MESSAGES`.
+"""A long valid history, to measure the checker: `python -m tests.checker.volume DIRECTORY MESSAGES`.
 
-Four members share eight partitions; one message in twenty is nacked, moved and delivered again; every now and then all
-partitions go to the next member, and every other time the one before is killed.
+Four members share eight partitions; a message in twenty is nacked, moved and delivered again; every now and then all
+partitions go to the next member, and every other time the former owner is killed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Group:
 
 
 def write(directory: Path, messages: int, keys: int = 100_000) -> list[Path]:
-    """Writes it, and returns the files."""
+    """Writes the history, and returns the files."""
     chance = random.Random(1)
     driver = HistoryFile(directory / "driver.jsonl", role="driver", topic="orders", pid=10_001)
     publisher = HistoryFile(directory / "publisher.jsonl", role="publisher", topic="orders", pid=10_002)

@@ -3,7 +3,7 @@
 Theory. Not a twin of the client - the simulation is that - but the least that does everything a history can say:
 publishers, several hosts whose wall clocks differ, members that come, leave in good order, crash, or stand still
 and come back as late owners; nacks, expiries that an ack crosses, runs handed over together, moves to the retry topic
-(answered, refused, or never answered), parking and release, dead letters and their replay. What happens is drawn; what
+(answered, refused, or never answered), parking and release, dead letters and their replay. Events are drawn; what
 follows is by the rules, so the checker must find nothing.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["Plan", "make"]
 
 
 class World:
-    """Draws what happens."""
+    """Draws the events."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         self.plan, self.directory = plan, directory
@@ -83,7 +83,7 @@ class World:
         return {at for at, key in enumerate(log.main) if key != ""}
 
     def step(self, faults: float) -> None:
-        """One thing happens."""
+        """An event happens."""
         self.now += self.chance.randrange(1, 15 * MS)
         chance = self.chance
         self.group()
@@ -291,7 +291,7 @@ class World:
         )
 
     def walk(self, owner: Owner, run: list[Held]) -> None:
-        """A batch: some from the front are acked, the next one isn't."""
+        """A batch: some from the front are acked, the next isn't."""
         good = self.chance.randrange(len(run) + 1)
         for held in run[:good]:
             self.verdict(owner, held, "ack")
@@ -443,7 +443,7 @@ class World:
             self.replay(owner, move_request.dead[0])
 
     def give_up(self, owner: Owner, move_request: Unanswered) -> None:
-        """Nobody can say whether it was stored: starts again from what is."""
+        """Nobody can say whether the commit was stored: starts again from the stored state."""
         owner.member.file.answer(move_request.number, owner.number, owner.epoch, None)
         if self.chance.random() < 0.5:
             self.store(owner, move_request)

@@ -1,4 +1,4 @@
-"""Commits, moves to the retry topic and dead letters: what an owner writes, and what the log answers."""
+"""Commits, moves to the retry topic and dead letters: the owner's writes, and the log's answers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.checker.survey import Survey
 
 __all__ = ["ACK", "DEAD_LETTER", "PARKED", "Writing"]
 
-#: What became of a message, over all processes; 0: nothing yet, 1: there is none.
+#: The outcome of a message, over all processes; 0: nothing yet, 1: there is none.
 ACK, DEAD_LETTER, PARKED = 2, 4, 8
 KNOWN = 2
 
 
 class Court(Protocol):
-    """What is needed of the judge."""
+    """The parts of the judge that are needed."""
 
     report: Report
     survey: Survey

@@ -60,7 +60,7 @@ def kafka_leaves_open(bootstrap: str) -> LeaveOpen:
                 # Milliseconds; the broker ends nothing by itself while a test runs.
                 "transaction.timeout.ms": 120_000,
                 "retry.backoff.ms": 1,
-                # It is fenced on purpose, and says so at length.
+                # The producer is fenced on purpose, and says so at length.
                 "log_level": 0,
             }
         )

@@ -1,4 +1,4 @@
-"""Commits: what is stored, what is refused, and for whom."""
+"""Commits: which are stored, which are refused, and for whom."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_member_that_slept_through_a_rebalance_is_refused_and_reported(world: 
             commit(sleeper.reader, {at: Committed(4, "sleeper")})
         )
         until(lambda: sleeper.owned and not sleeper.owned & heir.owned, sleeper, heir)
-        # The rebalance was open before the silence: a client may have queued `revoked` by then, though it is too
+        # The rebalance was open before the silence: a client may have queued `revoked` by then, though this is too
         # late for commits.
         assert sleeper.listener.heard("lost") + sleeper.listener.heard("revoked") == [held]
         assert all(isinstance(answer[at], FailedPrecondition) for answer in answers)

@@ -1,4 +1,4 @@
-"""Readers of one group: who holds what, and what their listeners hear."""
+"""Readers of a group: which partitions each holds, and what their listeners hear."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_who_leaves_is_reported_revoked_and_the_others_take_over(world: World) -
 
 
 def test_a_reader_that_closes_takes_no_share_that_comes_meanwhile(world: World) -> None:
-    """A listener that took it on would ask a reader that answers no more, and its stream would end."""
+    """A listener that took the partition on would ask a reader that answers no more, and its stream would end."""
     topic, group = world.topic(partitions=2), world.name("group")
     first = world.member(group, topic)
     until(lambda: first.owned, first)

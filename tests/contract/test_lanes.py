@@ -1,4 +1,4 @@
-"""What lanes ask of a log: a partition of their own choice, transient writers, and records that the broker dates."""
+"""Needs of lanes: a partition of their own choice, transient writers, and records that the broker dates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kafka_pubsub.log.partitioner import partition_of
 from tests.contract.world import Delivery, World, flush, until
 
-#: What `StoredRecord.timestamp` calls a publisher's time, and the broker's.
+#: The names in `StoredRecord.timestamp` for a publisher's time, and the broker's.
 PUBLISHERS, BROKERS = 1, 2
 
 

@@ -121,7 +121,7 @@ def test_a_writer_that_has_learnt_a_layout_spreads_keys_over_it_from_the_next_re
         flush(writer)
         return [found[key] for key in keys]
 
-    # Twice: what is known after the first records is another path.
+    # Twice: knowledge from the first records takes another path.
     for _ in range(2):
         assert write() == [partition_of(key, 2) for key in keys]
     world.backend.admin.add_partitions(name, 7)
@@ -131,7 +131,7 @@ def test_a_writer_that_has_learnt_a_layout_spreads_keys_over_it_from_the_next_re
 
 
 def _learnt(ask: object) -> int:
-    """Brokers learn of partitions one after the other."""
+    """Brokers learn of partitions in turn."""
     assert callable(ask)
     deadline = time.monotonic() + PATIENCE
     while (found := ask()) != 7:

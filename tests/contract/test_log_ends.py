@@ -1,4 +1,4 @@
-"""Where logs end, and whether what was read of them is still there."""
+"""Where logs end, and whether read records are still there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading: where it starts, what it skips, how it waits."""
+"""Reading: where a reader starts, which records it skips, how it waits."""
 
 from __future__ import annotations
 

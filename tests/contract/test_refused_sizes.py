@@ -17,7 +17,7 @@ from tests.contract.world import World, until
 def test_only_records_that_no_batch_of_their_own_could_carry_are_refused_for_their_size(
     world: World, locate: bool, limit: int
 ) -> None:
-    """Small records of one transaction are together far larger than what their topic takes at once."""
+    """Small records of a transaction are together far larger than a batch that their topic takes."""
     scene, writer = Scene(world), world.transactions()
     world.backend.admin.update_topic(scene.retry, {"max.message.bytes": str(limit)})
     noise = random.Random(1)

@@ -68,7 +68,7 @@ def _ended(outcome: Outcome, ending: Ending) -> Outcome:
 
 
 def _position(reader: LogReader, place: TopicPartition) -> int:
-    """How far it has read there; -1: it has no position."""
+    """How far the reader has read there; -1: it has no position."""
     found = reader.positions([place]).get(place)
     return -1 if found is None else found.offset
 
@@ -324,7 +324,7 @@ def test_without_places_the_second_try_at_the_latest_says_who_is_to_blame(world:
         tries.append(transact(beside, bad))
         assert len(tries) <= 2
     assert all(each.ending is not Ending.STORED for each in tries)
-    for _ in range(2):  # a report says who; one more for a record that wasn't alone in its batch
+    for _ in range(2):  # a report says which; another for a record that wasn't alone in its batch
         if not tries[-1].refused:
             tries.append(_ended(transact(beside, bad), Ending.ABORTED))
     assert set(tries[-1].refused) == {1}
@@ -337,7 +337,7 @@ def test_without_places_the_second_try_at_the_latest_says_who_is_to_blame(world:
 
 @pytest.mark.parametrize("locate", [True, False])
 def test_a_partition_that_was_added_meanwhile_is_never_refused(world: World, locate: bool) -> None:
-    """The writer may not know of it yet: then the transaction is aborted, and the next one goes through."""
+    """The writer may not know yet: then the transaction is aborted, and the next transaction goes through."""
     scene, writer, other = Scene(world), world.transactions(), world.topic(1)
 
     def transact(position: int, *records: NewRecord) -> Outcome:
@@ -389,7 +389,7 @@ def test_a_transaction_that_ends_shows_its_positions(world: World) -> None:
 
 
 def test_a_plain_commit_into_an_open_transaction_wins_over_its_newer_map(world: World) -> None:
-    """Why there is one commit in flight."""
+    """Why there is a single commit in flight."""
     scene = Scene(world)
     slow = world.leave_open(world.name("slow"), [], {scene.at: Committed(2, "newer")}, scene.membership)
     assert commit(scene.member.reader, {scene.at: Committed(1, "older")}) == {scene.at: None}

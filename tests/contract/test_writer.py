@@ -1,4 +1,4 @@
-"""Writing: order, places, reports, and what is refused."""
+"""Writing: order, places, reports, and refusals."""
 
 from __future__ import annotations
 

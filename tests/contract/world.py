@@ -1,6 +1,6 @@
-"""What the conformance tests see of a backend, whichever it is: names of their own, writers, and members.
+"""The conformance tests' view of a backend, whichever it is: names of their own, writers, and members.
 
-One thread drives all members: `Member.step` is one short `read`, and `until` steps several members in turn, as
+A single thread drives all members: `Member.step` is a short `read`, and `until` steps several members in turn, as
 processes beside each other would run.
 """
 
@@ -47,7 +47,7 @@ class LeaveOpen(Protocol):
 
 
 class Recorder:
-    """A listener that keeps what it was told and starts partitions where `starts` says."""
+    """A listener that keeps its calls and starts partitions where `starts` says."""
 
     def __init__(self, starts: Callable[[TopicPartition], int | None]) -> None:
         self.starts = starts
@@ -88,7 +88,7 @@ class Recorder:
 
 
 class Member:
-    """A reader with its listener and what it has read."""
+    """A reader with its listener and its records."""
 
     def __init__(self, reader: LogReader, listener: Recorder) -> None:
         self.reader = reader
@@ -96,7 +96,7 @@ class Member:
         self.records: list[StoredRecord] = []
 
     def step(self, timeout: float = 0.05) -> None:
-        """One short read."""
+        """A short read."""
         self.records.extend(self.reader.read(100, timeout))
 
     @property
@@ -104,7 +104,7 @@ class Member:
         return self.listener.owned
 
     def values(self) -> list[bytes | None]:
-        """What was read so far."""
+        """The records so far."""
         return [record.value() for record in self.records]
 
 
@@ -118,16 +118,16 @@ def until(condition: Callable[[], object], *members: Member, patience: float = P
 
 
 def flush(writer: LogWriter) -> None:
-    """Waits until everything was reported; a single call may return before with what is left."""
+    """Waits until everything was reported; a single call may return before with some reports left."""
     deadline = time.monotonic() + PATIENCE
     while left := writer.flush(deadline - time.monotonic()):
         assert time.monotonic() < deadline, f"{left} records weren't reported within {PATIENCE} s"
 
 
 class World:
-    """One backend under test, and how to make more over the same cluster, as other processes have.
+    """A backend under test, and how to make more over the same cluster, as other processes have.
 
-    `beside()` makes an ordinary one; the members of an `impatient()` one are given up soon when they are silent.
+    `beside()` makes an ordinary backend; members of an `impatient()` backend are given up soon when they are silent.
     """
 
     def __init__(
@@ -216,6 +216,6 @@ class World:
             backend.close()
 
     def close(self) -> None:
-        """Closes what the test opened; closing what it closed itself changes nothing."""
+        """Closes the objects of a test; closing an object twice changes nothing."""
         for each in reversed(self._opened):
             each.close()

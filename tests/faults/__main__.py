@@ -1,6 +1,6 @@
 """A fault round from the command line: `python -m tests.faults kill-consumer --seed 7 --seconds 60`.
 
-Starts a Kafka of its own, prints what was seen as one line of JSON, and ends with 0 (all is well) or 1 (it isn't; the
+Starts a Kafka of its own, prints what was seen as a line of JSON, and ends with 0 (all is well) or 1 (it isn't; the
 histories are kept).
 """
 
@@ -25,7 +25,7 @@ from tests.faults.round import run_round
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one round; the exit code."""
+    """Runs a single round; the exit code."""
     options = vars(_parser().parse_args(arguments))
     folder = options.pop("keep")
     plan = RoundPlan(**options)

@@ -55,7 +55,7 @@ class _Sent(NamedTuple):
 
 
 class _Life:
-    """What became of one message, in nanoseconds of the machine's clock."""
+    """What became of a message, in nanoseconds of the machine's clock."""
 
     __slots__ = ("begun", "deliveries", "earlier", "ended", "finished", "sent", "stored")
 
@@ -112,7 +112,7 @@ def judge(
 
 
 class _Judge:
-    """One round's evidence."""
+    """A single round's evidence."""
 
     def __init__(
         self, told: Iterable[Iterable[Event]], dead: Sequence[DeadLetter], poison: Collection[str]

@@ -114,7 +114,7 @@ def opened(subscription: Subscription, consumer: Consumer, stop: StopFlag) -> St
 
 
 def main() -> None:
-    """The process: its one argument is its plan."""
+    """The process: its single argument is its plan."""
     plan = ConsumerPlan.read(sys.argv[1])
     stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

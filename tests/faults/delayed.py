@@ -61,7 +61,7 @@ class AtHome(NamedTuple):
 
 
 class Diary:
-    """What one process published; what is written stays when the process is killed."""
+    """What a single process published; what is written stays when the process is killed."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
@@ -123,7 +123,7 @@ def judge(sent: Sequence[Published], perhaps: Collection[str], found: Sequence[A
 
 
 def _disordered(messages: Sequence[Published]) -> Iterable[str]:
-    """One key's messages, as they lie at home."""
+    """A single key's messages, as they lie at home."""
     for place, later in enumerate(messages):
         for earlier in messages[:place]:
             if _comes_first(later, earlier):
@@ -131,7 +131,7 @@ def _disordered(messages: Sequence[Published]) -> Iterable[str]:
 
 
 def _comes_first(one: Published, other: Published) -> bool:
-    """Whether one message must come home before the other one."""
+    """Whether a single message must come home before the other one."""
     if int(one.offset) < int(other.offset):
         return one.due <= other.due
     return max(one.due, one.stored) < other.due - CLOCK

@@ -74,7 +74,7 @@ def judge(history: History, homes: Mapping[str, Sequence[Delivered]]) -> list[st
 
     1. A message is at all its topics or at none, at no other one, and once; it is at all if its future resolved.
     2. It has one timestamp at all of them, which its future gave; each home is in the order of the timestamps. So two
-       topics have their common messages in one order.
+       topics have their common messages in a single order.
     3. A message that was published when the future of another had resolved comes behind it, and so does one whose
        process was told of the other over the socket, and one that its sender published later.
     """

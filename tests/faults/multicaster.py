@@ -1,4 +1,4 @@
-"""A process that publishes to random causal topics and signals others over a socket; its one argument is JSON.
+"""A process that publishes to random causal topics and signals others over a socket; its single argument is JSON.
 
 bootstrap, topics     where to publish
 name, clients         this process, and how many clients it publishes with
@@ -29,7 +29,7 @@ from typing import Any
 from kafka_pubsub import PubSub, PubSubError
 from kafka_pubsub.cli.signals import StopFlag
 
-#: Messages of one client without a place in the order, and messages of a burst.
+#: Messages of a client without a place in the order, and messages of a burst.
 MOST, BURST = 40, 20
 
 
@@ -73,7 +73,7 @@ class History:
 
 
 def publish(plan: dict[str, Any], number: int, talk: Talk, history: History, stop: StopFlag) -> None:
-    """Publishes with one client until the end."""
+    """Publishes with a single client until the end."""
     sender = f"{plan['name']}.{number}"
     chances = random.Random(f"{plan['seed']} {sender}")
     room = threading.Semaphore(MOST)

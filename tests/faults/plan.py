@@ -21,7 +21,7 @@ FIRST_POISONED = 40
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """One round. `seconds` is how long is published and broken; settling comes on top."""
+    """A single round. `seconds` is how long is published and broken; settling comes on top."""
 
     fault: str
     seed: int = 1
@@ -69,7 +69,7 @@ class _ProcessPlan:
 
 @dataclass(frozen=True)
 class PublisherPlan(_ProcessPlan):
-    """One publisher's part. No two publishers share a key, so the order of a key is one publisher's."""
+    """A single publisher's part. No two publishers share a key, so the order of a key is a single publisher's."""
 
     name: str = "p0"
     rate: float = 200.0
@@ -91,7 +91,7 @@ class PublisherPlan(_ProcessPlan):
 
 @dataclass(frozen=True)
 class ConsumerPlan(_ProcessPlan):
-    """One consumer's part. Handlers take up to `handler` seconds, some up to `slow_handler`."""
+    """A single consumer's part. Handlers take up to `handler` seconds, some up to `slow_handler`."""
 
     subscription: str = ""
     nack_percent: float = 5.0

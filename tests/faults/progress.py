@@ -17,7 +17,7 @@ CHUNK = 64 << 20
 
 
 def place_of(partition: int, offset: int) -> int:
-    """A message's name in one number: a long round has a million of them."""
+    """A message's name in a single number: a long round has a million of them."""
     return partition << 48 | offset
 
 

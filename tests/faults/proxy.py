@@ -1,6 +1,6 @@
 """A TCP proxy in front of a broker that a test can make slow, silent or rude.
 
-Theory: one thread runs an asyncio loop that carries bytes both ways, each direction of each connection by a task of
+Theory: a thread runs an asyncio loop that carries bytes both ways, each direction of each connection by a task of
 its own. What is wrong with the network is one value (`Weather`) that every task reads before each chunk, so a change
 counts for the connections that there are as well as for new ones.
 Rules

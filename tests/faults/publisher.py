@@ -113,7 +113,7 @@ class Publisher:
 
 
 def main() -> None:
-    """The process: its one argument is its plan."""
+    """The process: its single argument is its plan."""
     plan = PublisherPlan.read(sys.argv[1])
     with PubSub(plan.bootstrap, history=plan.told) as ps:
         publisher = Publisher(plan, ps.topic(plan.topic))

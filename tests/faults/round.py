@@ -1,4 +1,4 @@
-"""One round: publishers and consumers run, a fault strikes, everything settles, the histories are judged.
+"""A single round: publishers and consumers run, a fault strikes, everything settles, the histories are judged.
 
 Theory: the driver only starts, breaks and waits; what is judged afterwards is what the processes wrote down, and the
 dead letters. Settled means: all publishers have flushed, everything that was stored was acked or is a dead letter, and

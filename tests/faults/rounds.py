@@ -1,7 +1,7 @@
 """What the short rounds of the test suite have in common.
 
 Rule: rounds that need only a broker are spread over the workers of a parallel run; those that share a cluster are in
-a file of their own, because a file with a fixture of its own scope is given to one worker as a whole.
+a file of their own, because a file with a fixture of its own scope is given to a single worker as a whole.
 """
 
 from __future__ import annotations

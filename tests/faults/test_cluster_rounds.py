@@ -1,4 +1,4 @@
-"""A short round of every fault of brokers and the network, on one cluster of three behind proxies."""
+"""A short round of every fault of brokers and the network, on a single cluster of three behind proxies."""
 
 from __future__ import annotations
 

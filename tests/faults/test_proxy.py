@@ -90,7 +90,7 @@ def test_a_delay_is_paid_in_each_direction_and_costs_no_throughput(
         started = time.monotonic()
         assert exchange(client, b"x") == b"x"
         assert time.monotonic() - started >= 0.2
-        # 3 MB are some 50 chunks; one after the other they would take 10 s.
+        # 3 MB are some 50 chunks; in turn they would take 10 s.
         data = os.urandom(3_000_000)
         assert exchange(client, data) == data
     assert exchange(client, b"y") == b"y"

@@ -27,7 +27,7 @@ from tests.support import until
 
 __all__ = ["Together"]
 
-#: Causal topics, of one partition each.
+#: Causal topics, of a partition each.
 CAUSAL = 4
 #: Seconds for a router to make its topics, on a busy machine.
 PATIENCE = 120.0

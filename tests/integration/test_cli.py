@@ -26,7 +26,7 @@ class Broker(Protocol):
 
 
 class Cli:
-    """Runs commands against one broker, with a topic and a subscription of this test's own."""
+    """Runs commands against a single broker, with a topic and a subscription of this test's own."""
 
     def __init__(self, bootstrap: str) -> None:
         self.environment = {**os.environ, "KAFKA_PUBSUB_BOOTSTRAP": bootstrap}

@@ -35,7 +35,7 @@ AWAY = 25.0
 
 
 class Handler:
-    """Fails one message always, and some once."""
+    """Fails a single message always, and some once."""
 
     def __init__(self) -> None:
         self.poisoned: list[int] = []

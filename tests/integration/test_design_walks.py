@@ -128,7 +128,7 @@ def test_a_picture_is_small_and_its_files_exist(title: str) -> None:
 
 def test_each_way_is_gone_in_its_order(pubsub: PubSub, trace: Trace) -> None:
     name = f"walks-{uuid.uuid4().hex[:8]}"
-    # One message, so that few files are called more than once; and some that are quick enough to be taken inline.
+    # A single message, so that few files are called more than once; and some that are quick enough to be taken inline.
     run(pubsub, trace, f"{name}-slow", 1, slow=True, nacks=1)
     left = {title: [way for way in paths(title) if trace.missing(way)] for title in LIMITS}
     run(pubsub, trace, f"{name}-quick", 20, slow=False)

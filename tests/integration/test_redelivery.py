@@ -17,7 +17,7 @@ from kafka_pubsub import FailedPrecondition, Message, PubSub
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.log.kafka import commit_requests
 from kafka_pubsub.log.kafka.reader import KafkaLogReader
-from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.partition import ack_map
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
 from tests.support import until
@@ -125,7 +125,7 @@ def test_nacks_keep_the_order_of_their_keys(ps: PubSub, name: str) -> None:
 def test_a_checkpoint_takes_over_what_the_map_has_no_room_for(
     kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One key fails all the time, the others' messages once each: their ends lie scattered among those that wait."""
+    """A key fails all the time, the others' messages once each: their ends lie scattered among those that wait."""
     monkeypatch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 60)
     ps.create_topic(name, partitions=1)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)

@@ -1,4 +1,4 @@
-"""A sequencer's proposals reach all inboxes at one moment: what happens on a real broker if they don't.
+"""A sequencer's proposals reach all inboxes at a single moment: what happens on a real broker if they don't.
 
 The scene: `b`'s clock is ahead. A goes to `a` and `b`. When it is at home in `b`, a process that saw it there
 publishes B to `a`, where A isn't yet. B must come behind A.
@@ -21,7 +21,7 @@ from kafka_pubsub.multicast.task import SequencerTask
 from kafka_pubsub.multicast.values import Output, Propose
 from tests.support import until
 
-#: Seconds for one answer on a busy machine.
+#: Seconds for an answer on a busy machine.
 PATIENCE = 60.0
 
 

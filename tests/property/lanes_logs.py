@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
 
 class Side:
-    """What the reader has of one lane."""
+    """What the reader has of a lane."""
 
     def __init__(self, asked: int) -> None:
         #: None is a marker.

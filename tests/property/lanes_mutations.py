@@ -333,7 +333,7 @@ def youngest_first(patch: Patch) -> None:
 
 
 def share_by_choice(patch: Patch) -> None:
-    """A run counts as one message of the share."""
+    """A run counts as a single message of the share."""
     real = Ageing.go_in_turn
     patch.setattr(Ageing, "go_in_turn", lambda self, number, count: real(self, number, 1))
 

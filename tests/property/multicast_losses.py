@@ -120,7 +120,7 @@ class LossyWorld(World):
 
 
 def run_lossy(seed: int, **settings: Any) -> None:
-    """Plays one schedule and checks it."""
+    """Plays a single schedule and checks it."""
     world = LossyWorld(seed, **settings)
     world.play()
     world.check()

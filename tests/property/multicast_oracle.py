@@ -21,7 +21,7 @@ def home_of(
 ) -> list[Release | Refuse]:
     """Returns what a topic has at home when its inbox was taken up to `position`.
 
-    `released`: timestamps of messages that were released, because proposals for one topic released may be in no log.
+    `released`: timestamps of messages that were released, because proposals for a topic released may be in no log.
     """
     stages = {each.message: each for each in inbox[:position] if isinstance(each, Stage)}
     proposals: dict[str, dict[str, Proposal]] = {message: {} for message in stages}
@@ -72,7 +72,7 @@ class JudgedWorld(World):
 
 
 def run_beside_oracle(seed: int, **settings: Any) -> None:
-    """Plays one schedule; what a home holds is what the oracle says, after each record."""
+    """Plays a single schedule; what a home holds is what the oracle says, after each record."""
     world = JudgedWorld(seed, **settings)
     world.play()
     world.check()

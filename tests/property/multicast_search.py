@@ -16,7 +16,7 @@ __all__ = ["play", "search"]
 
 
 def play(seed: int) -> None:
-    """Plays one schedule beside the oracle; a failure says the seed."""
+    """Plays a single schedule beside the oracle; a failure says the seed."""
     try:
         run_beside_oracle(seed, topics=3, senders=3, messages=6, each=2, crashes=0.1 * (1 + seed % 5))
     except (AssertionError, KeyError) as error:

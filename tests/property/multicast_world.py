@@ -1,12 +1,12 @@
 """Topics, senders and handles under a random schedule: what causal multicast promises, on the sequencers alone.
 
-Inboxes are lists, and what a sequencer answers is appended to them at one moment, as a transaction does. A sequencer
+Inboxes are lists, and what a sequencer answers is appended to them at a moment, as a transaction does. A sequencer
 may be replaced by a successor at any step, which knows its checkpoint and the log. Senders know what was released
 anywhere (side channels), and stage nothing while a deletion or a message to several topics of theirs wasn't released.
 
 What is checked
 1. Each message is released once at each of its destinations, or refused at all of its participants' destinations.
-2. Two messages with common destinations come in one order at all of them: that of their timestamps.
+2. Two messages with common destinations come in a single order at all of them: that of their timestamps.
 3. A message comes after all messages that were released anywhere before it was staged, after those that its sender
    staged before, and after the causes of all these.
 4. It comes to an end.
@@ -161,7 +161,7 @@ class World:
         return Stage(name, destinations, handles, deletes, estimate)
 
     def add(self, sender: int, stage: Stage) -> None:
-        """Stores a stage in all inboxes at one moment."""
+        """Stores a stage in all inboxes at a single moment."""
         name = stage.message
         causes = self.released | {each for each in self.stages if self.sender[each] == sender}
         self.causes[name] = causes.union(*(self.causes[each] for each in causes))
@@ -174,7 +174,7 @@ class World:
             self.topics[each].inbox.append(record)
 
     def take(self, topic: Topic) -> None:
-        """Lets a sequencer take a record; its answer and its position are stored at one moment, or neither."""
+        """Lets a sequencer take a record; its answer and its position are stored at a single moment, or neither."""
         if self.random.random() < self.crashes:
             topic.succeed()
         offset = topic.sequencer._position
@@ -266,7 +266,7 @@ class World:
 
 
 def run(seed: int, **settings: Any) -> None:
-    """Plays one schedule and checks it."""
+    """Plays a single schedule and checks it."""
     world = World(seed, **settings)
     world.play()
     world.check()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, WriteDeadLetters
 from kafka_pubsub.subscribe.partition.events import (
     Ended,
@@ -18,6 +17,7 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement, attempt_of, entry_of
 from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import RetryRecord
 from tests.property.retry_kafka import WALL, RetryLog, Transaction
 from tests.support import FakeBody
 
@@ -44,7 +44,7 @@ class Runner:
 
 @dataclass(eq=False)
 class Owner:
-    """One ownership in one process."""
+    """One ownership in a single process."""
 
     partition: Partition
     process: int
@@ -111,7 +111,7 @@ class Handlers(RetryLog):
         return True
 
     def walk(self, runner: Runner) -> None:
-        """A handler goes on by one step."""
+        """A handler goes on by a single step."""
         owner, lease = runner.owner, runner.lease
         lingering = runner in self.lingering
         if runner.kept:

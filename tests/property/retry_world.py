@@ -1,4 +1,4 @@
-"""A small Kafka and the owners of one partition that come and go over it, by a random schedule.
+"""A small Kafka and the owners of a partition that come and go over it, by a random schedule.
 
 What it shows of Kafka: a retry log whose last stable offset lags behind its high watermark; transactions that are
 decided before their markers are visible, and answered before or after; commits that are stored before they are
@@ -7,7 +7,7 @@ answered; generations that fence commits and transactions, but not handlers. A c
 What is checked, by books of its own
   order    a message begins under the current owner only when every earlier one of its key was acked or dead-lettered
   since    when its process stood still, nothing begins before a commit was accepted that was made since
-  alone    in one process no two handlers of a key run at once
+  alone    in a single process no two handlers of a key run at once
   durable  nothing begins again under the current owner after its ack was committed
   due      nothing begins before the time that its retry record says, by the wall clock when the record was read
   claims   a stored commit calls nothing finished that wasn't acked, dead-lettered or relocated with it
@@ -19,11 +19,9 @@ from __future__ import annotations
 from random import Random
 
 from kafka_pubsub.model import Ending
-from kafka_pubsub.subscribe.formats import ack_map
-from kafka_pubsub.subscribe.formats.checkpoint import Named
-from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, NOTHING
-from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, Why, decode
+from kafka_pubsub.subscribe.partition import ack_map
 from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Backoff, Policy
+from kafka_pubsub.subscribe.partition.checkpoint import Named
 from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     Deliver,
@@ -56,7 +54,9 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.next_move import LATEST
+from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, NOTHING
 from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.property.retry_callbacks import Handlers, Owner, Runner
 from tests.property.retry_kafka import WALL, Plan, Transaction
@@ -312,7 +312,7 @@ class World(Handlers):
         self.do(owner, CommitAnswered(accepted))
 
     def step_transaction(self, each: Transaction) -> None:
-        """One step of a transaction: append, decide, answer; markers come by themselves."""
+        """A single step of a transaction: append, decide, answer; markers come by themselves."""
         owner = each.owner
         if each.state == "sent":
             for other in [other for other in self.transactions if other.owner is owner and other is not each]:

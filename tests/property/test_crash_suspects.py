@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_pubsub.subscribe.formats import notes
-from kafka_pubsub.subscribe.formats.notes import MOST, NO_DOUBT, ROOM, Doubt, Notes
+from kafka_pubsub.subscribe.partition import notes
 from kafka_pubsub.subscribe.partition.crash_suspects import ROW, CrashSuspects, TrialLock
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
+from kafka_pubsub.subscribe.partition.notes import MOST, NO_DOUBT, ROOM, Doubt, Notes
 from tests.support import FakeBody
 
 OFFSETS = st.sets(st.integers(0, 200) | st.integers(0, 2**40), max_size=60)
@@ -85,7 +85,7 @@ class World:
         self.dead: set[tuple[int, int]] = set()
 
     def live(self, draw: st.DataObject, patience: int) -> bool:
-        """One process's life; False if it was killed."""
+        """A single process's life; False if it was killed."""
         turn = TrialLock()
         parts = []
         for number in range(self.partitions):
@@ -138,7 +138,7 @@ class World:
             self.finished[number].add(each.culprit)
             each.finished([each.culprit])
         each.culprit = None
-        # The move that counts the crash, and the notes without the trial, are in one transaction.
+        # The move that counts the crash, and the notes without the trial, are in a single transaction.
         self.stored[number] = self.stored[number]._replace(trial=None)
 
     def lease(
@@ -174,7 +174,7 @@ class World:
         admitted.add((number, offset))
 
     def run(self, number: int, each: CrashSuspects, offset: int, admitted: set[tuple[int, int]]) -> list[int]:
-        """What is handed out with that one, as if all were of one key."""
+        """What is handed out with that one, as if all were of a key."""
         run = [offset]
         for at in range(offset + 1, min(self.size, offset + each.together(offset))):
             taken = at in self.finished[number] or (number, at) in admitted

@@ -1,6 +1,6 @@
 """Acks that somebody waits for, against books that know nothing of who waits: what the log has stored, read as text.
 
-Two worlds: one partition without a retry topic, driven by Hypothesis, and one with it, by random schedules over a
+Two worlds: a single partition without a retry topic, driven by Hypothesis, and one with it, by random schedules over a
 small Kafka. In both some acks are waited for, mostly while their handlers still run.
 
 What is promised
@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.durable_acks import Durability
 from kafka_pubsub.subscribe.partition.effects import Durable, Effect, Unstored
 from kafka_pubsub.subscribe.partition.events import Ask, Awaited, LeaseOutcome, Lost
 from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
+from kafka_pubsub.subscribe.partition.record import RetryRecord
 from tests.property.retry_callbacks import Owner, Runner
 from tests.property.retry_world import Plan, World
 from tests.property.waiting import Handler, PromptMachine, Waiter, WaitingMachine, tell
@@ -109,7 +109,7 @@ def test_promises_hold_with_a_retry_topic(name: str) -> None:
 
 
 def waiting(ends: bool = False) -> tuple[WaitingMachine, Handler]:
-    """Somebody waits for the ack of the one message that there is; perhaps its handler has returned before."""
+    """Somebody waits for the ack of the single message that there is; perhaps its handler has returned before."""
     machine = WaitingMachine()
     machine.publish([b"a"], 0)
     machine.fetch_all()

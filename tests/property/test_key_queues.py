@@ -1,4 +1,4 @@
-"""I1 in the queues: one partition's waiting records against a naive model that keeps plain sets.
+"""I1 in the queues: a single partition's waiting records against a naive model that keeps plain sets.
 
 The model knows which records wait and why each key may not be taken, and computes anew at every step what the
 queues must hand out: a run from the front of the free key whose first record is the oldest, or the oldest record

@@ -97,7 +97,7 @@ class LeasesMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def narrow(self, data: st.DataObject) -> None:
-        """Of an inline lease one record goes on."""
+        """Of an inline lease a single record goes on."""
         if (found := self.some(data, LeaseState.RUNNING)) is None:
             return
         lease, book = found

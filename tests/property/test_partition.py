@@ -1,13 +1,13 @@
-"""The whole core: one partition driven by everything that can happen, against a naive model.
+"""The whole core: a single partition driven by everything that can happen, against a naive model.
 
 The machine plays the shell: it reads a log, hands leases to holders that do anything holders may do, answers
 commits and transactions (or crashes before), loses and regains the partition. Its retry partition is read at once
 (`retry_world` is about one that isn't). Time is a number.
 
 What is promised
-  I1  one record of a key with a handler at a time; a redelivery comes before its successors
+  I1  a single record of a key with a handler at a time; a redelivery comes before its successors
   I2  nothing below the committed position is unfinished
-  I3  a record is in one place (Partition.check)
+  I3  a record is in a single place (Partition.check)
   I4  a verdict on a lease that is over changes nothing
   I5  what is finished can always be committed
   lost  when all handlers ack, everything is finished

@@ -1,12 +1,11 @@
-"""I6: one key that fails for ten minutes under load, on the partition itself: others flow, memory stays flat."""
+"""I6: a single key that fails for ten minutes under load, on the partition itself: others flow, memory stays flat."""
 
 from __future__ import annotations
 
 import pytest
 
 from kafka_pubsub.model import Ending
-from kafka_pubsub.subscribe.formats import ack_map
-from kafka_pubsub.subscribe.formats.record import RetryRecord
+from kafka_pubsub.subscribe.partition import ack_map
 from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
 from kafka_pubsub.subscribe.partition.effects import (
     Commit,
@@ -32,6 +31,7 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import RetryRecord
 from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from tests.property.retry_kafka import Stored
 from tests.support import FakeBody
@@ -106,7 +106,7 @@ class Shell:
 
 
 def run(shell: Shell, rounds: int, backlog: int = 5) -> int:
-    """So many reads, one record of `backlog` of the bad key; returns the most that waited in main's half."""
+    """So many reads, a single record of `backlog` of the bad key; returns the most that waited in main's half."""
     published = largest = 0
     for _ in range(rounds):
         keys = [BAD if at % backlog == 0 else b"k%d" % (at % 97) for at in range(BATCH)]

@@ -25,7 +25,7 @@ __all__ = ["Handler", "PromptMachine", "Waiter", "WaitingMachine", "tell"]
 
 
 class Waiter:
-    """Somebody who waits for the ack of one record."""
+    """Somebody who waits for the ack of a record."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset

@@ -46,7 +46,7 @@ def run_many(first: int, count: int, jobs: int, *, retry: bool = False) -> int:
 
 
 def run_one(seed: int, *, trace: bool, retry: bool = False) -> int:
-    """Tells one seed's story; 1 if it broke a promise."""
+    """Tells a single seed's story; 1 if it broke a promise."""
     try:
         story = simulate(seed, print if trace else None, retry=retry)
     except Exception:

@@ -4,7 +4,7 @@ Theory. Numbers of partitions are dense here: `index * partitions + partition`, 
 The topic has three lanes beside its own Kafka topic, which has the highest priority but one; two of them are the
 classes of one priority. A modelled publisher names what it sent before, as `lane_sender` does. The leaders' clocks
 differ, a transient lane's leader loses the tail that no reader has seen, and some topics are copies: the log of each
-name is another one, and one lane that is named isn't there. Processes, which begin before some lanes are used, aren't
+name is another one, and a lane that is named isn't there. Processes, which begin before some lanes are used, aren't
 told: that is for `tests/unit/lanes`.
 
 What is promised, beside what holds in every lane as in a topic
@@ -142,7 +142,7 @@ class CheckedChoices(LaneChoices):
                 )
 
     def _judge_lifting(self, group, goes_with: int) -> None:  # type: ignore[no-untyped-def]
-        """Judges, by plain lists, what waits while something goes with a priority; all keys have one publisher."""
+        """Judges, by plain lists, what waits while something goes with a priority; all keys have a single publisher."""
         fronts: dict[bytes, list[tuple[int, Lane, Record]]] = {}
         for lane, side in group.sides.items() if not self.copied and self.ordered else ():
             for key, queue in side.partition.queues.queues.items() if side.begins else ():
@@ -248,7 +248,7 @@ class LanedLedger(RetryLedger):
 
 
 class LanedWorld(SimulatedWorld):
-    """One seed's world, with lanes."""
+    """A single seed's world, with lanes."""
 
     def _make_ledger(self, plan: Plan) -> RetryLedger:
         actions = {**plan.actions, "grow": 0.0, "lose_lane_tail": self.random.choice([0.0, 1.0])}

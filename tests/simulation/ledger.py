@@ -1,13 +1,13 @@
 """The books of the world: what was published, delivered, acked and committed, kept apart from the client's own.
 
-Theory. An *ownership* is one epoch of one partition in one process. Inside it the promises are exact: what was
+Theory. An *ownership* is a single epoch of a partition in a single process. Inside it the promises are exact: what was
 durable when it began and what was acked under it is finished; of each key, only the lowest record that isn't
 finished may begin. Across ownerships only what the log holds counts. Records that retention, compaction or an
 aborted transaction took out are *gone*: they may be delivered or not.
 
 What is promised (docs/invariants.md)
   order    a key's records begin in order, none left out; a redelivery begins at the oldest that isn't acked
-  I1       one handler of a key at a time in a process; among processes too while the older one is still the owner
+  I1       a single handler of a key at a time in a process; among processes too while the older one is still the owner
   I2       a commit says only what was acked, never goes back, and never forgets what an earlier one said
   I4       a late verdict changes nothing and is counted
   I5       a commit holds every ack that its author knew of, in at most as many characters as the log stores
@@ -22,8 +22,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import Run
-from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.partition.offsets import Run
 
 __all__ = ["Ledger", "Ownership", "Violation", "promise"]
 
@@ -39,7 +39,7 @@ def promise(kept: bool, text: str) -> None:
 
 
 class Log:
-    """One partition's truth."""
+    """A single partition's truth."""
 
     def __init__(self) -> None:
         #: Every record that ever got an offset, by offset.
@@ -79,7 +79,7 @@ class Log:
 
 
 class Ownership:
-    """One epoch of one partition in one process."""
+    """A single epoch of a partition in a single process."""
 
     def __init__(self, process: str, partition: int, epoch: int, durable: Collection[int]) -> None:
         self.process, self.partition, self.epoch = process, partition, epoch

@@ -1,4 +1,4 @@
-"""The client, broken on purpose in one place: what the simulation must notice.
+"""The client, broken on purpose in a single place: what the simulation must notice.
 
 Each mutation is one line or rule of the client that somebody could lose. It is put in by patching the class, so
 that the code itself stays whole; `MUTATIONS` names them all.
@@ -14,9 +14,8 @@ import pytest
 
 from kafka_pubsub.log.memory.reader import MemoryReader
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import Committed, Message, Run
+from kafka_pubsub.model import Committed, Message
 from kafka_pubsub.subscribe.coordinator import Coordinator
-from kafka_pubsub.subscribe.formats.record import Why
 from kafka_pubsub.subscribe.inbox import Inbox
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
 from kafka_pubsub.subscribe.partition import inline_lease
@@ -28,8 +27,9 @@ from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
 from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
-from kafka_pubsub.subscribe.partition.offsets import Offsets
+from kafka_pubsub.subscribe.partition.offsets import Offsets, Run
 from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import Why
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 from kafka_pubsub.subscribe.partition.settings import Rules, Start
 from kafka_pubsub.subscribe.workers.inline_runner import InlineLeaseRunner

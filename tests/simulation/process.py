@@ -209,7 +209,7 @@ class SimulatedCoordinator(SparingCoordinator):
 
 
 class Process:
-    """One process that pulls the subscription."""
+    """A single process that pulls the subscription."""
 
     def __init__(self, world: World, name: str, mode: str) -> None:
         self.world, self.name, self.ledger, self.plan = world, name, world.ledger, world.plan
@@ -299,7 +299,7 @@ class Process:
         self.engine.step(self.world.now())
 
     def mover(self) -> None:
-        """One step of what moves."""
+        """A single step of what moves."""
         self.retry_side.step()
 
     def look(self) -> None:

@@ -8,7 +8,7 @@ Rules
    transactions, an ack that crosses its handler's end by hand) doesn't happen.
 2. Events are a nanosecond apart, so that the order of the schedule is that of the clock.
 3. One disagreement is the schedule's: a process that waits inside a request for longer than its session, and dies there
-   (one seed in some hundreds: `ownership`). Real ones go on sending heartbeats meanwhile.
+   (a single seed in some hundreds: `ownership`). Real ones go on sending heartbeats meanwhile.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def _replace(owner: object, name: str, method: Callable[..., None]) -> None:
 
 
 def judged(seed: int, directory: Path, *, retry: bool, variant: PlanVariant | None = None) -> Verdict:
-    """One seed's world, lived to its end, and what its histories prove."""
+    """A single seed's world, lived to its end, and what its histories prove."""
     world = RecordedWorld(seed, directory, retry=retry, variant=variant)
     with scaled(world.plan):
         world.live()

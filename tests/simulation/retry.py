@@ -19,7 +19,7 @@ from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.memory.faults import Step
 from kafka_pubsub.log.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
-from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named
+from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.retry_topic.body_reader import BodyRequest, FoundBodies
 from kafka_pubsub.subscribe.retry_topic.dead_letter_writer import PATIENCE, Written, completed, further
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
@@ -104,7 +104,7 @@ class SteppedRelocating(RetryIO):
         return until is None or until <= self._world.now()
 
     def step(self) -> None:
-        """One step of the transaction, and perhaps some bodies."""
+        """A single step of the transaction, and perhaps some bodies."""
         if self._requests and (self._world.calm or self._world.chance(0.7)):
             self._read()
         if self._writes and (self._world.calm or self._world.chance(0.5)):
@@ -156,7 +156,7 @@ class SteppedRelocating(RetryIO):
         return self._world.now() >= self._since + PATIENCE
 
     def _write(self) -> None:
-        """One step of a transaction of dead letters."""
+        """A single step of a transaction of dead letters."""
         if self._dead_letters is None:
             self._dead_letters = move_request = self._unwritten.popleft()
             self._written_all = self._asked = False

@@ -20,7 +20,6 @@ from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, CommitAnswers, Ending, LogEnd, Membership, Positions, TopicPartition
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.due_partitions import DuePartitions
-from kafka_pubsub.subscribe.formats.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
 from kafka_pubsub.subscribe.partition import parked_keys, retry_state
 from kafka_pubsub.subscribe.partition.effects import Effect
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
@@ -30,6 +29,7 @@ from kafka_pubsub.subscribe.partition.next_move import NextMoves
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
 from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveResult
@@ -190,7 +190,7 @@ def waits_without_limit(patch: Patch) -> None:
 
 
 def parked_key_forgotten(patch: Patch) -> None:
-    """A key goes on as soon as one message of it has gone."""
+    """A key goes on as soon as a single message of it has gone."""
     real = ParkedKeys.settle
 
     def settle(
@@ -243,7 +243,7 @@ def backlog_stays(patch: Patch) -> None:
 
 
 def two_in_flight(patch: Patch) -> None:
-    """A plain commit is sent while a relocation is on its way ("one commit in flight")."""
+    """A plain commit is sent while a relocation is on its way ("a single commit in flight")."""
     real = RetryPartition.send
 
     def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
@@ -328,7 +328,7 @@ def retry_map_truncated(patch: Patch) -> None:
 
 
 def plain_relocation(patch: Patch) -> None:
-    """Records are appended first, and the positions committed after that ("relocation in one transaction")."""
+    """Records are appended first, and the positions committed after that ("relocation in a single transaction")."""
 
     def begin(self: SteppedRelocating) -> None:
         move_request = self._waiting.popleft()

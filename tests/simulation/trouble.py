@@ -14,7 +14,7 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
 from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.subscribe.formats.record import RETRY_HEADER
+from kafka_pubsub.subscribe.partition.record import RETRY_HEADER
 from tests.simulation.growth import Growth
 from tests.simulation.plan import Plan
 from tests.simulation.process import SESSION, Died, Process
@@ -99,7 +99,7 @@ class Troubles(Growth):
         return self.backend.admin.last_stable_offsets(TOPIC)
 
     def act(self, process: Process, step: Callable[[], object]) -> None:
-        """One step of a process, which may be its last."""
+        """A single step of a process, which may be its last."""
         try:
             if not process.dead:
                 step()

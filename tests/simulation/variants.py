@@ -234,7 +234,7 @@ def crowded(plan: Plan) -> Plan:
 
 
 def stuck(plan: Plan) -> Plan:
-    """One key fails for as long as others wait, and little may be held."""
+    """A single key fails for as long as others wait, and little may be held."""
     plan = replace(failing(plan), max_bytes=10_000, window=8, max_messages=20)
     retry = replace(_retry(plan), stuck=b"a", backlog=3, enough=20, poison=0.0)
     return _with(plan, {"publish": 16.0}, retry, Policy(0))

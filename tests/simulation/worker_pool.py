@@ -257,7 +257,7 @@ class ScriptedWorkers:
         return found
 
     def move(self, hand: Hand) -> None:
-        """One step of one hand."""
+        """A single step of one hand."""
         hand.working = True
         if hand.kept:
             self._speak_up(hand)

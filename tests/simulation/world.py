@@ -1,6 +1,6 @@
-"""A whole world from one number: the log, the group, the processes, and what befalls them.
+"""A whole world from a single number: the log, the group, the processes, and what befalls them.
 
-Theory. Everything that can happen is an action; a seeded generator chooses one after the other. Nothing else is
+Theory. Everything that can happen is an action; a seeded generator chooses in turn. Nothing else is
 random, nothing takes real time, so a seed is a story that can be told again. When the story is over the world
 calms down: nothing fails any more, handlers ack, and everything has to settle.
 
@@ -60,7 +60,7 @@ class Story:
 
 
 class SimulatedWorld(Troubles):
-    """One seed's world."""
+    """A single seed's world."""
 
     def __init__(
         self,
@@ -360,7 +360,7 @@ class SimulatedWorld(Troubles):
 
     def _finish_all(self, how: str, *, wholly: bool = False) -> None:
         """Rounds until all is settled; `wholly`: and seen to be, up to the logs' ends."""
-        # After a crash a suspect's turn takes some seconds, one after the other. Where markers come late and each
+        # After a crash a suspect's turn takes some seconds, in turn. Where markers come late and each
         # commit has a checkpoint, all is read so slowly that only standing still tells of a defect.
         messages = sum(len(log.keys) for log in self.ledger.logs)
         rounds = patience = SETTLING + 4 * messages
@@ -472,7 +472,7 @@ def simulate(
     variant: PlanVariant | None = None,
     kind: type[SimulatedWorld] = SimulatedWorld,
 ) -> Story:
-    """Tells one seed's story; raises what it broke. `focus` changes the plan: more of what somebody looks for."""
+    """Tells a single seed's story; raises what it broke. `focus` changes the plan: more of what somebody looks for."""
     logger = logging.getLogger("kafka_pubsub")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)  # what fails on purpose needs no lines

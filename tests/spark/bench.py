@@ -2,7 +2,7 @@
 
 archive: the job beside a bare Spark read and append to Delta of the same columns, by turns, medians; the target is
 70 %.
-audit: one topic that grows; at each size one run in a process with 4 GB; the time by message must not grow. Then 1 %
+audit: a topic that grows; at each size a run in a process with 4 GB; the time by message must not grow. Then 1 %
 more, and an audit that goes on from the last one: a tenth of the time.
 replay: the archive's topic into another one, unthrottled; the target is 50,000 messages a second.
 
@@ -139,7 +139,7 @@ def job(context: Any, name: str, *arguments: object) -> Any:
 
 def archive(context: Any, topic: str, to: str) -> None:
     never = ("--optimize-every", "never", "--vacuum-every", "never")
-    # One batch: the bare read has no others.
+    # A single batch: the bare read has no others.
     job(context, "archive", "--topic", topic, "--to", to, "--max-per-batch", 100_000_000, *never)
 
 
@@ -203,7 +203,7 @@ def memory_of(process: int) -> float:
 
 
 class Bench:
-    """One broker, one small topic, and measures one after the other."""
+    """A single broker, one small topic, and measures in turn."""
 
     def __init__(self, bootstrap: str, cores: int) -> None:
         self._bootstrap = bootstrap

@@ -1,7 +1,7 @@
 """A local standalone cluster: one master and some workers, started with the scripts that come with pyspark.
 
 `KAFKA_PUBSUB_SPARK_MASTER=standalone` has the session of the suite run on one, as CI does; `local[2]` is what it has
-otherwise, because it starts sooner and its errors are all in one place.
+otherwise, because it starts sooner and its errors are all in a single place.
 
 Rules
 1. Nothing outlives the test that asked for it, nor the process of the tests, whatever that dies of.

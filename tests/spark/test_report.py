@@ -139,7 +139,7 @@ def test_more_than_32_partitions_are_a_distribution() -> None:
     assert drawn.count('<rect class="s0" width=') == 32
     assert said in distributed
     assert '<rect class="s0" width=' not in distributed
-    # Each partition is in one column.
+    # Each partition is in a single column.
     assert sum(int(n) for n in re.findall(r"<title>(\d+) partitions hold", distributed)) == 33
     equal = [{**each, "messages": 7} for each in many]
     assert "<title>33 partitions hold 7 to 7 messages" in made(facts(partitions=equal))

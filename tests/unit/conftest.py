@@ -1,4 +1,4 @@
-"""A cluster in memory with one process on it."""
+"""A cluster in memory with a single process on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cluster in use: what closing stores, ends and leaves."""
+"""A single cluster in use: what closing stores, ends and leaves."""
 
 from __future__ import annotations
 

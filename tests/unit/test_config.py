@@ -1,4 +1,4 @@
-"""A wrong value of a policy or of an option is one line that names the field, what is allowed and what was given."""
+"""A wrong value of a policy or of an option is a line that names the field, what is allowed and what was given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles of a topic, over memory: JSON, and one order for all of them."""
+"""Handles of a topic, over memory: JSON, and a single order for all of them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ import concurrent.futures
 import contextlib
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -85,8 +84,6 @@ def ask(
     try:
         answer = retries(attempt)
     except KafkaException as failure:
-        # Its frames refer to it and to the call's client, which would live on until the collector runs.
-        traceback.clear_frames(failure.__traceback__)
         raise explain(failure, doing, address, trouble, time.monotonic() - started) from None
     trouble.clear()
     return answer

@@ -1,4 +1,4 @@
-"""Peer: aiokafka, asyncio and its own protocol code. Order per partition, one message after the other."""
+"""Peer: aiokafka, asyncio and its own protocol code. Order per partition, messages in turn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def publish(bootstrap: str, topic: str, warmup: int, measured: int, distinct: in
 
 
 def pull(bootstrap: str, topic: str, group: str, warmup: int, measured: int, patience: float) -> Measured:
-    """`getmany(5000)` with manual commit of what was handled, every 200 ms."""
+    """`getmany(5000)` with a manual commit of handled messages, every 200 ms."""
     meter = Meter(warmup, measured)
 
     async def run() -> None:

@@ -1,6 +1,6 @@
-"""Topics that are well, beside one whose only broker is killed: how long their messages take.
+"""Topics that are well, beside a topic whose only broker is killed: how long their messages take.
 
-A row has three brokers of its own. It measures once the other brokers have taken over from the killed one.
+A row has three brokers of its own. Measuring begins once the other brokers have taken over from the killed one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EVERY, _DELAY = 0.1, 0.5
 
 
 def multicast(messages: int, away: bool) -> Measured:
-    """Multicasts to two topics, one after the other; `away`: whether the home of others is away."""
+    """Multicasts to two topics, in turn; `away`: whether the home of others is away."""
     with LocalCluster(3) as cluster, PubSub(cluster.bootstrap) as ps, Sequencer(ps) as sequencer:
         for name in "abcd":
             ps.create_topic(name, causal=True)
@@ -51,7 +51,7 @@ def multicast(messages: int, away: bool) -> Measured:
 
 
 def delays(messages: int, away: bool) -> Measured:
-    """Delayed messages of one topic, one after the other; `away`: whether the home of others is away."""
+    """Delayed messages of a topic, in turn; `away`: whether the home of others is away."""
     with LocalCluster(3) as cluster, PubSub(cluster.bootstrap) as ps:
         good = ps.create_topic("good", partitions=1)
         bad = ps.create_topic("bad", partitions=1, replication=1)
@@ -74,7 +74,7 @@ def delays(messages: int, away: bool) -> Measured:
 
 
 def _make_sick(ps: PubSub, cluster: LocalCluster) -> str:
-    """Makes a causal topic with one replica, whose home and inbox are on different brokers."""
+    """Makes a causal topic with a single replica, whose home and inbox are on different brokers."""
     for number in range(20):
         name = f"sick{number}"
         ps.create_topic(name, causal=True, replication=1)

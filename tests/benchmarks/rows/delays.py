@@ -1,7 +1,7 @@
 """The delay router at full speed, and beside it a bare loop that consumes, transforms and produces in transactions.
 
 Messages wait in ingest, and none is due while they hop into their first tiers: that is measured, and how long a message
-waits has nothing to do with it. Then the log's time jumps past all due times, and all come home.
+waits doesn't matter for the figure. Then the log's time jumps past all due times, and all come home.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["bare", "router", "waiting"]
 LAYOUT = DelayLayout(12)
 SHORTEST_MS, LONGEST_MS = 180_000, 4_095_000
 BODY = bytes(100)
-#: Records of one transaction, as the router's.
+#: Records of a transaction, as the router's.
 AT_ONCE = 4000
 _UNLIMITED = 1e9
 #: Of messages that only wait: from one hour to two.
 FAR_MS = 3_600_000
-#: Seconds that a router runs after the last message came in, and between two words about how far it is.
+#: Seconds that a router runs after the last message came in, and between two reports of its progress.
 _REST_S, _SAY_S = 15.0, 20.0
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -45,7 +45,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 @alone()
 def router(bootstrap: str, topic: str, messages: int) -> Measured:
-    """One router that was away: counts each message that it writes to its first tier; then all become due at once."""
+    """A router that was away: counts each message written to its first tier; then all become due at once."""
     with PubSub(bootstrap) as ps:
         ps.create_topic(topic, partitions=8, exist_ok=True)
     backend = KafkaBackend(bootstrap)
@@ -77,7 +77,7 @@ def router(bootstrap: str, topic: str, messages: int) -> Measured:
 
 
 def _run(engine: Engine, done: Callable[[], bool]) -> tuple[float, float]:
-    """Returns seconds, and those of the processor, until it is done."""
+    """Returns seconds, and processor seconds, until the router is done."""
     started, busy = time.perf_counter(), time.process_time()
     while not done() or engine.busy:
         engine.turn()
@@ -120,7 +120,7 @@ def waiting(bootstrap: str, topic: str, messages: int) -> Measured:
 
 
 def bare(bootstrap: str, topic: str, messages: int) -> Measured:
-    """The same records through one topic, a header replaced in each, no order of time, no delivery reports."""
+    """The same records through a single topic, a header replaced in each, no order of time, no delivery reports."""
     backend = KafkaBackend(bootstrap)
     source = f"{topic}-bare"
     for name in (source, f"{source}-out"):

@@ -1,13 +1,13 @@
-"""kill -9 of a consumer that asks for durable acks, again and again: is anything delivered again that had one?
+"""kill -9 of a consumer that asks for durable acks, again and again: is a message delivered again that had such an ack?
 
 Theory. A diary of each process has every start, ack and nack, noted before the verb, and each ack that the client said
-to be stored, noted after it said so. A process that is killed loses none of that. So what is noted as durable was told
-before; and a start that is noted afterwards, in the same life or a later one, is what must not be.
+to be stored, noted afterwards. A process that is killed loses none of these notes. So an ack noted as durable was
+reported before; and a start that is noted afterwards, in the same life or a later life, is the violation.
 
-What must hold of each message (its key's number, its place in the key):
+Rules for each message (its key's number, its place in the key):
 1. After a durable ack nothing of it is delivered.
-2. An ack is told durable once, and of the newest delivery: its START and its ACK are the last that were noted of it.
-3. It was acked by somebody; and a key's first deliveries are in the order of publishing, none left out.
+2. An ack is told durable once, and of the newest delivery: its START and its ACK are the last notes of the message.
+3. Each message was acked; and a key's first deliveries are in the order of publishing, none left out.
 4. In the end the subscription has nothing left: an ack that was stored and never told (its process died first) counts.
 """
 
@@ -39,7 +39,7 @@ _ACKED, _DURABLE = 1, 2
 
 @dataclass
 class Verdict:
-    """What all diaries say together."""
+    """All diaries together."""
 
     deliveries: int = 0
     redelivered: int = 0
@@ -72,7 +72,7 @@ class _Judge:
         self._next: dict[int, int] = {}
 
     def live(self, number: int, records: Iterable[journal.Record]) -> None:
-        """One process's diary."""
+        """A single process's diary."""
         for some in self._last.values():
             some[:] = bytes(len(some))
         for kind, key, place, _ in records:
@@ -128,7 +128,7 @@ def judge(lives: Iterable[Iterable[journal.Record]], published: Mapping[int, int
 
 
 def ours(bootstrap: str, topic: str, group: str, kills: int, messages: int, distinct: int) -> Measured:
-    """Kill, start again, let the last one finish, and judge."""
+    """Kill, start again, let the last process finish, and judge."""
     with tempfile.TemporaryDirectory(prefix="kafka-pubsub-bench-") as folder:
         wanted = {
             "bootstrap": bootstrap,

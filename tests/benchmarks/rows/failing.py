@@ -1,6 +1,6 @@
-"""One key fails for minutes while it is a fifth of the traffic: what the others lose, and what it costs.
+"""A key fails for minutes while it is a fifth of the traffic: how much the others lose, and the cost.
 
-One process and one run: first everybody is handled, which is the yardstick, then the key begins to fail. The traffic
+One process and a run: first everybody is handled, which is the yardstick, then the key begins to fail. The traffic
 comes in an open loop from a process of its own. Both ack maps are looked at as the broker has them.
 """
 
@@ -22,7 +22,7 @@ from tests.benchmarks.row import Measured, say
 
 __all__ = ["failing"]
 
-# How long everything runs before it counts.
+# How long everything runs before the measuring begins.
 WARMUP_S = 5.0
 # Seconds between two looks at memory and maps.
 LOOK_S = 0.5
@@ -32,7 +32,7 @@ BUDGET = 4095
 
 
 class _Traffic:
-    """The callback, and what it has seen."""
+    """The callback, and the messages that it has seen."""
 
     def __init__(self) -> None:
         self.failing = False
@@ -41,7 +41,7 @@ class _Traffic:
         self.disordered = 0
         self._key = key_name(0)
         self._last: dict[str | None, int] = {}
-        # At 20,000 messages a second a lock costs nothing, and without it threads would lose counts.
+        # At 20,000 messages a second a lock costs nothing, and without a lock threads would lose counts.
         self._lock = threading.Lock()
 
     def handle(self, message: Message) -> None:
@@ -59,7 +59,7 @@ class _Traffic:
 
 
 class _Maps:
-    """The fullest that the broker has seen of each map, as shares of what there is room for."""
+    """The fullest that the broker has seen of each map, as shares of the room for maps."""
 
     def __init__(self, bootstrap: str, group: str, topics: list[str]) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_uncommitted"}
@@ -74,7 +74,9 @@ class _Maps:
             try:
                 stored = self._consumer.committed(places, timeout=10)
             except KafkaException:
-                self.missed += 1  # ten minutes of measuring aren't thrown away for one of a thousand looks
+                self.missed += (
+                    1  # ten minutes of measuring aren't thrown away for a single failed look of a thousand
+                )
                 continue
             longest = max(len(each.metadata or "") for each in stored)
             self.fullest[at] = max(self.fullest[at], longest / BUDGET)

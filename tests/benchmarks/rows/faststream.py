@@ -24,7 +24,7 @@ def pull(bootstrap: str, topic: str, group: str, warmup: int, measured: int, pat
         if meter.done.is_set():
             app.exit()
 
-    # Not as a decorator: where FastStream isn't installed, a strict type checker calls those untyped.
+    # Not as a decorator: where FastStream isn't installed, a strict type checker calls decorated functions untyped.
     subscriber = broker.subscriber(
         topic, group_id=group, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK
     )

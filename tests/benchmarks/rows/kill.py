@@ -41,9 +41,9 @@ IDLE_KILLS = 10
 
 
 def ours(bootstrap: str, topic: str, group: str, kills: int, messages: int, distinct: int) -> Measured:
-    """Kill, start again, let the last one finish, and check."""
+    """Kill, start again, let the last process finish, and check."""
     with tempfile.TemporaryDirectory(prefix="kafka-pubsub-bench-") as folder:
-        # Room for every start and ack, were all messages delivered twice by one process.
+        # Room for every start and ack, were all messages delivered twice by a single process.
         wanted = {"bootstrap": bootstrap, "group": group, "records": 4 * messages}
         consumers = Consumers("tests.benchmarks.doomed", wanted, Path(folder), 2)
         counted = kill_often(consumers, kills, LIFETIME_S)
@@ -76,7 +76,7 @@ def kill_often(consumers: Consumers, kills: int, lifetime: tuple[float, float]) 
 
 
 class Consumers:
-    """The processes, one after the other, each with its diary; `per_message`: records of a message that goes well."""
+    """The processes, in turn, each with its diary; `per_message`: records of a message that goes well."""
 
     def __init__(self, program: str, wanted: Mapping[str, object], folder: Path, per_message: int) -> None:
         self._program = program
@@ -119,7 +119,7 @@ class Consumers:
             time.sleep(0.005)
 
     def kill_one(self, after: float) -> bool:
-        """Start one and kill it so many seconds after its first delivery; True if it was at full speed then."""
+        """Start a process and kill it so many seconds after its first delivery; True if it was at full speed then."""
         with self._process() as (process, diary):
             time.sleep(max(0.0, after - STILL_RUNNING_S))
             before, since = journal.written(diary), time.monotonic()
@@ -136,13 +136,13 @@ class Consumers:
         return self._rates[-1] > 0
 
     def finish(self) -> None:
-        """The last one: until it has nothing more to do, then SIGTERM."""
+        """The last process: until nothing is left to do, then SIGTERM."""
         deadline = time.monotonic() + PATIENCE_S
         with self._process() as (process, diary):
             count, quiet_since = 0, time.monotonic()
             while time.monotonic() - quiet_since < QUIET_S:
                 time.sleep(0.2)
-                if time.monotonic() > deadline:  # what it didn't get to isn't lost
+                if time.monotonic() > deadline:  # messages that the process didn't get to aren't lost
                     raise _Ended(f"wasn't through after {PATIENCE_S:.0f} s: {count:,} records in its diary")
                 if process.poll() is not None:
                     raise _Ended(f"ended by itself with {process.returncode}")
@@ -154,7 +154,7 @@ class Consumers:
         self._killed.append(None)
 
     def lives(self) -> Iterator[journal.Life]:
-        """What each process wrote."""
+        """The diary of each process."""
         for number, killed in enumerate(self._killed):
             yield journal.Life(journal.read(self._diary(number)), killed)
 

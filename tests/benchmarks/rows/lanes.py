@@ -1,6 +1,6 @@
-"""Lanes beside the naive ways: one consumer of several topics, and a consumer for each.
+"""Lanes beside the naive ways: a single consumer of several topics, and a consumer for each.
 
-In `mixed` a handler of fixed length limits what is done in a second, and two publishers in processes of their own
+In `mixed` a handler of fixed length limits the work of a second, and two publishers in processes of their own
 send low and high messages at fixed rates. A message waits from the instant it was meant to be sent until its callback
 begins.
 """
@@ -153,7 +153,7 @@ def _consume(
     handle: Callable[[int, bytes], None],
     ending: threading.Event,
 ) -> None:
-    """Hands what one consumer reads to threads."""
+    """Hands what a single consumer reads to threads."""
     by_topic = {topics[each]: each for each in priorities}
     waiting: queue.Queue[tuple[int, bytes] | None] = queue.Queue(workers)
 
@@ -202,7 +202,7 @@ def pull(bootstrap: str, group: str, lanes: int, flowing: int, warmup: int, meas
         subscription = ps.create_subscription(topic, topic=topic)
         for priority in range(lanes):
             made.publish(_BODY, priority=priority).result(_REST_S)
-        # Those that flow begin with the default priority.
+        # Lanes that flow begin with the default priority.
         used = [(each + (lanes - 1) // 2) % lanes for each in range(flowing)]
         made.publish_many(
             {
@@ -219,7 +219,7 @@ def pull(bootstrap: str, group: str, lanes: int, flowing: int, warmup: int, meas
 
 
 def alternating(bootstrap: str, group: str, messages: int) -> Measured:
-    """One publisher that changes the class with each message, in one partition."""
+    """A single publisher that changes the class with each message, in a single partition."""
     topic = f"{group}-classes"
     with PubSub(bootstrap) as ps:
         made = ps.create_topic(topic, partitions=1, transient=True)

@@ -18,7 +18,7 @@ from tests.benchmarks.row import Measured
 
 __all__ = ["ours", "raw"]
 
-# What may still be under way when the publisher has ended.
+# Messages that may still be under way when the publisher has ended.
 REST_S = 30.0
 
 
@@ -56,7 +56,7 @@ class _Arrivals:
 
 
 def _own_topic(group: str) -> str:
-    # A topic for each run: what one run published is not the next one's backlog.
+    # A topic for each run: messages of a run are not the next run's backlog.
     return f"{group}-own"
 
 

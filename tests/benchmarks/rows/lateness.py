@@ -1,7 +1,7 @@
 """How late delayed messages come home, at a fixed rate: from the instant each is due until a plain consumer has it.
 
 The row's process consumes; publisher and router run in processes of their own. One machine, one clock
-(`time.time_ns`). What is due before the warm-up is over isn't measured, so that as many messages wait as ever will.
+(`time.time_ns`). Messages that are due during the warm-up aren't measured, so that as many messages wait as ever will.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tests.benchmarks.row import Measured, say
 
 __all__ = ["routed", "start_router", "wait_for_routers"]
 
-#: Seconds for a router to join, and for what is under way when the last measured message is due.
+#: Seconds for a router to join, and for messages under way when the last measured message is due.
 _READY_S, _REST_S = 60.0, 10.0
-#: Seconds between two words about how far it is.
+#: Seconds between two reports of progress.
 _SAY_S = 10.0
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -68,7 +68,7 @@ def routed(
 
 
 def _judge(found: Sequence[tuple[int, int]], dues: Iterable[int], first: int, last: int) -> Measured:
-    """`found`: when each came, in nanoseconds, and when it was due; those due from `first` to `last` are measured."""
+    """`found`: when each came, in nanoseconds, and when it was due; messages due from `first` to `last` count."""
     late = sorted(at / 1e6 - due for at, due in found if first <= due < last)
     return {
         "p50_ms": percentile(late, 50),

@@ -1,7 +1,7 @@
-"""Members come and go, 1 to 4 to 2, in an open loop: how long any key stands still, and what is delivered again.
+"""Members come and go, 1 to 4 to 2, in an open loop: how long any key stands still, and how much is delivered again.
 
 A key's stall is the longest time from the instant a message was meant to be sent to its first start. Every member
-notes what it does in a diary that survives its end; all diaries together are judged at the end.
+notes its deliveries in a diary that survives its end; all diaries together are judged at the end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["Event", "Verdict", "judge", "members"]
 NACKS = 0.01
 # The promise: commits at most this far behind.
 COMMIT_LAG_NS = 200_000_000
-# Seconds that the last members have to finish what was published.
+# Seconds that the last members have to finish all messages.
 REST_S = 60.0
 # Nothing written for so long: everything has been delivered. A killed member's partitions come back after its session.
 QUIET_S = 15.0
 
 
 class Event(NamedTuple):
-    """What a member noted."""
+    """The notes of a member."""
 
     time_ns: int
     kind: int
@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
 @dataclass
 class Verdict:
-    """What all diaries say together."""
+    """All diaries together."""
 
     stall_s: float = 0.0
     redelivered: int = 0
@@ -95,7 +95,7 @@ def _excess(verdict: Verdict, before: Event, event: Event, killed: Mapping[int, 
 
 
 def members(bootstrap: str, group: str, rate: int, distinct: int, step: float, kill: bool) -> Measured:
-    """One member, then one more every `step` seconds up to four, then two go, in peace or by kill -9."""
+    """A single member, then another every `step` seconds up to four, then two go, in peace or by kill -9."""
     topic = f"{group}-own"
     create_with_us(bootstrap, topic, [topic])
     total = round(rate * step * 7)
@@ -151,7 +151,7 @@ class _Members:
         return self._folder / f"{number}.diary"
 
     def join(self) -> None:
-        """One more."""
+        """Starts another member."""
         number = len(self._all)
         say(f"member {number} joins")
         wanted = {**self._wanted, "diary": str(self._diary(number)), "nacks": NACKS}
@@ -186,7 +186,7 @@ class _Members:
         self.killed[number] = time.time_ns()
         os.kill(process.pid, signal.SIGUSR1 if inside else signal.SIGKILL)
         process.wait(REST_S)
-        if inside:  # it was alive until its next transaction
+        if inside:  # the member was alive until its next transaction
             self.killed[number] = max(event.time_ns for event in self._events_of(number))
 
     def finish(self) -> None:

@@ -1,7 +1,8 @@
-"""Messages to three causal topics each: their rate, the time until one has its place, what disjoint groups gain.
+"""Messages to three causal topics each: their rate, the time until a message has its place, the gain of disjoint
+groups.
 
-Sequencers and publishers run in processes of their own. A message counts when its future has resolved: then it was
-released at one of its topics at least.
+Sequencers and publishers run in processes of their own. A message counts when its future has resolved: then at least
+one of its topics has the message.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.benchmarks.row import Measured, say
 
 __all__ = ["bare", "in_turn", "latency", "new_topics", "throughput"]
 
-#: Topics of a message, and messages of one bare transaction.
+#: Topics of a message, and messages of a bare transaction.
 TOPICS, AT_ONCE = 3, 500
 
 
@@ -44,7 +45,7 @@ def throughput(bootstrap: str, topic: str, messages: int, groups: int, sequencer
 
 
 def in_turn(bootstrap: str, topic: str, seconds: int, groups: int, sequencers: int) -> Measured:
-    """Publishes to disjoint groups by a publisher each, which waits for each message's place before the next one."""
+    """Publishes to disjoint groups by a publisher each, which waits for each message's place before the next message."""
     names = _names(f"{topic}-{groups}-in-turn", groups)
     with _causal(bootstrap, names, sequencers):
         plans = [{"topics": mine, "warmup": WARMUP // groups, "seconds": seconds} for mine in names]
@@ -74,7 +75,7 @@ def latency(bootstrap: str, topic: str, rate: int, seconds: int, sequencers: int
 
 
 def new_topics(bootstrap: str, topic: str, topics: int, seconds: int, every: int) -> Measured:
-    """Publishes one message after the other, each when the one before has its place, while topics are made.
+    """Publishes messages in turn, each when the message before has its place, while topics are made.
 
     `topics`: how many causal topics there are. `every`: seconds between two new ones; 0: none is made.
     """
@@ -174,7 +175,7 @@ def _causal(bootstrap: str, groups: Sequence[Sequence[str]], sequencers: int) ->
 def _publish(
     bootstrap: str, plans: Sequence[Mapping[str, object]]
 ) -> tuple[float, Sequence[Mapping[str, Any]]]:
-    """Runs publishers with these plans side by side; returns when they began, and what each answers."""
+    """Runs publishers with these plans side by side; returns when they began, and their answers."""
     running = [
         subprocess.Popen(
             [

@@ -1,4 +1,4 @@
-"""The client under test, used as its documentation says and at its defaults, one process each."""
+"""The client under test, used as its documentation says and at its defaults, a single process each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def publish(bootstrap: str, topic: str, warmup: int, measured: int, distinct: in
 
 
 def publish_many(bootstrap: str, topic: str, warmup: int, measured: int, distinct: int) -> Measured:
-    """All with one call, and the id of each."""
+    """All with a single call, and the id of each."""
 
     def send(handle: Topic, batch: list[tuple[str, bytes]]) -> None:
         futures = handle.publish_many({"data": value, "ordering_key": key} for key, value in batch)
@@ -118,7 +118,7 @@ def stuck(
     stick: bool,
     patience: float,
 ) -> Measured:
-    """What the other keys get done while one key's callback sticks, or, without `stick`, in the same time."""
+    """The work of the other keys while a key's callback sticks, or, without `stick`, in the same time."""
     watch = _Watch(key_name(0), warmup, stick)
 
     def handle(message: Message) -> None:
@@ -143,7 +143,7 @@ def stuck(
 
 
 class _Watch:
-    """Sticks the key once, after the warm-up, and counts what the others do."""
+    """Sticks the key once, after the warm-up, and counts the messages of the others."""
 
     def __init__(self, key: str, warmup: int, stick: bool) -> None:
         self.key = key

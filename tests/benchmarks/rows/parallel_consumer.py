@@ -1,6 +1,6 @@
 """Peer: Confluent's Parallel Consumer, ordering KEY, in Java.
 
-Needs `javac`: the row is one Java file beside this package, compiled at each run. It runs on the `java` beside that
+Needs `javac`: the row is a Java file beside this package, compiled at each run. It runs on the `java` beside that
 `javac`, with the JVM's own defaults.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["handle", "pull"]
 
 COORDINATE = "io.confluent.parallelconsumer:parallel-consumer-core:0.5.3.3"
 SOURCE = Path(__file__).resolve().parents[1] / "ParallelConsumerRow.java"
-# jgo's cache isn't made for two processes at once; the second attempt finds what the other has fetched.
+# jgo's cache isn't made for two processes at once; the second attempt finds the files that the other has fetched.
 DOWNLOAD_ATTEMPTS = 3
 
 
@@ -35,7 +35,7 @@ def pull(
 ) -> Measured:
     """The no-op handler at the best of several thread counts, found by shorter trials over the same topic.
 
-    Its figure is the best rate that it reached, be it in a trial: its long runs were slower than its trials.
+    Its figure is its best rate, in a trial or a long run: its long runs were slower than its trials.
     """
     with _Compiled() as compiled:
         tried = {
@@ -98,7 +98,7 @@ class _Compiled:
         handler: float,
         patience: float,
     ) -> tuple[float, list[float]]:
-        """Messages per second of one run in a JVM of its own, and of each fifth of it."""
+        """Messages per second of a run in a JVM of its own, and of each fifth of it."""
         assert self._javac is not None
         java = Path(self._javac).resolve().with_name("java")
         numbers = [threads, warmup, measured, round(handler * 1e6), round(patience)]

@@ -1,7 +1,7 @@
-"""A million messages wait in the retry topic: what they cost in memory, and how soon a restart delivers.
+"""A million messages wait in the retry topic: their cost in memory, and how soon a restart delivers.
 
 Every third key's first message is nacked for an hour, so the rest of that key is relocated behind it. (Were most of
-them nacked, the subscription would take it for an outage and slow to a probe.) Messages of fresh keys, published last,
+them nacked, the subscription would see an outage and slow to a probe.) Messages of fresh keys, published last,
 show that everything before them was read. A second process then takes the subscription over: it has to learn who is
 parked before it may deliver the next fresh message.
 """
@@ -27,19 +27,19 @@ __all__ = ["park", "parked", "resume"]
 
 # Seconds for which a key's first message is nacked: longer than any run.
 HOLD_S = 3600.0
-# Keys that nobody parks. So many that every partition has one.
+# Keys that nobody parks. So many that every partition has such a key.
 FRESH = 64
 CLOSE_TIMEOUT_S = 120.0
-# Messages that one process may keep in the main partitions: what its buffers hold.
+# Messages that a process may keep in the main partitions: the contents of its buffers.
 IN_MEMORY = 50_000
-# Seconds between two words about how far it is.
+# Seconds between two reports of progress.
 SAY_S = 5.0
 # Seconds after the first delivery in which memory may still grow.
 SETTLE_S = 5.0
 
 
 def parked(bootstrap: str, topic: str, group: str, messages: int, patience: float) -> Measured:
-    """Parks a third of what was published, `messages`, in one process, and takes it over, in another."""
+    """Parks a third of `messages` in a process, and takes them over in another."""
     wanted: dict[str, object] = {"bootstrap": bootstrap, "topic": topic, "group": group, "patience": patience}
     first = _process("park", wanted, patience)
     waiting = _waiting(bootstrap, topic, group)
@@ -79,7 +79,7 @@ def _process(name: str, wanted: dict[str, object], patience: float) -> dict[str,
 
 
 def _waiting(bootstrap: str, topic: str, group: str) -> int:
-    """How many records of the retry topic lie above what is committed there; markers count, a few in a thousand."""
+    """How many records of the retry topic lie above the committed positions; markers count, a few in a thousand."""
     retry = f"{topic}.sub.{group}.retry"
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:

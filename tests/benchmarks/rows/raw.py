@@ -1,4 +1,4 @@
-"""What the same librdkafka reaches without us, and what bare Python reaches without Kafka: the yardsticks."""
+"""The rates of the same librdkafka without us, and of bare Python without Kafka: the yardsticks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Slotted:
 
 
 def floor(bootstrap: str, topic: str, warmup: int, measured: int, distinct: int) -> Measured:
-    """The same with a bare slotted object for each message, kept to the end: what a future each must cost."""
+    """The same with a bare slotted object for each message, kept to the end: the least that a future each can cost."""
     kept: list[_Slotted] = []
 
     def keep() -> _Slotted:

@@ -1,6 +1,6 @@
-"""The client under test while messages are nacked: what redelivery through the retry topic costs.
+"""The client under test while messages are nacked: the cost of redelivery through the retry topic.
 
-Every row checks what it hands in: a key's messages are acked in the order of publishing, whatever was nacked.
+Every row checks its deliveries: a key's messages are acked in the order of publishing, whatever was nacked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.benchmarks.row import Measured
 
 __all__ = ["nacks"]
 
-# Seconds for a stream to end its handlers, relocate what was nacked, and commit.
+# Seconds for a stream to end its handlers, relocate nacked messages, and commit.
 CLOSE_TIMEOUT_S = 60.0
 
 

@@ -1,4 +1,4 @@
-"""Peer: librdkafka's share consumer (preview), implicit acknowledgement. It keeps no order."""
+"""Peer: librdkafka's share consumer (preview), implicit acknowledgement, without order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pull(bootstrap: str, topic: str, group: str, warmup: int, measured: int, pat
 
 
 def _start_at_the_beginning(bootstrap: str, group: str) -> None:
-    # A share group has no reset setting in its client: the broker keeps it with the group.
+    # A share group has no reset setting in its client: the broker keeps the setting with the group.
     entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def prepare(bootstrap: str, group: str, rounds: int, subscriptions: list[str], ours: bool) -> Measured:
-    """Lets the broker do everything some times before it is measured, as its JVM compiles what it does often."""
+    """Lets the broker do everything some times before the measuring, as its JVM compiles repeated work."""
     from tests.benchmarks.rows import start_bare
 
     for number in range(rounds):
@@ -40,7 +40,7 @@ def prepare(bootstrap: str, group: str, rounds: int, subscriptions: list[str], o
 
 
 def make(bootstrap: str, name: str, partitions: int) -> Measured:
-    """A topic, a subscription of the same name, and a message that waits for it."""
+    """A topic, a subscription of the same name, and a waiting message."""
     from kafka_pubsub import PubSub
 
     with PubSub(bootstrap) as pubsub:
@@ -129,7 +129,7 @@ def receive(bootstrap: str, group: str) -> Measured:
 
 
 def close_stream(bootstrap: str, group: str) -> Measured:
-    """Closes a stream whose only message was acknowledged, and a second one."""
+    """Closes a stream whose only message was acknowledged, and a second stream."""
     from kafka_pubsub import PubSub
 
     name, laps = made_apart("start", bootstrap, group), Laps()
@@ -145,7 +145,7 @@ def close_stream(bootstrap: str, group: str) -> Measured:
 
 
 def close_publisher(bootstrap: str, group: str) -> Measured:
-    """Closes a `PubSub` right after a publish, and a second one."""
+    """Closes a `PubSub` right after a publish, and a second `PubSub`."""
     from kafka_pubsub import PubSub
 
     name, laps = made_apart("start", bootstrap, group), Laps()
@@ -158,7 +158,7 @@ def close_publisher(bootstrap: str, group: str) -> Measured:
 
 
 def _pull(pubsub: PubSub, subscription: str) -> Callable[[], object]:
-    """Pulls until the first callback has begun; returns what closes the stream."""
+    """Pulls until the first callback has begun; returns a function that closes the stream."""
     came = threading.Event()
 
     def handle(message: Message) -> None:
@@ -176,5 +176,5 @@ def show_help() -> Measured:
 
 
 def list_topics(bootstrap: str) -> Measured:
-    """The command line with one request."""
+    """The command line with a single request."""
     return time_commands(["-m", "kafka_pubsub", "--bootstrap", bootstrap, "topic", "list"])

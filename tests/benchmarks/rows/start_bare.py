@@ -40,7 +40,7 @@ print(*AdminClient({"bootstrap.servers": sys.argv[1]}).list_topics(timeout=30).t
 
 
 def make(bootstrap: str, name: str, partitions: int) -> Measured:
-    """A topic and a message in it."""
+    """A topic with a message."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -76,7 +76,7 @@ def create_topic(bootstrap: str, group: str) -> Measured:
 
 
 def create_subscription(bootstrap: str, group: str) -> Measured:
-    """A second topic, and the group's positions at the ends of the first: of what a subscription is, Kafka's part."""
+    """A second topic, and the group's positions at the ends of the first: Kafka's part of a subscription."""
     name, laps = made_apart("start_bare", bootstrap, group), Laps()
     with laps.lap():
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -135,7 +135,7 @@ def receive(bootstrap: str, group: str) -> Measured:
 
 
 def close_stream(bootstrap: str, group: str) -> Measured:
-    """Commits what was read and closes the consumer; and a second one."""
+    """Commits the read offsets and closes the consumer; and a second consumer."""
     name, laps = made_apart("start_bare", bootstrap, group), Laps()
     for _ in range(2):
         consumer = _consumer(bootstrap, name)
@@ -148,7 +148,7 @@ def close_stream(bootstrap: str, group: str) -> Measured:
 
 
 def close_publisher(bootstrap: str, group: str) -> Measured:
-    """Flushes a producer right after a message and lets it go; and a second one."""
+    """Flushes a producer right after a message and lets it go; and a second producer."""
     name, laps = made_apart("start_bare", bootstrap, group), Laps()
     for _ in range(2):
         producer = _producer(bootstrap)
@@ -160,7 +160,7 @@ def close_publisher(bootstrap: str, group: str) -> Measured:
 
 
 def show_help() -> Measured:
-    """A command with one option."""
+    """A command with an option."""
     return time_commands(["-c", _HELP])
 
 

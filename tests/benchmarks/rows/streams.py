@@ -22,7 +22,7 @@ _LONG_S = 600.0
 
 
 def ends(bootstrap: str, closes: int, messages: int, distinct: int, keep: bool) -> Measured:
-    """The seconds of `Stream.close()` after the last callback; with `keep` one key of the topic is nacked."""
+    """The seconds of `Stream.close()` after the last callback; with `keep` a single key of the topic is nacked."""
     name, payload = f"ends-{uuid.uuid4().hex[:8]}", Payloads().make(0, 0)
     kept = key_name(0) if keep else None
     seconds: list[float] = []

@@ -39,7 +39,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 def test_what_cannot_be_published_is_refused_and_costs_nothing_else(room: Room, log: Deliveries) -> None:
-    """Between good messages of one key: each wrong one raises at once, none of the good ones is lost or paused."""
+    """Between good messages of a key: each wrong one raises at once, none of the good ones is lost or paused."""
     topic, subscription = room.pair()
     futures: list[Future[str]] = []
     for number, (wrong, text) in enumerate(WRONG):

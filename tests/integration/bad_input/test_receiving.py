@@ -141,7 +141,7 @@ FORGED = [
 
 
 def test_forged_and_foreign_ack_ids_are_unknown_and_the_others_count(kafka: RunningKafka, room: Room) -> None:
-    """Two processes on one subscription: an id is good only where it was handed out."""
+    """Two processes on a single subscription: an id is good only where it was handed out."""
     topic, subscription = room.pair(ack_deadline=600)
     foreign_topic, foreign_subscription = room.pair()
     all_stored(topic.publish(b"%d" % number, ordering_key=f"key-{number}") for number in range(3))

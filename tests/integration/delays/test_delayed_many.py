@@ -48,7 +48,7 @@ def test_each_item_arrives_once_under_the_id_of_its_future_when_it_is_due() -> N
 
 
 def delay_of(number: int) -> float:
-    """Two delays: those of one call are all due in the order of the items."""
+    """Two delays: those of a call are all due in the order of the items."""
     return (0.0, 1.0, 4.0)[number % 3]
 
 

@@ -2,7 +2,7 @@
 
 Theory. A real controller does that for a second when it fences all brokers at once, as on a machine without processor
 time. No real broker can be told to, so these are sockets: each connection has a thread, which answers five requests in
-versions without tagged fields. There is one topic, "t"; nothing is kept.
+versions without tagged fields. There is a single topic, "t"; nothing is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEADER_NOT_AVAILABLE, _NOT_LEADER = 5, 6
 
 
 class _Reader:
-    """The fields of a request, one after the other."""
+    """The fields of a request, in turn."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0

@@ -1,4 +1,4 @@
-"""Requests about topics that come and go, from several threads of one client: the process survives them."""
+"""Requests about topics that come and go, from several threads of a client: the process survives them."""
 
 from __future__ import annotations
 

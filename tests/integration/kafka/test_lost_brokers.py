@@ -25,7 +25,7 @@ Wait = Callable[[KafkaLogWriter, float], int]
 
 
 class Written:
-    """Messages to one partition of each broker, and what was reported of them."""
+    """Messages to a single partition of each broker, and what was reported of them."""
 
     def __init__(self, log: KafkaLogWriter, wait: Wait) -> None:
         self._outcomes: list[str] = []

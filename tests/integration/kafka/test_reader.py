@@ -97,7 +97,7 @@ def test_after_a_pause_no_record_is_missing_or_repeated(
 
 
 def test_commits_of_many_full_maps_are_cut_into_requests(backend: KafkaBackend, unique: Unique) -> None:
-    """In one request 120 full maps are more than the broker stores, and all would be refused."""
+    """In a single request 120 full maps are more than the broker stores, and all would be refused."""
     topic, group = unique("t"), unique("g")
     backend.admin.create_topic(topic, 120, None, {})
     member = Member(backend, group, topic)

@@ -1,6 +1,6 @@
 """A commit is answered while another thread reads, waits, or is inside a rebalance.
 
-The Python client lets one thread at a time into a consumer; `consumer_guard.py` goes past that by a name that is
+The Python client lets a single thread at a time into a consumer; `consumer_guard.py` goes past that by a name that is
 internal to the client. These tests fail when it no longer works.
 """
 

@@ -1,6 +1,6 @@
 """`LocalCluster` on the real thing: nodes go and come back, what was acknowledged stays, nothing is left behind.
 
-One cluster for the module, because three brokers take seconds and memory; every test leaves it whole.
+A single cluster for the module, because three brokers take seconds and memory; every test leaves it whole.
 """
 
 from __future__ import annotations

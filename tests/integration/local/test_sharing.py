@@ -1,4 +1,4 @@
-"""One broker for processes that don't know each other, and the pytest fixture on top of it."""
+"""A single broker for processes that don't know each other, and the pytest fixture on top of it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def main() -> None:
         killed_router.kill_at(phase)
         number = 0
         while True:
-            # One after the other, so that what is printed is all that was staged before the transaction that is killed.
+            # In turn, so that what is printed is all that was staged before the transaction that is killed.
             if ps.publish_multi(some_of(topics, number), body(prefix, number)).exception() is None:
                 print(number, flush=True)
             number += 1

@@ -16,7 +16,7 @@ from kafka_pubsub.multicast.batch import count_of_batch
 from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 
-#: Seconds for one answer on a busy machine.
+#: Seconds for an answer on a busy machine.
 PATIENCE = 60.0
 
 

@@ -28,7 +28,7 @@ from tests.acceptance.test_multicast import Logs
 from tests.integration.multicast.killed import body, some_of
 from tests.support import until
 
-#: Seconds for one answer on a busy machine.
+#: Seconds for an answer on a busy machine.
 PATIENCE = 60.0
 #: Seconds within which another sequencer goes on: those of the group's session and of the transaction, and as many
 #: usual receipts as follow each other meanwhile; on a busy machine each receipt takes longer.
@@ -144,7 +144,7 @@ def check(
     """Judges the home topics while a sequencer still runs.
 
     Each message is at all its topics or at none, once; what its sender was told is there; what one sender sent is in
-    its order; all topics have one order, which is that of the timestamps; effects come after their causes.
+    its order; all topics have a single order, which is that of the timestamps; effects come after their causes.
     """
     logs = Logs(broker, names, {data: sent[data] for data in told})
     found_somewhere = {data for found in logs.bodies.values() for data in found}

@@ -13,7 +13,7 @@ from kafka_pubsub.multicast.service import Sequencer
 from tests.integration.multicast.test_dead_letters import log
 from tests.support import until
 
-#: Seconds for one answer on a busy machine.
+#: Seconds for an answer on a busy machine.
 PATIENCE = 60.0
 
 

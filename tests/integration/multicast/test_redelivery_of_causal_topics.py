@@ -13,7 +13,7 @@ from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
 
-#: Seconds for one answer on a busy machine.
+#: Seconds for an answer on a busy machine.
 PATIENCE = 60.0
 NAMES, KEYS, COUNT = ["orders", "stock"], 7, 300
 

@@ -38,7 +38,7 @@ BUSY = Settings(grace=10.0, max_lag=20.0, late_loss=60.0)
 
 
 class Member:
-    """One process."""
+    """A single process."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, ready: Path) -> None:
         self.process, self.log, self._ready = process, log, ready

@@ -1,4 +1,4 @@
-"""A process that pulls a subscription until SIGTERM; its one argument, JSON, says how its handler behaves.
+"""A process that pulls a subscription until SIGTERM; its single argument, JSON, says how its handler behaves.
 
 bootstrap, subscription     whom to pull
 nacks                       share of first deliveries that are nacked

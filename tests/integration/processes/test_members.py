@@ -19,7 +19,7 @@ from tests.support import until
 
 pytestmark = pytest.mark.timeout(600)
 
-#: Messages a second: as many as a busy machine with other tenants keeps up with, and more than one member could take.
+#: Messages a second: as many as a busy machine with other tenants keeps up with, and more than a member could take.
 RATE = 1000
 #: Seconds after which the group has given a silent member up: its session is 6 s.
 BEYOND_SESSION = 9.0

@@ -21,7 +21,7 @@ import pytest
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.partition import ack_map
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail, Recovery
@@ -70,7 +70,7 @@ def _end(world: SimulatedWorld, place: TopicPartition) -> int | None:
     """Where the log will end; None: it can lose nothing now."""
     log, number = world.cluster.log(place), place.partition
     low = log.start
-    if place.topic == TOPIC:  # what waits in the retry topic is to be there, or two would have one name
+    if place.topic == TOPIC:  # what waits in the retry topic is to be there, or two would have a single name
         beside = world.ledger.beside[number]
         waiting = (info.origin + 1 for info in beside.waiting(beside.stored[1], ()))
         skipped = world.ledger.logs[number].skipped  # under which leader these were written, nothing says

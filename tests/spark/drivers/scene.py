@@ -124,7 +124,7 @@ class Driver:
 
 @contextmanager
 def nacking(ps: PubSub, name: str) -> Iterator[Counter[str]]:
-    """A subscriber that nacks one message in fifty, once."""
+    """A subscriber that nacks a single message in fifty, once."""
     dice, said, lock = random.Random(1), Counter[str](), threading.Lock()
 
     def handle(message: Message) -> None:

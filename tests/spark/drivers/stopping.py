@@ -1,4 +1,4 @@
-"""Archives that wait at one step of a batch each, in one driver: `python -m tests.spark.drivers.stopping ...`.
+"""Archives that wait at a step of a batch each, in a driver: `python -m tests.spark.drivers.stopping ...`.
 
 The arguments are those of many.py. The name of an archive's directory is the step, and beside it a file says that the
 archive is there; it goes on when the file `hold` is gone.

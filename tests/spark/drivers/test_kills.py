@@ -1,7 +1,7 @@
 """SIGKILL to the driver of each job, twice, at different moments of a batch: nothing is lost, nothing counts twice.
 
 `archive` has scenes of its own (test_scene.py, test_two_drivers.py). What is published at least once is told apart by
-its `ps-id`, as a subscriber does. One driver runs all jobs that follow a topic, and is killed with them.
+its `ps-id`, as a subscriber does. A single driver runs all jobs that follow a topic, and is killed with them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Scene:
             ps.create_topic(self.target, partitions=1)
 
     def publish(self, body: Callable[[int], Any]) -> None:
-        """The next messages: a second lies between two of one key."""
+        """The next messages: a second lies between two of a key."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for number in range(self.published, self.published + PART):
             value = json.dumps(body(number)).encode()

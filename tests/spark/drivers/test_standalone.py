@@ -53,7 +53,7 @@ def submitted_from_a_wheel(submitting: Path, container: Path) -> list[str]:
     return [*options, "kafka_pubsub.zip", "submit.py"]
 
 
-# Seconds: six JVMs start, one after the other.
+# Seconds: six JVMs start, in turn.
 @pytest.mark.timeout(900)
 def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
     kafka: RunningKafka, name: str, tmp_path: Path

@@ -1,4 +1,4 @@
-"""The start of Spark: quiet where it succeeds, and where a jar is missing one line says what to do."""
+"""The start of Spark: quiet where it succeeds, and where a jar is missing a single line says what to do."""
 
 from __future__ import annotations
 

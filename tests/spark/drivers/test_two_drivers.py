@@ -1,6 +1,6 @@
 """Two live drivers of an archive: one is stopped at a step of a batch, its successor goes on, and it is continued.
 
-There is an archive for each step. One driver has them all: each waits at its step, then the whole driver is stopped.
+There is an archive for each step. A driver has them all: each waits at its step, then the whole driver is stopped.
 
 Nothing is lost, nothing is there twice, and the driver that was stopped ends with an error that says why.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Archives:
-    """An archive of one topic for each step, and the driver of all."""
+    """An archive of a topic for each step, and the driver of all."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> None:
         from tests.spark.drivers.stopping import STEPS

@@ -298,7 +298,7 @@ def test_an_archive_of_many_batches_opens_soon(spark: SparkSession, tmp_path: Pa
 
 
 def multiply(log: Path) -> None:
-    """Of the commit of one batch, and a checkpoint after it, the log of `BATCHES` batches."""
+    """Of the commit of a batch, and a checkpoint after it, the log of `BATCHES` batches."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -59,7 +59,7 @@ def consume(ps: PubSub, name: str, verdict: Any, done: Any) -> None:
 
 
 def test_subscriptions_that_ack_park_and_bury(run: Runner, name: str, tmp_path: Path) -> None:
-    """One subscription acks all; one buries key k1 and parks key k2, behind which its later messages wait."""
+    """A single subscription acks all; one buries key k1 and parks key k2, behind which its later messages wait."""
     with PubSub(run.bootstrap) as ps:
         ps.create_topic(name, partitions=2)
         ps.create_topic(f"{name}-dead", partitions=1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kafka_pubsub.multicast.future import Sent
 
-#: Seconds for one answer on a busy machine.
+#: Seconds for an answer on a busy machine.
 PATIENCE = 60.0
 
 
@@ -48,7 +48,7 @@ def test_spark_reads_causal_topics_in_the_agreed_order(
             topic: sorted((body for body, (some, _) in sent.items() if topic in some), key=at.__getitem__)
             for topic in topics
         }
-        # A future resolves when one topic has its message; the others get it a moment later.
+        # A future resolves when a single topic has its message; the others get it a moment later.
         for topic in topics:
             assert consumed(kafka.bootstrap, topic, len(agreed[topic])) == agreed[topic]
     batch = homes(messages(spark, topics, bootstrap=kafka.bootstrap))

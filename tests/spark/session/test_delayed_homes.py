@@ -17,7 +17,7 @@ from tests.support import until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Seconds for one answer on a busy machine.
+#: Seconds for an answer on a busy machine.
 PATIENCE = 60.0
 
 

@@ -182,7 +182,7 @@ def test_a_reading_without_a_time_is_rejected_and_ends_nothing(spark: SparkSessi
 def test_an_uneven_backlog_loses_nothing(
     spark: SparkSession, kafka: RunningKafka, run: Run, name: str, tmp_path: Path
 ) -> None:
-    """One partition holds an hour, the other one its last minute; the last message ends all that is open."""
+    """A single partition holds an hour, the other one its last minute; the last message ends all that is open."""
     topics(kafka, name, [], f"{name}-to")
     body = {"temp": 1, "type": "view"}
     publish(kafka, name, [("old", body, at * 12_000) for at in range(300)], at=0)

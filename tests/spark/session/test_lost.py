@@ -35,7 +35,7 @@ def run(spark: SparkSession, kafka: RunningKafka) -> Runner:
 
 
 def fill(bootstrap: str, topic: str, parts: int) -> None:
-    """To one partition, `PART` messages at a time; the bodies are the offsets."""
+    """To a single partition, `PART` messages at a time; the bodies are the offsets."""
     with PubSub(bootstrap) as ps:
         ps.create_topic(topic, partitions=1)
         for first in range(0, parts * PART, PART):

@@ -172,7 +172,7 @@ def make_topics(ps: PubSub, tiers: int, partitions: int) -> None:
 
 
 class RandomLogs:
-    """One partition of all delay topics, with times of a few seconds, so that much happens at the same time."""
+    """A single partition of all delay topics, with times of a few seconds, so that much happens at the same time."""
 
     def __init__(self, log: Log, number: int) -> None:
         self._log, self._number, self._choose = log, number, random.Random(number)

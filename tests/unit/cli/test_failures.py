@@ -1,4 +1,4 @@
-"""Errors of commands: one line with a code, and the exit code."""
+"""Errors of commands: a single line with a code, and the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`publish` from stdin and from a file: many messages of one call."""
+"""`publish` from stdin and from a file: many messages of a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.cli.test_messages import pulled
 
 @pytest.fixture
 def orders(run: CommandLine) -> CommandLine:
-    """A topic with one subscription."""
+    """A topic with a single subscription."""
     run.json("topic", "create", "orders", "--partitions", "2")
     run.json("subscription", "create", "billing", "--topic", "orders", "--ordering")
     return run

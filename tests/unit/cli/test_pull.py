@@ -11,7 +11,7 @@ from tests.unit.cli.test_peek import lines
 
 @pytest.fixture
 def orders(run: CommandLine) -> CommandLine:
-    """A topic with one subscription."""
+    """A topic with a single subscription."""
     run.json("topic", "create", "orders", "--partitions", "2")
     run.json("subscription", "create", "billing", "--topic", "orders", "--ordering")
     return run

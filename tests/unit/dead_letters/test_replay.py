@@ -98,7 +98,7 @@ def test_what_is_parked_behind_comes_after_it(ps: PubSub, sub: Subscription) -> 
 
 
 class FailOnce(FaultPlan):
-    """Fails one step of the n-th transaction of the replay; then all is well."""
+    """Fails a single step of the n-th transaction of the replay; then all is well."""
 
     def __init__(self, number: int, step: Step, outcome: RequestOutcome) -> None:
         self._left, self._step, self._outcome = number, step, outcome

@@ -36,7 +36,6 @@ MODULES = [
         "publish.publisher",
         "services.engine",
         "subscribe.coordinator",
-        "subscribe.formats.record",
         "subscribe.partition.partition",
         "worker.main",
     ),
@@ -182,7 +181,6 @@ def test_state_machines_and_values_import_the_standard_library_only(graph: grimp
     pure = {
         "kafka_pubsub.model",
         "kafka_pubsub.errors",
-        *graph.find_descendants("kafka_pubsub.subscribe.formats"),
         *graph.find_descendants("kafka_pubsub.subscribe.partition"),
     }
     imported = {

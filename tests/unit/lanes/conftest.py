@@ -9,5 +9,5 @@ from kafka_pubsub import PubSub, Topic
 
 @pytest.fixture
 def topic(ps: PubSub) -> Topic:
-    """One partition: what comes first there is known."""
+    """A single partition: what comes first there is known."""
     return ps.create_topic("jobs", partitions=1, priorities=10, transient=True)

@@ -17,7 +17,7 @@ PATIENCE = 30.0
 
 
 def test_lanes_that_come_to_a_live_topic_lose_and_reorder_nothing(ps: PubSub) -> None:
-    """Publishers and two streams go on while the topic gets its lanes and uses one after the other."""
+    """Publishers and two streams go on while the topic gets its lanes and uses in turn."""
     topic = ps.create_topic("jobs", partitions=3)
     sub = ps.create_subscription("billing", topic, message_ordering=True)
     came: defaultdict[str, list[int]] = defaultdict(list)
@@ -118,7 +118,7 @@ def test_a_lane_with_another_partition_count_is_refused_and_named(
 def test_a_clock_that_steps_back_blocks_nothing_and_keeps_each_lanes_order(
     ps: PubSub, backend: MemoryBackend, topic: Topic
 ) -> None:
-    """What stands before an earlier time counts with that time: 50, 50, 120 in one lane and 20, 20, 20 in the other."""
+    """What stands before an earlier time counts with that time: 50, 50, 120 in a lane and 20, 20, 20 in the other."""
     for durable in (True, False):
         topic.publish(b"makes the lane", durable=durable).result(PATIENCE)
     sub = ps.create_subscription("billing", topic)

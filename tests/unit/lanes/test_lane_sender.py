@@ -54,7 +54,7 @@ def ps(backend: HeldBackend) -> Iterator[PubSub]:
 
 @pytest.fixture
 def jobs(ps: PubSub, backend: HeldBackend) -> Topic:
-    """One partition; the lanes p4 (the topic itself), t4, p7 and t7 are there."""
+    """A single partition; the lanes p4 (the topic itself), t4, p7 and t7 are there."""
     topic = ps.create_topic("jobs", partitions=1, priorities=10, transient=True)
     for priority in (4, 7):
         for durable in (True, False):

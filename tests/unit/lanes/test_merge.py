@@ -1,4 +1,4 @@
-"""Scenes of the merge: those of the seed first, with a buffer of one message and with a large one."""
+"""Scenes of the merge: those of the seed first, with a buffer of a message and with a large one."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Scene:
         raise AssertionError("nothing comes of it")
 
     def take(self, most: int = 1) -> list[tuple[Lane, int]]:
-        """Takes up to `most` messages of one run."""
+        """Takes up to `most` messages of a run."""
         choice = self.next()
         if choice is None:
             return []

@@ -108,7 +108,7 @@ def test_one_lane_that_flows_is_paused_rarely(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("blocked", [0, 9])
 def test_lanes_of_large_messages_are_read_ahead_within_limits(blocked: int) -> None:
-    """Nothing of one lane is ever finished: of 40 MB that wait, eight times `max_bytes` are held at most."""
+    """Nothing of a lane is ever finished: of 40 MB that wait, eight times `max_bytes` are held at most."""
     most = 2_000_000
     with PubSub.in_memory() as ps:
         ps.create_topic("jobs", partitions=4, priorities=10)

@@ -48,7 +48,7 @@ def numbers(*values: int) -> bytes:
     return struct.pack(f">i{len(values)}i", len(values), *values)
 
 
-# Two brokers, the second without a rack; one topic, whose second partition misses broker 2.
+# Two brokers, the second without a rack; a single topic, whose second partition misses broker 2.
 ANSWER = b"".join(
     [
         struct.pack(">i", 1),

@@ -397,7 +397,7 @@ def test_many_threads_keep_their_own_order(world: World) -> None:
 def test_a_flush_after_ctrl_c_waits_for_each_message_that_was_published_before_it(
     world: World, way: str
 ) -> None:
-    """A report of a message that isn't counted ends the flush one message early."""
+    """A report of a message that isn't counted ends the flush a single message early."""
     world.publisher.publish(b"1")
     writer = world.writer
 

@@ -1,4 +1,4 @@
-"""What is wrong with one partition of a service, or with one home topic, stops no other partition."""
+"""What is wrong with a single partition of a service, or with one home topic, stops no other partition."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def key_in(topic: str, partition: int) -> str:
 
 
 class Away(FaultPlan):
-    """One topic takes no records until it is `back`; `slow`: the log thinks about it for so long."""
+    """A single topic takes no records until it is `back`; `slow`: the log thinks about it for so long."""
 
     def __init__(self, topic: str, error: PubSubError, *, slow: bool = False) -> None:
         self.topic, self.error = topic, error
@@ -80,37 +80,6 @@ def test_a_home_topic_that_takes_no_messages_stops_no_other_partition(away: Away
             until(lambda: router.health().ok)
         assert bodies(backend, DEAD) == []
         assert "dead" not in router.metrics()
-
-
-@pytest.mark.parametrize("error", [PermissionDenied("no right to write"), BrokerUnavailable("no leader")])
-def test_a_home_topic_that_takes_no_messages_stops_no_other_one_in_its_partition(error: PubSubError) -> None:
-    """Another router takes over meanwhile: what waits is home once, and in its order."""
-    away = Away("bad", error)
-    backend = MemoryBackend(faults=away)
-    with PubSub.in_memory(backend, services=False) as ps:
-        good, bad = ps.create_topic("good", partitions=1), ps.create_topic("bad", partitions=1)
-        sent = []
-        for first in (0, 10):
-            with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
-                for number in range(first, first + 10):
-                    sent.append(b"%d" % number)
-                    for topic in (bad, good):
-                        topic.publish(sent[-1], ordering_key="k", delay=0.01).result(10)
-                until(lambda: bodies(backend, "good") == sent)
-                until(lambda: router.health().error == f"topic 'bad' refuses a record: {error}")
-                assert [each.data for each in ps.delays.waiting(bodies=True)] == sent
-        cancelled = bad.publish(b"cancelled", ordering_key="k", delay=0.5).result(10)
-        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
-            assert ps.delays.cancel(cancelled)
-            good.publish(b"behind", ordering_key="k", delay=1).result(10)
-            until(lambda: bodies(backend, "good")[-1] == b"behind")
-        assert bodies(backend, "bad") == []
-        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
-            away.back.set()
-            until(lambda: bodies(backend, "bad") == sent)
-            until(lambda: router.health().ok)
-        assert bodies(backend, "good") == [*sent, b"behind"]
-        assert bodies(backend, DEAD) == []
 
 
 def test_while_a_home_topic_is_away_no_ticks_pile_up() -> None:

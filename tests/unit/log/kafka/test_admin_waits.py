@@ -61,7 +61,7 @@ class Client:
 
 
 class Admin(KafkaAdmin):
-    """One for whom every topic is there, with one partition."""
+    """One for whom every topic is there, with a single partition."""
 
     def __init__(self, client: Client, address: str = NOWHERE) -> None:
         handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address=address)

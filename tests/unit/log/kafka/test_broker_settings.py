@@ -30,7 +30,7 @@ class Brokers:
     def describe_configs(
         self, resources: list[ConfigResource], request_timeout: float
     ) -> dict[ConfigResource, Future[object]]:
-        (resource,) = resources  # a request goes to one broker only
+        (resource,) = resources  # a request goes to a single broker only
         answer = self._answers[int(resource.name)]
         if isinstance(answer, int):
             return {resource: _future(answer)}

@@ -88,7 +88,7 @@ class Silent(Consumer):
 
 
 def test_the_wait_for_another_thread_counts() -> None:
-    """Without a broker, calls that stand in line would otherwise take their time one after the other."""
+    """Without a broker, calls that stand in line would otherwise take their time in turn."""
     consumer = Silent()
     log = log_over(consumer, Admin(), deadline=0.1)
     first = threading.Thread(target=log.values, daemon=True)

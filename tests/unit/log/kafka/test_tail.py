@@ -1,4 +1,4 @@
-"""The reader of one partition: which errors it reports, and that none of them takes records with it."""
+"""The reader of a partition: which errors it reports, and that none of them takes records with it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def cluster_of(*topics: str, partitions: int = 2) -> tuple[MemoryCluster, Virtua
 
 
 class Process:
-    """One process with one member; `log` is what its listener heard."""
+    """A single process with a single member; `log` is what its listener heard."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Process:
         self.reader.subscribe(topics, self)
 
     def read(self, limit: int = 100) -> list[bytes | None]:
-        """One step."""
+        """A single step."""
         return [record.value() for record in self.reader.read(limit, 0)]
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""The group under a virtual clock: the barrier, sessions, and the fence, one step at a time."""
+"""The group under a virtual clock: the barrier, sessions, and the fence, a single step at a time."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_pubsub.subscribe.formats.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, Deliver, ReadBodies, StoreMoves
 from kafka_pubsub.subscribe.partition.events import (
     Bodies,
@@ -20,6 +19,7 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.maintenance import LOOK, LOOK_EACH, MOST_WAITING, SOON
 from kafka_pubsub.subscribe.partition.moves import Move
 from kafka_pubsub.subscribe.partition.packed_lines import PackedLines
+from kafka_pubsub.subscribe.partition.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.settings import BACKLOG
 from tests.unit.subscribe.partition.test_retry_partition import Scene, infos, parked
 
@@ -27,7 +27,7 @@ FOR_AN_HOUR = 3_600_000
 
 
 def behind(followers: int) -> Scene:
-    """Keys that are parked for an hour, with one message each that waits behind it."""
+    """Keys that are parked for an hour, with a single message each that waits behind it."""
     keys = [b"%d" % number for number in range(followers)]
     scene = Scene([parked(number, number, key, due=FOR_AN_HOUR) for number, key in enumerate(keys)])
     scene.fetch(*((followers + number, key) for number, key in enumerate(keys)))

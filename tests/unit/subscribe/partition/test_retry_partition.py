@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_pubsub.model import Ending, Header
-from kafka_pubsub.subscribe.formats import ack_map
-from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, Why, decode, retry_headers
-from kafka_pubsub.subscribe.partition import outage, retry_partition
+from kafka_pubsub.subscribe.partition import ack_map, outage, retry_partition
 from kafka_pubsub.subscribe.partition.backoff import Backoff, Exhausted, Policy
 from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL
 from kafka_pubsub.subscribe.partition.effects import (
@@ -47,6 +45,7 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, Why, decode, retry_headers
 from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.support import FakeBody
 
@@ -85,7 +84,7 @@ def leases_of(effects: Sequence[Effect]) -> list[Lease]:
 
 
 class Scene:
-    """One partition; what it wants is kept until the scene answers."""
+    """A single partition; what it wants is kept until the scene answers."""
 
     def __init__(self, retry: Sequence[Stored] = (), policy: Policy | None = None, **beside: Any) -> None:
         """`beside`: what else the ownership is told of its retry partition."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition import next_move
 from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Policy
 from kafka_pubsub.subscribe.partition.effects import StoreMoves
@@ -15,6 +14,7 @@ from kafka_pubsub.subscribe.partition.events import (
     RetryFetched,
     Tick,
 )
+from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, Why, decode
 from tests.unit.subscribe.partition.test_retry_partition import Scene, parked
 
 HOUR = 3600.0

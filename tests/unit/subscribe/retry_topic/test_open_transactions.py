@@ -20,7 +20,7 @@ PLACE = TopicPartition(RETRY, 1)
 
 
 class Scene:
-    """A retry topic with one record that was read, and a transaction open behind it."""
+    """A retry topic with a single record that was read, and a transaction open behind it."""
 
     def __init__(self, log: pytest.LogCaptureFixture) -> None:
         self._log = log

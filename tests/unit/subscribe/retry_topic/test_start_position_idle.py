@@ -21,7 +21,7 @@ def cluster() -> MemoryCluster:
 
 
 def leave_some_waiting(cluster: MemoryCluster) -> set[int]:
-    """Publishes, nacks one message and closes; returns what was acked."""
+    """Publishes, nacks a single message and closes; returns what was acked."""
     acked: set[int] = set()
 
     def handle(message: Message) -> None:

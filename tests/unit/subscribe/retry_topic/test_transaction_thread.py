@@ -40,7 +40,7 @@ def stored(records: Sequence[NewRecord]) -> Outcome:
 
 
 class Log:
-    """Transactions that are answered as the test says, one after the other; then all are stored."""
+    """Transactions that are answered as the test says, in turn; then all are stored."""
 
     transactional_id = "me"
 

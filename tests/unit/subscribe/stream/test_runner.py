@@ -14,9 +14,9 @@ from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.subscribe.coordinator import Coordinator
-from kafka_pubsub.subscribe.fetch_window import Change
 from kafka_pubsub.subscribe.idle_waits import TICK_WAIT
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth
+from kafka_pubsub.subscribe.partition.fetch_window import Change
 from kafka_pubsub.subscribe.partition.settings import Rules
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
@@ -172,7 +172,7 @@ def told(engine: StreamRunner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[in
 
 @pytest.mark.usefixtures("told")
 def test_what_waits_to_be_committed_shares_a_request(engine: StreamRunner, log: Valves) -> None:
-    """After a crash handlers of each partition wait for its commits: one after the other they would wait for all."""
+    """After a crash handlers of each partition wait for its commits: in turn they would wait for all."""
     engine._to_commit.extend([{0: _commit(3)}, {1: _commit(4)}])
     engine.commit_posted()
     assert log.commits == [{0: 3, 1: 4}]

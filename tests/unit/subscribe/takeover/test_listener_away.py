@@ -1,4 +1,4 @@
-"""One partition of a topic has no leader: its messages wait, and a stream delivers those of the others."""
+"""A single partition of a topic has no leader: its messages wait, and a stream delivers those of the others."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ RETRY = "orders.sub.billing.retry"
 
 
 class Scene:
-    """One subscription on a cluster whose transactions leave markers."""
+    """A single subscription on a cluster whose transactions leave markers."""
 
     def __init__(self) -> None:
         self.cluster = MemoryCluster()

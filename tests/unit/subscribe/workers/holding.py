@@ -72,7 +72,7 @@ class Reported:
 
 
 def lease_of(first: int = 0, length: int = 1, key: bytes | None = b"k", attempt: int = 1) -> Lease:
-    """A lease on records `first`, `first + 1`, ... of one key."""
+    """A lease on records `first`, `first + 1`, ... of a key."""
     return Lease(0, 1, key, [FakeBody(offset=first + at, key=key) for at in range(length)], attempt)
 
 
