@@ -28,11 +28,11 @@ from tests.cluster_view import cluster_view
 
 __all__ = ["LocalCluster"]
 
-# MB each: three fit where one of the default size does, and tests of failures carry little.
+# MB each: three fit where a single default heap does, and tests of failures carry little.
 CLUSTER_HEAP_MB: Final = 256
 # As many as a small machine bears; nobody learns more from ten.
 MOST_NODES: Final = 9
-# Seconds. A killed node is let in again after 3 s and then reads what it missed.
+# Seconds. A killed node is let in again after 3 s and then reads the records that it missed.
 SYNC_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
 #: Seconds for a signal to reach all threads of a node.
@@ -51,7 +51,7 @@ class LocalCluster(FleetOwner):
     as there are nodes, and one), internal topics included. Without `data_dir` its data is temporary; with it there
     is a directory for each node below.
 
-    `detour_ports`, one for each node, opens a second way in for clients: who connects through it is told these
+    `detour_ports`, a port for each node, opens a second way in for clients: who connects through it is told these
     ports instead of the brokers' own, so that something between (a proxy that tests failures) sees all their
     traffic. It listens there and forwards to `behind_detour(node)`; brokers among themselves don't take it.
     """
@@ -95,7 +95,7 @@ class LocalCluster(FleetOwner):
 
     @property
     def detour_bootstrap(self) -> str:
-        """The addresses of the detour: who begins there is sent through it for ever."""
+        """The addresses of the detour: who begins there is sent through the detour for ever."""
         return ",".join(f"{LOOPBACK}:{self._detour(node)[1]}" for node in self._nodes)
 
     def behind_detour(self, node: int) -> int:
@@ -112,11 +112,11 @@ class LocalCluster(FleetOwner):
         return self._fleet.pid(self._known(node))
 
     def running(self, node: int) -> bool:
-        """Whether the node's process is alive; a paused one is."""
+        """Whether the node's process is alive; a paused process is."""
         return self._fleet.running(self._known(node))
 
     def start(self, *nodes: int) -> None:
-        """Start these nodes, or all, and wait until they answer; those that run already are left alone."""
+        """Start these nodes, or all, and wait until they answer; nodes that run already are left alone."""
         wanted = [self._known(node) for node in nodes] or list(self._nodes)
         alive = sum(self.running(node) or node in wanted for node in self._nodes)
         if alive <= len(self._nodes) // 2:
@@ -147,7 +147,7 @@ class LocalCluster(FleetOwner):
         self._fleet.send(signal.SIGCONT, self._running(node))
 
     def rolling_restart(self, timeout: float = SYNC_TIMEOUT_S) -> None:
-        """Stop and start one node after the other, each once all are in sync, as operators do."""
+        """Stop and start the nodes in turn, each once all are in sync, as operators do."""
         for node in self._nodes:
             self.wait_in_sync(timeout)
             self.stop(node)
@@ -169,7 +169,7 @@ class LocalCluster(FleetOwner):
             time.sleep(POLL_S)
 
     def _missing(self) -> Iterator[str]:
-        """What each node lacks, lazily: the first is enough to go on waiting."""
+        """The faults of each node, lazily: the first is enough to go on waiting."""
         for node, settings in self._started().items():
             view = cluster_view(settings.port)
             if view is None:

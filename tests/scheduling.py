@@ -1,7 +1,8 @@
 """In which order `pytest -n` hands tests to its workers.
 
 A worker takes the quickest unit that is left, the others the slowest, until they meet. A unit is a test, or all tests
-that share a fixture. tests/durations.json holds the seconds of each test that takes one or more, by `just durations`.
+that share a fixture. tests/durations.json holds the seconds of each test that takes a second or more, by `just
+durations`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RECORD = "KAFKA_PUBSUB_DURATIONS"
 QUICK = 0.1
 
 #: Their tests share one session, which takes longer to start than most of them to run; so a worker has a whole group.
-#: The groups take about the same time; all in one would be what a run waits for at its end.
+#: The groups take about the same time; a run would wait at its end for a group of all.
 ONE_SPARK = (
     "tests/spark/session/test_a*",
     "tests/spark/session/test_[b-l]*",
@@ -52,7 +53,7 @@ def _shares_fixtures(file: str) -> bool:
 
 
 def in_order(items: Iterable[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
-    """The slowest unit first. Of equally quick ones those come last, and so first to be seen, that need no broker."""
+    """The slowest unit first. Of equally quick units those without a broker come last, and so are seen first."""
     whole: defaultdict[str, float] = defaultdict(float)
     tests = list(items)
     for item in tests:
@@ -66,7 +67,7 @@ def in_order(items: Iterable[pytest.Item], seconds: Mapping[str, float]) -> list
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Gives each worker one unit after the other.
+    """Gives each worker units in turn.
 
     The marks of `--dist=loadgroup` would change the tests' names, so that `--last-failed` can't find them again.
     """

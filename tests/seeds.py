@@ -1,7 +1,7 @@
 """Which seeds a search takes: in CI a few fixed ones and a few of the day, in `just deep` ten times as many of both.
 
 KAFKA_PUBSUB_DAY=20261125 takes the seeds of that day; each run prints its day at the head.
-KAFKA_PUBSUB_DEEP=1 is what `just deep` sets. It makes the rounds of `tests/faults` longer, too.
+KAFKA_PUBSUB_DEEP=1 is set by `just deep`, and makes the rounds of `tests/faults` longer, too.
 """
 
 from __future__ import annotations

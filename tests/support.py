@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 
 def until(holds: Callable[[], object], what: str = "the condition", patience: float = PATIENCE) -> None:
-    """Looks again and again at what nobody tells; fails if it doesn't come true within `patience` seconds."""
+    """Looks again and again at a condition; fails if it doesn't come true within `patience` seconds."""
     end = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < end, f"{what} did not come true in {patience} seconds"
@@ -37,7 +37,7 @@ def commit(
 
 
 def parameters(method: Callable[..., object]) -> set[str]:
-    """Returns the names of a method's arguments, those of a group of options (`Unpack`) one by one."""
+    """Returns the names of a method's arguments, and of each option of a group (`Unpack`)."""
     names: set[str] = set()
     for name, parameter in inspect.signature(method).parameters.items():
         group = str(parameter.annotation).removeprefix("Unpack[").removesuffix("]")

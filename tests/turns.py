@@ -22,7 +22,7 @@ DAYS = 3
 #: Whether this run leaves tests out.
 CHOSEN = bool(os.environ.get("CI")) and not DEEP
 
-#: Files whose tests are variants of one theme.
+#: Files whose tests are variants of a theme.
 BY_TURNS = frozenset(
     {
         "tests/integration/bad_input/test_outages.py",
@@ -41,7 +41,7 @@ BY_TURNS = frozenset(
 
 
 def of_this_day(nodeids: Sequence[str], day: int = DAY) -> set[str]:
-    """Those of the slow tests that run on a day, which is a number as 20261125."""
+    """The slow tests that run on a day, which is a number as 20261125."""
     groups: dict[str, list[str]] = {}
     for nodeid in nodeids:
         groups.setdefault(_theme_of(nodeid), []).append(nodeid)

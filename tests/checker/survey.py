@@ -145,8 +145,7 @@ class Span:
 
     @property
     def stillborn(self) -> bool:
-        """Whether there never was an ownership: the group had given the partition away before the process had taken it
-        on.
+        """Whether there never was an ownership: the partition was given away before the process had taken it on.
 
         A slow or stopped process learns of that by its first commit, which is refused.
         """

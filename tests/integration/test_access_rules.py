@@ -1,4 +1,4 @@
-"""A cluster with access rules: the rights that docs/connecting.md names are enough, and a missing one is named."""
+"""A cluster with access rules: the rights that docs/connecting.md names are enough, and a missing right is named."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def documented(*roles: str) -> Rights:
 
 
 class GuardedKafka:
-    """A broker whose owner may do everything; `shop`, by a login, only what it was granted."""
+    """A broker whose owner may do everything; `shop`, by a login, only as much as granted."""
 
     def __init__(self, bootstrap: str, guarded: str) -> None:
         self.bootstrap = bootstrap

@@ -14,12 +14,12 @@ from typing import IO, Protocol
 
 import pytest
 
-# Seconds. A generous bound for one command on a busy machine; nothing here waits for it to pass.
+# Seconds. A generous bound for a command on a busy machine; nothing here waits for the bound to pass.
 LIMIT = 60
 
 
 class Broker(Protocol):
-    """What the session fixture gives."""
+    """The session fixture's value."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -58,7 +58,7 @@ class Cli:
         return result.stdout
 
     def pulled(self, *arguments: str) -> list[dict[str, object]]:
-        """What is taken, and acked."""
+        """The messages that are taken, and acked."""
         return self.shown("pull", self.name, "--ack", *arguments)
 
     def shown(self, *arguments: str) -> list[dict[str, object]]:
@@ -216,7 +216,7 @@ def test_the_demo_stops_at_ctrl_c_and_leaves_nothing_behind(cli: Cli) -> None:
     assert running.returncode == 130, err.decode()
     assert b"no order was broken" in err
     assert b"Traceback" not in err
-    # Its topic's name isn't told; that of a demo that runs beside this one goes as well, what was left stays.
+    # Its topic's name isn't told; the topic of a demo beside this one goes as well, topics that were left before stay.
     until = time.monotonic() + LIMIT
     while b'"demo-' in cli.ok("topic", "list", "--json"):
         assert time.monotonic() < until, "the demo left its topic behind"

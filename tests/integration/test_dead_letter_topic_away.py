@@ -28,9 +28,9 @@ PATIENCE = 120.0
 ATTEMPTS = 5
 BACKOFF = 0.3
 #: Messages, a tenth of a second each or more, that are published at most between a failure and its redelivery: on a
-#: busy machine both take longer. What waits for a transaction that gets no answer waits for 80.
+#: busy machine both take longer. Messages that wait for a transaction without an answer wait for 80.
 BOUND = 40
-#: Seconds for which the topic is away: two tries of a transaction, whose limit is 8, and what follows an abort.
+#: Seconds for which the topic is away: two tries of a transaction, whose limit is 8, and the steps after an abort.
 AWAY = 25.0
 
 

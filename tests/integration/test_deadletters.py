@@ -26,7 +26,7 @@ from kafka_pubsub.subscribe.partition.dead_letter_record import Origin, replay_h
 from kafka_pubsub.subscribe.partition.record import Death, RetryInfo, dead_headers
 from tests.support import until
 
-#: Seconds after which a test gives up; far above what anything here takes.
+#: Seconds after which a test gives up; far above the time that anything here takes.
 PATIENCE = 60.0
 QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.05)
 
@@ -86,7 +86,7 @@ def bury(ps: PubSub, kafka: Any, name: str, count: int, keys: int) -> None:
 
 
 class Seen:
-    """What was delivered."""
+    """The delivered messages."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
@@ -187,7 +187,7 @@ def test_a_replay_that_is_killed_is_finished_by_the_next_without_doubling(
 
 
 def test_what_a_killed_replay_left_open_is_ended_by_the_next(ps: PubSub, kafka: Any, name: str) -> None:
-    """Killed inside its transaction, one that would bring a letter back: it comes back by the next one, once."""
+    """Killed inside its transaction, which would bring a letter back: the next transaction brings it back, once."""
     sub = make(ps, name)
     bury(ps, kafka, name, 40, 4)
     topic_id = KafkaBackend(kafka.bootstrap).admin.topic(name).topic_id

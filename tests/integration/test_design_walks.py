@@ -1,4 +1,4 @@
-"""docs/design.md draws how a call goes from file to file: here each picture is compared with what happens."""
+"""docs/design.md draws how a call goes from file to file: here each picture is compared with a trace."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Trace:
                 self.files.append(name[len(_PACKAGE) :])
 
     def missing(self, way: Sequence[str]) -> Sequence[str]:
-        """What of the way wasn't called in its order."""
+        """The part of the way that wasn't called in its order."""
         calls = iter(list(self.files))
         for at, name in enumerate(way):
             if name not in calls:

@@ -1,4 +1,4 @@
-"""The first message of a stream comes with the assignment: it isn't thrown away and fetched again."""
+"""The first message of a stream comes with the assignment, and isn't thrown away and fetched again."""
 
 from __future__ import annotations
 

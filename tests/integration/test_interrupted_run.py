@@ -33,7 +33,7 @@ def started_with(mark: str) -> list[str]:
 
 
 class Run:
-    """A parallel run, and what it has said so far."""
+    """A parallel run, and its output so far."""
 
     def __init__(self, folder: Path) -> None:
         self.mark = uuid.uuid4().hex

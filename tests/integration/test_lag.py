@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
 from tests.support import until
 
-#: Seconds after which a test gives up; far above what anything here takes.
+#: Seconds after which a test gives up; far above the time that anything here takes.
 PATIENCE = 60.0
 #: Seconds within which the lag is gone after the last ack; a second is promised, the rest is for a busy machine.
 SOON = 5.0
@@ -28,12 +28,12 @@ QUICK = RetryPolicy(min_backoff=0.05, max_backoff=0.2)
 
 
 class Cluster:
-    """Looks at groups as `kafka-consumer-groups --describe` does: the log's end less what is committed."""
+    """Looks at groups as `kafka-consumer-groups --describe` does: the log's end less the committed position."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        #: What the names of all groups and topics of the test contain.
+        #: The common part of the names of all groups and topics of the test.
         self.name = name
 
     def groups(self) -> set[str]:
@@ -42,13 +42,13 @@ class Cluster:
         return {group.group_id for group in found if self.name in group.group_id}
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """What the group has committed."""
+        """The group's committed positions."""
         request = [ConsumerGroupTopicPartitions(group)]
         answer = self.admin.list_consumer_group_offsets(request)[group].result(PATIENCE)
         return {(each.topic, each.partition): each.offset for each in answer.topic_partitions}
 
     def lags(self) -> dict[tuple[str, str, int], int]:
-        """The lag of each group in each partition in which it has committed."""
+        """The lag of each group in each partition with a committed position."""
         lags = {}
         for group in self.groups():
             committed = self.committed(group)
@@ -88,7 +88,7 @@ def cluster(kafka: Any, name: str) -> Cluster:
 
 
 class Handler:
-    """Nacks what `fails` says, else acks; counts what was acked."""
+    """Nacks the messages that `fails` names, acks the others and counts them."""
 
     def __init__(self, fails: Callable[[Message], bool] = lambda message: False) -> None:
         self.fails = fails

@@ -1,7 +1,7 @@
-"""What a subscriber of lanes misses when brokers are killed: no durable message, and transient ones that are counted.
+"""The messages that a subscriber of lanes misses when brokers are killed: none durable, and the others are counted.
 
-Three brokers, killed with SIGKILL. A transient message is lost in two ways: it is given up (its future fails), or its
-leader dies before another replica has it, though its future has resolved. Each test says which may happen, and when.
+Three brokers, killed with SIGKILL. A transient message is lost in two ways: the client gives it up (its future fails),
+Three brokers, killed with SIGKILL. A transient message is lost in two ways: the client gives it up (its future fails),
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.local_cluster import LocalCluster
 from tests.support import until
 
 PATIENCE = 120.0
-#: A message is given up within two seconds; beyond that a leader's death has no part in what is missing.
+#: A message is given up within two seconds; beyond that no missing message is due to a leader's death.
 AROUND = 3.0
 #: Seconds without a message that mean that none will come; a member that lost its coordinator comes back sooner.
 QUIET = 10.0
@@ -132,7 +132,7 @@ def nothing_more(seen: Seen) -> None:
 
 
 def judge(traffic: Traffic, seen: Seen) -> set[int]:
-    """Judges what holds in any case; returns the transient messages that resolved and didn't come."""
+    """Judges the promises that hold in any case; returns the transient messages that resolved and didn't come."""
     durable, transient = (set(traffic.sent[each]) for each in (True, False))
     came = set(seen.numbers)
     assert traffic.failed.keys() <= transient, "a durable message failed"

@@ -20,7 +20,7 @@ from kafka_pubsub.subscribe.stream.stream import Stream
 from tests.support import until
 
 SECONDS = 60
-#: Within which a stream must have ended: 20 s, as the docs say, and what a busy machine adds.
+#: Within which a stream must have ended: 20 s, as the docs say, and some for a busy machine.
 ENDED = 40.0
 
 
@@ -44,7 +44,7 @@ def name() -> str:
 
 
 class Seen:
-    """What came, by its data; and whether each ack was stored."""
+    """The messages that came, by their data; and whether each ack was stored."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -216,7 +216,7 @@ def test_a_brokers_clock_that_steps_back_blocks_nothing_and_reorders_no_lane(
         until(lambda: stream.stats.received == 7)
         read.set()
         until(lambda: len(seen.data) == 7)
-    # What stands before an earlier time counts with that time: 50, 50, 120 and 20, 20, 20.
+    # A message before an earlier time counts with that time: 50, 50, 120 and 20, 20, 20.
     assert seen.data[1:] == [b"60", b"110", b"20", b"100", b"50", b"120"]
 
 

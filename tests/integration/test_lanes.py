@@ -1,4 +1,4 @@
-"""Publishing to lanes on a real Kafka: what only the broker decides."""
+"""Publishing to lanes on a real Kafka: the behaviour that only the broker decides."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_broker_that_dies_costs_transient_messages_which_are_counted_and_durab
             slowest = max(slowest, time.monotonic() - began)
             (durable_ones if durable else transient_ones).append(future)
         # Without a broker a transient message fails, and a durable one waits; neither blocks its caller. In its
-        # priority no durable one waits before it.
+        # priority no durable message waits before it.
         lost = topic.publish(b"lost", priority=3, durable=False)
         with pytest.raises(PublishError, match="given up"):
             lost.result(SECONDS)

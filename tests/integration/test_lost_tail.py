@@ -19,7 +19,7 @@ _HEAD = struct.Struct(">qi")
 
 
 def _lose_end(kafka: LocalKafka, topic: str, end: int) -> None:
-    """Takes what lies from offset `end` on out of partition 0, while the broker is down."""
+    """Takes the records from offset `end` on out of partition 0, while the broker is down."""
     kafka.stop()
     (log,) = kafka.data_dir.glob(f"**/{topic}-0/*.log")
     data, at = log.read_bytes(), 0
@@ -50,7 +50,7 @@ def _pull(
 
 
 def _publish(pubsub: PubSub, prefix: str, count: int) -> None:
-    for number in range(count):  # one by one: each is a batch of its own
+    for number in range(count):  # each alone, so that each is a batch
         text = f"{prefix}{number}"
         pubsub.topic("orders").publish(text.encode(), ordering_key=text).result(30)
 

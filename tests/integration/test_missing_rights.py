@@ -1,4 +1,4 @@
-"""A cluster with access rules: errors and warnings name the missing right, so granting what they name is enough."""
+"""A cluster with access rules: errors and warnings name the missing right, so granting the named rights is enough."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Right = tuple[str, str, str]
 
 
 class Grants:
-    """Does things as `shop`, which is granted what errors and log lines name."""
+    """Does things as `shop`, which is granted the rights that errors and log lines name."""
 
     def __init__(self, broker: GuardedKafka, caplog: pytest.LogCaptureFixture) -> None:
         self._broker = broker
@@ -43,7 +43,7 @@ class Grants:
         self.named: set[Right] = set()
 
     def work(self, use: Callable[[PubSub], object]) -> set[Right]:
-        """Does it, again after each error that names a missing right; returns the rights that were missing."""
+        """Calls, again after each error that names a missing right; returns the rights that were missing."""
         self.named = set()
         patience = time.monotonic() + FOLLOWS
         while (denial := self._denial(use)) is not None:
@@ -63,7 +63,7 @@ class Grants:
         return None
 
     def wait(self, holds: Callable[[], object]) -> None:
-        """Waits for a condition, and grants what the log names meanwhile."""
+        """Waits for a condition, and grants the rights that the log names meanwhile."""
 
         def look() -> object:
             for message in [each.getMessage() for each in self._log.records]:
@@ -74,7 +74,7 @@ class Grants:
         until(look)
 
     def take(self, message: str) -> bool:
-        """Grants the rights that a text names, of those behind "or" none; returns whether one of them is new."""
+        """Grants the rights that a text names, none of those behind "or"; returns whether a right is new."""
         needs = NEEDS.search(message)
         assert needs is not None, message
         firsts = [RIGHT.match(each) for each in needs[1].split(" and ")]

@@ -1,4 +1,4 @@
-"""A broker without services: a process that publishes what needs one is warned in time, and closes soon."""
+"""A broker without services: a process that publishes messages for a service is warned in time, and closes soon."""
 
 from __future__ import annotations
 

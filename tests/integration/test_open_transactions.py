@@ -21,9 +21,9 @@ from kafka_pubsub.local.java import find_java
 from kafka_pubsub.subscribe.retry_topic import open_transactions
 from tests.support import until
 
-#: Seconds after which a test gives up; far above what anything here takes.
+#: Seconds after which a test gives up; far above the time that anything here takes.
 PATIENCE = 60.0
-#: Seconds within which it is named.
+#: Seconds within which the transaction is named.
 PROMISED = 30.0
 COMMAND = re.compile(r"`kafka-transactions\.sh ([^`]*)`")
 
@@ -51,7 +51,7 @@ class Scene:
         self.nacked, self.acked = threading.Event(), threading.Event()
 
     def open_transaction(self) -> None:
-        # Milliseconds; the broker doesn't end it while the test runs.
+        # Milliseconds; the broker doesn't end the transaction while the test runs.
         producer = self._producer({"transaction.timeout.ms": 600_000})
         producer.begin_transaction()
         producer.produce(f"{self._name}.sub.{self._name}.retry", b"open", partition=0)

@@ -29,7 +29,7 @@ SMALL_BATCHES = Batching(max_bytes=4_000, max_latency=0.001)
 
 
 class Bench:
-    """Publishers on one pool, and what is in their topics."""
+    """Publishers on a pool, and the contents of their topics."""
 
     def __init__(self, bootstrap: str, **config: str) -> None:
         self.bootstrap = bootstrap
@@ -94,7 +94,7 @@ def outcome(future: Future[str]) -> PubSubError | None:
 
 
 def assert_truthful(futures: list[Future[str]], stored: list[int]) -> None:
-    """What a future says is so: stored, not stored, or unknown."""
+    """Futures tell the truth: stored, not stored, or unknown."""
     for number, future in enumerate(futures):
         error = outcome(future)
         if error is None:

@@ -22,10 +22,10 @@ from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
 from tests.support import until
 
-#: Seconds after which a test gives up; far above what anything here takes.
+#: Seconds after which a test gives up; far above the time that anything here takes.
 PATIENCE = 60.0
 Protocol = Literal["classic", "consumer"]
-#: Under `consumer` partitions come and go one by one, so a pair's halves at different times.
+#: Under `consumer` partitions come and go separately, so a pair's halves at different times.
 both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 QUICK = RetryPolicy(min_backoff=0.05, max_backoff=0.3)
 
@@ -72,7 +72,7 @@ def cluster(kafka: Any) -> AdminClient:
 
 
 class Seen:
-    """What was delivered and acked, by key."""
+    """The messages that were delivered and acked, by key."""
 
     def __init__(self, fails: Callable[[Message], bool]) -> None:
         self.begun: defaultdict[str | None, list[tuple[int, int]]] = defaultdict(list)
@@ -125,7 +125,7 @@ def test_nacks_keep_the_order_of_their_keys(ps: PubSub, name: str) -> None:
 def test_a_checkpoint_takes_over_what_the_map_has_no_room_for(
     kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key fails all the time, the others' messages once each: their ends lie scattered among those that wait."""
+    """A key fails all the time, the others' messages once each: their ends lie scattered among the waiting messages."""
     monkeypatch.setattr(ack_map, "CAPACITY", ack_map.NOTED + 60)
     ps.create_topic(name, partitions=1)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
@@ -243,7 +243,7 @@ def test_what_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
 def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
     kafka: Any, ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a frozen coordinator: librdkafka has it in hand, and its answer doesn't come in time."""
+    """As with a frozen coordinator: librdkafka has the request in hand, and the answer doesn't come in time."""
     ps.create_topic(name, partitions=2)
     sub = ps.create_subscription(name, name, message_ordering=True)
     members: list[KafkaLogReader] = []

@@ -23,7 +23,7 @@ from kafka_pubsub.repartition.repartition import Repartitioner
 from tests.support import until
 
 SECONDS = 60
-#: Seconds between two looks of a publisher here, and what that makes of the fence.
+#: Seconds between two looks of a publisher here, and the fence that follows from them.
 RENEW, FENCE = 0.5, 3.0
 #: Messages that wait when the change begins: more than a second's work for the receivers.
 BACKLOG = 2000
@@ -55,7 +55,7 @@ def name() -> str:
 
 
 class Publishing:
-    """A process that publishes to keys of its own, and tries again what is refused."""
+    """A process that publishes to keys of its own, and tries refused messages again."""
 
     def __init__(self, bootstrap: str, topic: str, keys: list[str]) -> None:
         self.sent: dict[str, list[Future[str]]] = {key: [] for key in keys}
@@ -86,7 +86,7 @@ class Publishing:
                 return self._topic.publish(b"%d" % number, ordering_key=key)
             except FailedPrecondition:
                 self.refused += 1
-                # What has no key is welcome all the time.
+                # Messages without a key are welcome all the time.
                 self._topic.publish(b"no key")
                 self._stopping.wait(0.02)
 
@@ -166,7 +166,7 @@ def test_keys_stay_in_order_while_publishers_and_subscribers_go_on(
     assert [each.phase for each in seen if each.phase != "fencing"][-1] == "growing"
     assert all(each.refused for each in publishers)
     for key, ids in sent.items():
-        # Rebalances may bring a message again, but never one before its turn.
+        # Rebalances may bring a message again, but never before its turn.
         first = list(dict.fromkeys(int(message.data) for message in got[key]))
         assert first == list(range(len(ids))), key
         partitions = [int(each.rsplit(":", 2)[1]) for each in ids]

@@ -1,4 +1,4 @@
-"""Topics and subscriptions on a real Kafka: what only the broker decides."""
+"""Topics and subscriptions on a real Kafka: the behaviour that only the broker decides."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_a_group_that_is_not_ours_is_left_alone(kafka: LocalKafka, ps: PubSub, n
 def test_the_position_at_creation_is_behind_an_open_transaction(
     kafka: LocalKafka, ps: PubSub, name: str
 ) -> None:
-    """What such a transaction wrote isn't published yet, so the subscription receives it."""
+    """Records of such a transaction aren't published yet, so the subscription receives them."""
     ps.create_topic(name, partitions=1).publish(b"before").result(SECONDS)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
     producer.init_transactions(SECONDS)

@@ -1,4 +1,4 @@
-"""Retry topics and dead-letter topics on a real Kafka: what the broker makes of their settings."""
+"""Retry topics and dead-letter topics on a real Kafka: their settings on the broker."""
 
 from __future__ import annotations
 

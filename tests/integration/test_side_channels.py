@@ -1,6 +1,6 @@
-"""A sequencer's proposals reach all inboxes at a single moment: what happens on a real broker if they don't.
+"""A sequencer's proposals reach all inboxes at a single moment: the anomaly on a real broker if they don't.
 
-The scene: `b`'s clock is ahead. A goes to `a` and `b`. When it is at home in `b`, a process that saw it there
+The scene: `b`'s clock is ahead. A goes to `a` and `b`. When A is at home in `b`, a process that saw it there
 publishes B to `a`, where A isn't yet. B must come behind A.
 """
 
@@ -54,7 +54,7 @@ def names(ps: PubSub) -> list[str]:
 
 
 class Mail:
-    """Proposals that a broken sequencer sends one by one; each is stored when it is told to arrive."""
+    """Proposals that a broken sequencer sends separately; each is stored when it is told to arrive."""
 
     def __init__(self, ps: PubSub, patch: pytest.MonkeyPatch) -> None:
         self._backend, self._records = ps._cluster.backend, list[NewRecord]()
@@ -73,7 +73,7 @@ class Mail:
         patch.setattr(SequencerTask, "_write", write)
 
     def arrive(self, topic: str) -> None:
-        """Waits for the one proposal for a topic, and stores it."""
+        """Waits for the proposal for a topic, and stores it."""
         inbox = f"{topic}.inbox"
         until(lambda: [each for each in self._records if each.topic == inbox], "a proposal")
         transactions = self._backend.transactions(f"mail-{uuid.uuid4().hex}")
@@ -110,7 +110,7 @@ def play(broker: LocalKafka, ps: PubSub, other: PubSub, names: Sequence[str], ma
         if mail:
             mail.arrive(b)
         assert bodies(broker, b, 6)[-1] == b"A"
-        # The signal: a process that saw A tells the other one, by no topic.
+        # The signal: a process that saw A tells the other process, by no topic.
         before = watermarks([place])[place]
         other.publish_multi([a], b"B")
         until(lambda: watermarks([place])[place] > before, "B in the inbox")

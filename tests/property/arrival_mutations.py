@@ -19,7 +19,7 @@ Patch = pytest.MonkeyPatch
 
 
 def uncommitted(patch: Patch) -> None:
-    """The stamps of aborted records count: a router reads what isn't committed."""
+    """The stamps of aborted records count: a router reads uncommitted records."""
     real = DelayWorld.fetch
 
     def fetch(self: DelayWorld, source: int, most: int) -> bool:
@@ -36,7 +36,7 @@ def uncommitted(patch: Patch) -> None:
 
 
 def ask_on_its_way(patch: Patch) -> None:
-    """A tick is wanted although one is on its way."""
+    """A tick is wanted although another is on its way."""
     real = Ticks.next_at
 
     def next_at(self: Ticks, key: int | None) -> int | None:
@@ -89,7 +89,7 @@ def before_it_came(patch: Patch) -> None:
 
 
 def beyond_time(patch: Patch) -> None:
-    """What is due is handled by the reckoned clock, before the log has reached that time."""
+    """A due message is handled by the reckoned clock, before the log has reached that time."""
     real = Router.take
 
     def take(self: Router, *args: Any, **kwargs: Any) -> list[Move]:

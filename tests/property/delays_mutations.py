@@ -1,6 +1,6 @@
 """The rules of the delays, each broken on purpose: the world must notice.
 
-They are the mutations of the protocol's model, and those of what the core adds to it: heads that weren't read yet, and
+They are the mutations of the protocol's model, and mutations of the core's additions: heads that weren't read yet, and
 messages that are read twice because the record that dates them is far away.
 """
 
@@ -79,7 +79,7 @@ def next_tick(patch: Patch) -> None:
 
 
 def forgotten_time(patch: Patch) -> None:
-    """The time at the committed position isn't stored; a restart begins it anew."""
+    """The time at the committed position isn't stored; a restart begins the time anew."""
     change_progress(patch, lambda router, said: said._replace(time=0))
 
 
@@ -127,7 +127,7 @@ def cancel_no_mark(patch: Patch) -> None:
 
 
 def timer_from_read(patch: Patch) -> None:
-    """A new router takes the first record that it reads for one that was just stored."""
+    """A new router takes the first record that it reads for a record that was just stored."""
     real = Router.receive_ingest
 
     def receive(self: Router, records: Sequence[Came | Tick], now: int) -> None:
@@ -198,7 +198,7 @@ def create_time(patch: Patch) -> None:
 
 
 def stamp_before(patch: Patch) -> None:
-    """A message without a stamp comes in at the time before it."""
+    """A message without a stamp comes in at the time before."""
 
     def take(self: Ingest, message: Came) -> None:
         self._arrive(message)
@@ -261,7 +261,7 @@ def no_mark(patch: Patch) -> None:
 
 
 def position(patch: Patch) -> None:
-    """Positions are committed as read, past what waits in memory."""
+    """Positions are committed as read, past the messages that wait in memory."""
     real = Router._progress_of
 
     def progress_of(self: Router, source: int, position: int) -> IngestProgress | Progress:
@@ -271,7 +271,7 @@ def position(patch: Patch) -> None:
 
 
 def largest_tier(patch: Patch) -> None:
-    """At each hop the tiers are chosen anew, by what is left then."""
+    """At each hop the tiers are chosen anew, by the delay that is left."""
     real = Router._hop
 
     def hop(self: Router, message: Waiting) -> None:
@@ -282,7 +282,7 @@ def largest_tier(patch: Patch) -> None:
 
 
 def tiers_first(patch: Patch) -> None:
-    """Of equal times the tiers go before memory and what came in, whatever the offset."""
+    """Of equal times the tiers go before memory and new messages, whatever the offset."""
 
     def first(head: tuple[Any, ...]) -> tuple[Any, ...]:
         return (head[0], -1, head[2]) if len(head) == 3 and head[2] else head
@@ -292,7 +292,7 @@ def tiers_first(patch: Patch) -> None:
 
 
 def hop_again(patch: Patch) -> None:
-    """What was handled and is read again hops again."""
+    """A handled message that is read again hops again."""
     real = Router._handle
 
     def handle(self: Router, source: int, message: Waiting, moves: list[Move]) -> None:
@@ -304,12 +304,12 @@ def hop_again(patch: Patch) -> None:
 
 
 def unread_heads(patch: Patch) -> None:
-    """What wasn't read yet of a tier holds up nothing."""
+    """Unread records of a tier hold up nothing."""
     patch.setattr(Tier, "unknown", property(lambda self: False))
 
 
 def written_heads(patch: Patch) -> None:
-    """What is put into an empty tier holds up nothing until it was read back."""
+    """A message put into an empty tier holds up nothing until it was read back."""
     real = Tier.put
 
     def put(self: Tier, message: Waiting) -> bool:
@@ -320,7 +320,7 @@ def written_heads(patch: Patch) -> None:
 
 
 def low_key(patch: Patch) -> None:
-    """A tier's unread head may be taken to come later than it does."""
+    """A tier's unread head may be taken for a later message."""
     real = Tier.flush
 
     def flush(self: Tier, left: Sequence[Waiting]) -> Sequence[Waiting]:
@@ -382,7 +382,7 @@ def held_in_memory_only(patch: Patch) -> None:
 
 
 def held_are_home(patch: Patch) -> None:
-    """What may not go home now counts as home after a restart."""
+    """A message that may not go home now counts as home after a restart."""
     real = Router._handle
 
     def handle(self: Router, source: int, message: Waiting, moves: list[Move]) -> None:
@@ -395,7 +395,7 @@ def held_are_home(patch: Patch) -> None:
 
 
 def strays_counted(patch: Patch) -> None:
-    """A record of a tier that another program wrote counts as one that the router wrote."""
+    """A record of a tier that another program wrote counts as the router's."""
     real = Tier.receive
 
     def receive(self: Tier, records: Sequence[Waiting]) -> None:

@@ -1,7 +1,7 @@
-"""A world for a router: logs, clocks, restarts, and the naive account of what must come of them.
+"""A world for a router: logs, clocks, restarts, and the naive account of the deliveries that must follow.
 
 The router is the real core; the logs are lists. Times are small: a unit is 4 ms and there are 4 tiers, so that messages
-pass several tiers within a run. Brokers stamp what is appended to ingest by the leader's clock, which is wrong by
+pass several tiers within a run. Brokers stamp records of ingest by the leader's clock, which is wrong by
 `MOST_SKEW` at most; routers have another clock, of which only the differences mean anything. `judge` derives from the
 log of ingest alone when each message is due, and how many tiers it must pass.
 """
@@ -29,12 +29,12 @@ UNIT, TIERS = 4, 4
 LONGEST = UNIT * 2**TIERS - 1
 #: By how much a broker's clock may be wrong.
 MOST_SKEW = 60
-#: The longest pause between two ticks, after which a tick counts as lost, and what is no lateness.
+#: The longest pause between two ticks, after which a tick counts as lost, and the most that is no lateness.
 PACE = TickPace(beat=20, lost=6)
 MOMENT = PACE.lost + 2
 #: Between two flushes into tiers.
 PAUSE = 3
-#: So many ticks in succession may leave time where it was; so many may be stored and not be readable.
+#: So many ticks in succession may leave time as before; so many may be stored and not be readable.
 IDLE_TICKS, UNREAD_TICKS = 9, 3
 #: Bytes of messages without a stamp that the router keeps: three messages.
 KEEP = 2000
@@ -44,7 +44,7 @@ STRAY, STRAY_OFFSET = "stray", -7
 
 @dataclasses.dataclass
 class Body:
-    """A record as far as the core looks at it, and how many tiers it has passed."""
+    """A record as far as the core looks at it, and the number of tiers that it has passed."""
 
     hops: int = 0
 
@@ -61,7 +61,7 @@ stray = body()
 
 
 class DelayWorld:
-    """The logs, what is committed, and the router that lives now."""
+    """The logs, the committed positions, and the router that lives now."""
 
     def __init__(self, *, in_step: bool = False) -> None:
         #: The brokers' clocks are right.
@@ -79,13 +79,13 @@ class DelayWorld:
         self._idle_ticks = 0
         # When each message was published, by offset.
         self.published: dict[int, int] = {}
-        # When all was well again; None: it isn't.
+        # When all was well again; None: not yet.
         self.healed: int | None = None
         # A record of a tier, None for a transaction's marker, or `STRAY`.
         self.tiers: list[list[Waiting | str | None]] = [[] for _ in range(TIERS)]
-        # Due, offset, the log's time at which it was released, hops.
+        # Due, offset, the log's time at the release, hops.
         self.home: list[tuple[int, int, int, int]] = []
-        # By offset: when it was released.
+        # By offset: the time of the release.
         self.released: dict[int, int] = {}
         self.dead: list[int] = []
         #: Records of other programs in tiers.
@@ -99,7 +99,7 @@ class DelayWorld:
         self._ticks_of: dict[Router, set[int]] = {}
         self.restart()
 
-    # -- what the world does ------------------------------------------------------------------------------------
+    # -- the world's steps --------------------------------------------------------------------------------------
 
     def set_clock(self, skew: int) -> None:
         self.skew = 0 if self.in_step else skew
@@ -129,7 +129,7 @@ class DelayWorld:
         self.open.clear()
 
     def publish_cancel(self, choice: int, wrong: int = 0) -> None:
-        """Asks to cancel a message of which a client can know when it is due; `wrong` misses that time."""
+        """Asks to cancel a message whose due time a client can know; `wrong` misses that time."""
         known = list(self.due_times())
         if known:
             due, target = known[choice % len(known)]
@@ -156,17 +156,17 @@ class DelayWorld:
         maker, stamp, offset = self.made.pop(0), self.stamp(), len(self.ingest)
         self.ingest.append(Tick(offset, stamp))
         if answered and stamp is not None and maker is self.router:
-            # If the first record of a restart shows it at once, the tick was idle all the same.
+            # If the first record of a restart shows this at once, the tick was idle all the same.
             self._idle_ticks = 0 if stamp > maker.time else self._idle_ticks + 1
             assert self._idle_ticks <= IDLE_TICKS, "ticks that leave time where it is"
             maker.ticks.answer(offset, stamp, self.clock())
         unread = [each for each in self.ingest[self.router.ingest.read :] if isinstance(each, Tick)]
         hidden = [each for each in unread if each.offset in self._told(maker)]
-        # Those of a router that was replaced lie above what the next one has read by then.
+        # Ticks of a router that was replaced lie above the records that the next router has read by then.
         assert maker is not self.router or len(hidden) <= UNREAD_TICKS, "ticks that can't be read"
 
     def _told(self, maker: Router) -> set[int]:
-        """Returns the offsets of the ticks of the router that lives now, this one included."""
+        """Returns the offsets of the ticks of the router that lives now, this tick included."""
         self._ticks_of = {maker: self._ticks_of.get(maker, set()) | {len(self.ingest) - 1}}
         return self._ticks_of[maker]
 
@@ -180,7 +180,7 @@ class DelayWorld:
         return self.now + self._clock_offset
 
     def restart(self) -> None:
-        """The router dies; another one begins at what is committed."""
+        """The router dies; another begins at the committed positions."""
         (at, text), *others = self.texts
         ingest = parse_ingest(at, text)
         tiers = [parse_tier(position, said) for position, said in others]
@@ -190,7 +190,7 @@ class DelayWorld:
         self.router = Router(start, UNIT, KEEP, PACE, PAUSE)
         self._clock_offset += 12_345
 
-    # -- what the router does -----------------------------------------------------------------------------------
+    # -- the router's steps -------------------------------------------------------------------------------------
 
     def fetch(self, source: int, most: int) -> bool:
         """Reads on in one of the logs; False if there was nothing to read."""
@@ -212,7 +212,7 @@ class DelayWorld:
         return bool(found)
 
     def _of_tier(self, low: Key, at: int, found: list[Any]) -> Iterator[Waiting]:
-        """Yields what was read of a tier as its reader tells it to the router; markers aren't records."""
+        """Yields the records of a tier as its reader tells them to the router; markers aren't records."""
         for position, each in enumerate(found, at):
             if each == STRAY:
                 yield Waiting(low[0], low[1], 0, 0, None, position, stray)
@@ -221,7 +221,7 @@ class DelayWorld:
                 low = each[:2]
 
     def tick(self) -> bool:
-        """Makes a tick if the router wants one."""
+        """Makes a tick if the router wants a tick."""
         wanted = self.router.tick_wanted(self.clock())
         if wanted:
             self.made.append(self.router)
@@ -285,7 +285,7 @@ class DelayWorld:
                 self.store_tick()
             self.now += 1
 
-    # -- what must come of it -----------------------------------------------------------------------------------
+    # -- the deliveries that must follow -------------------------------------------------------------------------
 
     def judge(self) -> None:
         """Once, in order, never early, by the right number of tiers."""
@@ -310,13 +310,13 @@ class DelayWorld:
         self._judge_times({offset: each for each in self.home for offset in each[1:2]})
 
     def _messages(self) -> Iterator[Came]:
-        """Yields what can be read of ingest, without ticks."""
+        """Yields the readable records of ingest, without ticks."""
         for each in self.ingest[: min(self.open, default=None)]:
             if isinstance(each, Came) and each.offset not in self.aborted:
                 yield each
 
     def due_times(self) -> Iterator[tuple[int, int]]:
-        """Yields when each message is due, and its offset; those without a stamp behind them aren't known."""
+        """Yields when each message is due, and its offset; messages without a stamp behind them aren't known."""
         for time, record in self._arrivals():
             if record.home:
                 wanted = time + record.delay if record.delay is not None else record.due
@@ -359,5 +359,5 @@ class DelayWorld:
                 late = self.released[offset] - max(self.healed, wanted)
                 assert late <= MOMENT + (0 if self.in_step else PACE.beat), f"{offset} is late by {late}"
             units = min((wanted - time) // UNIT, 2**TIERS - 1)
-            # In a backlog it leaves some tiers before it is written there.
+            # In a backlog a message leaves some tiers before it is written there.
             assert hops <= units.bit_count(), f"{hops} hops for {wanted - time}"

@@ -1,4 +1,4 @@
-"""The rules of what a delay router has handled and not written yet, each broken on purpose, for `delays_mutations`."""
+"""The rules for handled and unwritten messages of a delay router, each broken on purpose, for `delays_mutations`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Patch = pytest.MonkeyPatch
 
 
 def afloat_lost(patch: Patch) -> None:
-    """What rests in memory after it left a tier in which it wasn't written is written nowhere."""
+    """A message that rests in memory after it left a tier in which it wasn't written is written nowhere."""
     patch.setattr(Memory, "put_back", lambda self: {})
 
 
 def put_back_behind(patch: Patch) -> None:
-    """What comes back into a tier is written behind what came there later."""
+    """A message that comes back into a tier is written behind messages that came there later."""
     real = Tier.flush
 
     def flush(self: Tier, left: Sequence[Waiting]) -> Sequence[Waiting]:
@@ -35,7 +35,7 @@ def put_back_behind(patch: Patch) -> None:
 
 
 def fresh_first(patch: Patch) -> None:
-    """What is put into a tier goes before what wasn't read of it yet."""
+    """A message put into a tier goes before the tier's unread messages."""
 
     def head(self: Tier) -> Waiting | None:
         return self.buffer[0] if self.buffer else self.fresh[0] if self.fresh else None
@@ -49,7 +49,7 @@ def fresh_first(patch: Patch) -> None:
 
 
 def handled_before_written(patch: Patch) -> None:
-    """What was handled and isn't written yet is committed as handled."""
+    """A handled message that isn't written yet is committed as handled."""
 
     def progress_now(self: Router, source: int) -> IngestProgress | Progress:
         return self._progress_of(source, self._memory.lowest(source, self._next(source)))
@@ -74,7 +74,7 @@ def mark_waits(patch: Patch) -> None:
 
 
 def home_again(patch: Patch) -> None:
-    """What a restart handles anew because its log's progress wasn't committed goes home again, whatever the mark."""
+    """A message that is handled anew after a restart goes home again, whatever the mark."""
     real = Router._handle
 
     def handle(self: Router, source: int, message: Waiting, moves: list[Move]) -> None:
@@ -88,7 +88,7 @@ def home_again(patch: Patch) -> None:
 
 
 def never_written(patch: Patch) -> None:
-    """What isn't written yet waits until there is much of it, however long that takes."""
+    """Unwritten messages wait until there are many of them, however long that takes."""
     patch.setattr(Unwritten, "due_at", property(lambda self: None))
     patch.setattr(Unwritten, "is_due", lambda self, time: self._count >= 1000)
 

@@ -1,4 +1,4 @@
-"""What a world of lanes is made of: messages, and what its reader has of each lane."""
+"""The parts of a world of lanes: messages, and the reader's part of each lane."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Message(NamedTuple):
     came: int
     number: int
     key: int | None
-    #: The publisher's last one of the other class: its sequence and its offset.
+    #: The publisher's last message of the other class: its sequence and its offset.
     other: tuple[int, int] | None = None
 
     def came_before(self, other: Message) -> bool:
@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
 
 class Side:
-    """What the reader has of a lane."""
+    """The reader's part of a lane."""
 
     def __init__(self, asked: int) -> None:
         #: None is a marker.
@@ -42,13 +42,13 @@ class Side:
         self.request = 0
         self.asked = asked
         self.paused = self.gone = False
-        #: Whether the last answer said nothing of it.
+        #: Whether the last answer said nothing about the lane.
         self.left_out = False
         #: By request: the offset below which messages had come in, as far as the reader knew.
         self.sure: dict[int, int] = {asked: 0}
 
     def uncovered(self, offset: int) -> int:
-        """Returns the last request that says nothing of what came in before the message at an offset."""
+        """Returns the last request that says nothing about messages before the offset."""
         return max(request for request, sure in self.sure.items() if sure <= offset)
 
     def reached(self) -> bool:

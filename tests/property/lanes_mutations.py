@@ -1,6 +1,6 @@
 """The rules of the lanes, each broken on purpose: the world must notice.
 
-The first nine are the mutations of the protocol's model; the others break what the core adds to it: runs, answers that
+The first nine are the mutations of the protocol's model; the others break the core's additions: runs, answers that
 come late or not at all, keys that block, clocks that step back, and ageing by time.
 """
 
@@ -38,7 +38,7 @@ def own_time(patch: Patch) -> None:
 
 
 def any_log(patch: Patch) -> None:
-    """An offset counts though the log is another one."""
+    """An offset counts though the log is another log."""
 
     def behind(self: Priority[Any], lane: Read, at: int, other: Read, head: int) -> bool:
         sent = self._sent(lane.messages[at])
@@ -62,12 +62,12 @@ def both_wait(patch: Patch) -> None:
 
 
 def copy_unread(patch: Patch) -> None:
-    """In a copy the other class isn't read on to find what a message goes behind."""
+    """In a copy the other class isn't read on to find the messages behind which a message goes."""
     patch.setattr(Priority, "_is_unread", lambda *arguments: False)
 
 
 def no_sequence(patch: Patch) -> None:
-    """The two classes of a priority aren't merged by time: the durable one goes first."""
+    """The two classes of a priority aren't merged by time: the durable class goes first."""
     real = Priority.pick
 
     def pick(self: Priority[Any], missing: Missing) -> Pick[Any] | None:
@@ -122,7 +122,7 @@ def peek_moves(patch: Patch) -> None:
 
 
 def uncovered_run(patch: Patch) -> None:
-    """A run goes on past what had come in when the ends were asked for."""
+    """A run goes on past the messages that had come in when the ends were asked for."""
     patch.setattr(ReadAhead, "covered_by", lambda self, request: _FAR)
 
 
@@ -163,7 +163,7 @@ def early_answer(patch: Patch) -> None:
 
 
 def counted_at_answer(patch: Patch) -> None:
-    """An answer covers what had come in before it came, instead of before the question."""
+    """An answer covers messages that had come in before the answer, instead of before the question."""
     real = LaneMerge.ends
 
     def ends(self: LaneMerge[Any], request: int, answer: Any) -> None:
@@ -175,7 +175,7 @@ def counted_at_answer(patch: Patch) -> None:
 
 
 def own_answer(patch: Patch) -> None:
-    """A request covers what is below the end that it finds itself."""
+    """A request covers messages below the end that it finds itself."""
     real = LaneMerge.ends
 
     def ends(self: LaneMerge[Any], request: int, answer: Any) -> None:
@@ -188,7 +188,7 @@ def own_answer(patch: Patch) -> None:
 
 
 def tails_are_kept(patch: Patch) -> None:
-    """What lies below an answered end of a transient lane counts as come in, though its leader may lose that."""
+    """Messages below an answered end of a transient lane count as come in, though its leader may lose them."""
     real = ReadAhead.ask
 
     def ask(self: Read, request: int) -> None:
@@ -241,7 +241,7 @@ def pass_aged(patch: Patch) -> None:
 
 
 def pass_unnoticed(patch: Patch) -> None:
-    """What passes through makes no lower lane older."""
+    """Messages that pass through make no lower lane older."""
     real = LaneMerge.pass_through
 
     def pass_through(self: LaneMerge[Any], lane: Any, position: int, count: int, now: float) -> None:
@@ -327,7 +327,7 @@ def aged_once(patch: Patch) -> None:
 
 
 def youngest_first(patch: Patch) -> None:
-    """Of aged lanes, the one that has waited for the shortest time goes first."""
+    """Of aged lanes, the lane that has waited for the shortest time goes first."""
     real = Ageing.aged
     patch.setattr(Ageing, "aged", lambda self, now: real(self, now)[::-1])
 

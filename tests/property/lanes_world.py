@@ -1,6 +1,6 @@
-"""A world for one merge: logs of lanes, a reader that fetches now and then, and the naive account of what must come.
+"""A world for a merge: logs of lanes, a reader that fetches now and then, and the naive account of the right order.
 
-The merge is the real core; the logs are lists. Each message names its publisher's last one of the other class; in a
+The merge is the real core; the logs are lists. Each message names its publisher's last message of the other class; in a
 copy, by an offset of another log. `expected` says by plain lists which lane must go next, from the same knowledge.
 `_judge` looks at the logs themselves, which the reader never sees as a whole: I9 must hold of all that was visible,
 whatever the merge knew.
@@ -23,7 +23,7 @@ WINDOW = 6
 
 
 class LaneWorld:
-    """Logs, reader, and what was chosen."""
+    """Logs, reader, and the chosen messages."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class LaneWorld:
         self.last: dict[tuple[int, Lane], tuple[int, int]] = {}
         self.now = 0.0
         self.clock = 100
-        #: Whether the broker's clock has stepped back: then times don't say what came in first.
+        #: Whether the broker's clock has stepped back: then times don't say which message came in first.
         self.stepped = False
         self.sides: dict[Lane, Side] = {}
         self.requests = self.came = 0
         self.sequences = [0, 0, 0]
-        # The request on its way, and what the ends were when it was made.
+        # The request on its way, and the ends when it was made.
         self.unanswered: tuple[int, dict[Lane, int], int] | None = None
         self.visible = 0
-        #: What has begun, by when it came in; the last one last.
+        #: The messages that have begun, by the time of coming in; the newest last.
         self.begun: dict[int, Message] = {}
         # Keys of each lane that are with a callback.
         self.busy: set[tuple[Lane, int]] = set()
@@ -64,7 +64,7 @@ class LaneWorld:
         for lane in lanes:
             self.add(lane)
 
-    # -- what the world does ------------------------------------------------------------------------------------
+    # -- the world's steps --------------------------------------------------------------------------------------
 
     def add(self, lane: Lane) -> None:
         if lane not in self.sides:
@@ -100,7 +100,7 @@ class LaneWorld:
         return Sent(str(message.publisher), message.sequence, name)
 
     def lose_tail(self, lane: Lane) -> None:
-        """A transient lane's leader loses what no reader has seen; later messages take these offsets."""
+        """A transient lane's leader loses messages that no reader has seen; later messages take these offsets."""
         side = self.sides[lane]
         if not lane.durable and side.position < len(side.log):
             self.lost = True
@@ -139,7 +139,7 @@ class LaneWorld:
         return True
 
     def _go_through(self, lane: Lane, messages: Sequence[Message]) -> bool:
-        """Begins what was just read, if it passes."""
+        """Begins the message that was just read, if it passes."""
         side = self.sides[lane]
         free = all(self.deliverable(message) for message in messages)
         if not free or not self.merge.passes(lane, messages[-1].offset, self.now):
@@ -196,7 +196,7 @@ class LaneWorld:
         self.merge.check()
 
     def _full(self, lane: Lane) -> bool:
-        """Whether a lane holds all that it may, and nothing of it can be delivered."""
+        """Whether a lane is full, and nothing of it can be delivered."""
         return len(self.sides[lane].held) >= WINDOW and self.head(lane, offered=True) is None
 
     # -- choices ------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class LaneWorld:
             if not self.deliverable(message):
                 continue
             exact, reason = self.expected()
-            # Of a copy, what a run has taken is no longer known to have been read.
+            # Of a copy, messages that a run has taken are no longer known to have been read.
             forgotten = self.copied and exact is None
             assert self.keyed or forgotten or exact == lane, (
                 f"{lane} was chosen, {exact} goes next ({reason})"
@@ -255,7 +255,7 @@ class LaneWorld:
             self._changed(message.lane)
 
     def _stuck(self) -> None:
-        """If nothing is chosen, nothing may go by what is known; the merge says what it needs if something waits."""
+        """If nothing is chosen, nothing may go by the reader's knowledge; the merge then names its needs."""
         exact, reason = self.expected()
         blurred = (
             self.keyed and self.stepped
@@ -284,7 +284,7 @@ class LaneWorld:
             self.passed.pop(lane.priority, None)
 
     def expected(self) -> tuple[Lane | None, str]:
-        """Returns the lane that must go next, by what the reader knows, and why."""
+        """Returns the lane that must go next, by the reader's knowledge, and why."""
         turn = self._in_turn()
         top = 10 if turn is None else turn.priority
         ripe = sorted(
@@ -341,7 +341,7 @@ class LaneWorld:
         return durable, request
 
     def _is_behind(self, message: Message, head: Message) -> bool:
-        """Whether a message names the other class's head, or one behind it."""
+        """Whether a message names the other class's head, or a message behind it."""
         if message.other is None:
             return False
         sequence, offset = message.other
@@ -351,7 +351,7 @@ class LaneWorld:
         return any(each.publisher == message.publisher and each.sequence <= sequence for each in held)
 
     def _must_read(self, message: Message, other: Lane) -> bool:
-        """Whether more of the other class must be read to know what a message of a copy goes behind."""
+        """Whether more of the other class must be read to know behind which messages a message of a copy goes."""
         side = self.sides[other]
         if not self.copied or message.other is None or side.reached():
             return False
@@ -365,10 +365,10 @@ class LaneWorld:
         for at in range(len(held)):
             yield min(message.time for message in held[at:])
 
-    # -- what must hold -----------------------------------------------------------------------------------------
+    # -- rules --------------------------------------------------------------------------------------------------
 
     def _waiting(self, message: Message) -> Iterator[Message]:
-        """Yields what is visible beside a message that begins now, and can be delivered."""
+        """Yields the messages that are visible beside a message that begins now, and can be delivered."""
         visible = max(self.visible, message.came)
         for side in self.sides.values():
             if side.paused:

@@ -13,7 +13,7 @@ __all__ = ["Inline", "Runner"]
 
 @dataclass(eq=False)
 class Inline:
-    """An inline lease of the model: what its walking thread has made of it so far."""
+    """An inline lease of the model: how far its walking thread has come."""
 
     lease: Lease
     records: list[Record]

@@ -4,7 +4,7 @@ A lost inbox takes no records any more, and its sequencer makes no proposals; th
 catalog is old still stage messages for it, at their other topics. Sequencers that wait for it say `Gone` in their own
 inboxes, some time. A deletion in doubt is repeated, also after the topic was made again.
 
-What is checked beside the promises of `multicast_world.py`
+Checked beside the promises of `multicast_world.py`
 1. A message is released at all of its destinations that are there, or at none.
 2. Nothing waits for ever.
 3. A message whose topics are all there and weren't deleted isn't refused.
@@ -28,7 +28,7 @@ class LossyWorld(World):
     def __init__(self, seed: int, **settings: Any) -> None:
         super().__init__(seed, **settings)
         self.lost: set[str] = set()
-        #: What is said to be gone in each inbox, and wasn't read there yet.
+        #: Participants that are said to be gone in each inbox, where that wasn't read yet.
         self.said: dict[str, set[str]] = {name: set() for name in self.topics}
         self.ids = dict.fromkeys(self.topics, 1)
 
@@ -67,7 +67,7 @@ class LossyWorld(World):
         topic.inbox.append(Gone(name))
 
     def lose(self, topic: Topic) -> None:
-        """An inbox gets lost: no record of it is taken, and none is written to it, any more."""
+        """An inbox gets lost: it takes no record any more, and none of it can be read."""
         self.lost.add(topic.name)
         del topic.inbox[topic.sequencer._position :]
 

@@ -38,7 +38,7 @@ def clock_behind(patch: Patch) -> None:
 
 
 def one_by_one(patch: Patch) -> None:
-    """A proposal reaches one inbox after the other."""
+    """A proposal reaches the inboxes in turn."""
     real = World.__init__
 
     def init(self: World, *arguments: Any, **settings: Any) -> None:
@@ -49,7 +49,7 @@ def one_by_one(patch: Patch) -> None:
 
 
 def no_blocks(patch: Patch) -> None:
-    """A message is released although another one may get a lower timestamp."""
+    """A message is released although another message may get a lower timestamp."""
     real = Sequencer._release
 
     def release(self: Sequencer) -> Any:
@@ -64,7 +64,7 @@ def no_blocks(patch: Patch) -> None:
 
 
 def any_sender(patch: Patch) -> None:
-    """A sender stages a message while an earlier one isn't sent."""
+    """A sender stages a message while an earlier message isn't sent."""
     patch.setattr(World, "waits", lambda self, mine: False)
 
 
@@ -129,7 +129,7 @@ def deletion_at_once(patch: Patch) -> None:
 
 
 def behind_accepted(patch: Patch) -> None:
-    """What lies behind a deletion in the topic's inbox isn't refused."""
+    """Messages behind a deletion in the topic's inbox aren't refused."""
     real = Sequencer._propose
 
     def propose(self: Sequencer, pending: Any, outputs: list[Output]) -> None:
@@ -147,7 +147,7 @@ def deletion_forgotten(patch: Patch) -> None:
 
 
 def refused_here_only(patch: Patch) -> None:
-    """A destination that isn't deleted releases a message that another one refuses."""
+    """A destination that isn't deleted releases a message that another destination refuses."""
     real = Sequencer._release
 
     def release(self: Sequencer) -> Iterator[Output]:
@@ -176,7 +176,7 @@ def out_of_order(patch: Patch) -> None:
 
 
 def position_apart(patch: Patch) -> None:
-    """A position is stored although what followed from the records below it isn't."""
+    """A position is stored although the results of the records below it aren't."""
     real = World.take
 
     def take(self: World, topic: Topic) -> None:
@@ -255,7 +255,7 @@ def gone_unfenced(patch: Patch) -> None:
 
 
 def gone_said_once(patch: Patch) -> None:
-    """What was said to be gone isn't said again for what is staged later."""
+    """A participant that was said to be gone isn't named again for later stages."""
     patch.setattr(LossyWorld, "take", World.take)
 
 
@@ -282,7 +282,7 @@ def alive_forgotten(patch: Patch) -> None:
     patch.setattr(Sequencer, "checkpoint", property(checkpoint))
 
 
-#: Those that only a world notices in which inboxes get lost and topics are made again.
+#: Mutations that only a world notices in which inboxes get lost and topics are made again.
 MUTATIONS_OF_LOSSES: list[Callable[[Patch], None]] = [
     alive_forgotten,
     any_deletion,
@@ -312,7 +312,7 @@ MUTATIONS: list[Callable[[Patch], None]] = [
     handles_always_valid,
 ]
 
-#: Those that break a promise in some schedule of a small plan; the others need more messages, or chance.
+#: Mutations that break a promise in some schedule of a small plan; the others need more messages, or chance.
 NOTICED_IN_PLANS = [
     each
     for each in MUTATIONS

@@ -1,7 +1,7 @@
-"""What a home topic must hold, by the definition of the order: no queue, no clock, no state, but the whole inbox.
+"""The contents of a home topic, by the definition of the order: no queue, no clock, no state, but the whole inbox.
 
 A message is final once all its participants have proposed; it is at home once no message that isn't final can get a
-lower timestamp. What is at home lies there in the order of the timestamps.
+lower timestamp. Messages at home lie there in the order of the timestamps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["home_of", "run_beside_oracle"]
 def home_of(
     topic: str, inbox: Sequence[Said], position: int, released: Mapping[str, Timestamp]
 ) -> list[Release | Refuse]:
-    """Returns what a topic has at home when its inbox was taken up to `position`.
+    """Returns a topic's messages at home when its inbox was taken up to `position`.
 
     `released`: timestamps of messages that were released, because proposals for a topic released may be in no log.
     """
@@ -72,7 +72,7 @@ class JudgedWorld(World):
 
 
 def run_beside_oracle(seed: int, **settings: Any) -> None:
-    """Plays a single schedule; what a home holds is what the oracle says, after each record."""
+    """Plays a schedule; a home holds exactly the oracle's messages after each record."""
     world = JudgedWorld(seed, **settings)
     world.play()
     world.check()

@@ -124,7 +124,7 @@ def time_ends_holds(patch: Patch) -> None:
 
 
 def doubt_is_never(patch: Patch) -> None:
-    """A message of which it isn't known whether it is staged counts as never delivered."""
+    """A message that may be staged counts as never delivered."""
     real = Outgoing.standing.fget  # type: ignore[attr-defined]
 
     def standing(self: Outgoing) -> Standing:
@@ -135,7 +135,7 @@ def doubt_is_never(patch: Patch) -> None:
 
 
 def first_receipt_counts(patch: Patch) -> None:
-    """A batch is over with its first receipt, whatever others say of the messages that this one refused."""
+    """A batch is over with its first receipt, whatever others say of the messages that this receipt refused."""
     patch.setattr(Batch, "decided", property(lambda self: True))
 
 
@@ -143,7 +143,7 @@ def first_receipt_counts(patch: Patch) -> None:
 
 
 def names_without_inboxes(patch: Patch) -> None:
-    """A participant's name doesn't tell an inbox from the one that was there before."""
+    """A participant's name doesn't tell an inbox from the inbox that was there before."""
     patch.setattr(layout, "_ID_LENGTH", 0)
 
 
@@ -158,7 +158,7 @@ def partitions_of_the_home(patch: Patch) -> None:
 
 
 def newer_is_buried(patch: Patch) -> None:
-    """A record of a newer version counts as one that isn't ours."""
+    """A record of a newer version counts as foreign."""
 
     def decode(headers: Any) -> Any:
         try:
@@ -222,7 +222,7 @@ def _position(to: Committed) -> int:
     return parse_progress(to.offset or 0, to.metadata).checkpoint.position
 
 
-# -- what is away, and what is gone --------------------------------------------------------------------------------
+# -- topics that are away, and topics that are gone ------------------------------------------------------------------
 
 
 def away_is_refused(patch: Patch) -> None:
@@ -236,7 +236,7 @@ def all_go_together(patch: Patch) -> None:
 
 
 def first_by_name_speaks(patch: Patch) -> None:
-    """The first destination by name writes the receipt of a refused batch, even if it is the one that is gone."""
+    """The first destination by name writes the receipt of a refused batch, even if this destination is gone."""
 
     def speaks(self: SequencerTask, refused: Any, staged: Any) -> bool:
         return bool(self._name == min(staged.stage.destinations))

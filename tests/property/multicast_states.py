@@ -1,18 +1,18 @@
 """Every schedule of a small plan of multicasts, instead of random ones: all states that can be reached are visited.
 
-A state is what survives a crash: inboxes, homes, checkpoints and what was staged because of what. So a sequencer that
-takes a record is always the successor of a crashed one, and after the record it must be in the state of one more
+A state is everything that survives a crash: inboxes, homes, checkpoints and which stage caused which. So a sequencer
+that takes a record is always the successor of a crashed one, and after the record it must be in the state of another
 successor: a crash between any two steps leads to no other state.
 
-What makes it small enough
+Why it is small enough
 1. A state is visited once, however it was reached.
-2. A record whose taking no one else can notice (no proposals, no first release of a message) is taken at once: every
+2. A record whose taking nobody else can notice (no proposals, no first release of a message) is taken at once: every
    other step has the same result before and after it.
-3. What a sequencer has taken counts as what it knows, in whatever order the log has it; its own proposals, which it
-   passes over, don't count.
+3. Records that a sequencer has taken count as its knowledge, in whatever order the log has them; its own proposals,
+   which it passes over, don't count.
 
 Every step takes a record, stores a stage, or lets a proposal arrive, and there are finitely many of them. So a schedule
-comes to an end, and what is complete at each end always makes progress.
+comes to an end, and a message that is complete at each end always makes progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.property.multicast_world import Topic, World
 
 __all__ = ["LARGE_PLANS", "PLANS", "Plan", "explore"]
 
-#: The messages of each sender, in the order in which it stages them. Their names are given later.
+#: The messages of each sender, in the order of staging. Their names are given later.
 Plan = Sequence[Sequence[Stage]]
 
 
@@ -33,7 +33,7 @@ def _to(*destinations: str, handles: tuple[str, ...] = (), deletes: str = "") ->
     return Stage("", destinations, handles, deletes)
 
 
-#: Plans of a few thousand states, by what is special in them; the small ones come first.
+#: Plans of a few thousand states, by their peculiarity; the small plans come first.
 PLANS: dict[str, Plan] = {
     "a message to one topic behind one to two": [[_to("a", "b"), _to("b")], [_to("a", "b")]],
     "handles to a topic that is deleted": [[_to("a", handles=("b",))] * 2, [_to("a", "b", deletes="b@id")]],
@@ -69,11 +69,11 @@ class PlannedWorld(World):
         super().__init__(0, topics=0, senders=len(plan), messages=sum(map(len, plan)), crashes=0)
         self.topics = {name: Topic(name) for name in topics}
         self.plan = plan
-        #: What the sequencers know, without places in logs.
+        #: The knowledge of the sequencers, without places in logs.
         self.known: dict[str, object] = {}
 
     def key(self) -> object:
-        """Returns what tells this state from others."""
+        """Returns the parts that tell this state from others."""
         topics = []
         for name, topic in self.topics.items():
             unread = topic.inbox[topic.checkpoint.position :]
@@ -105,7 +105,7 @@ class PlannedWorld(World):
         return made
 
     def next_worlds(self) -> Iterator[PlannedWorld]:
-        """Yields what can come next; of steps that no one else can notice the first one alone."""
+        """Yields the next steps; of steps that nobody else can notice only the first."""
         taken = []
         for name, topic in self.topics.items():
             if topic.checkpoint.position < len(topic.inbox):

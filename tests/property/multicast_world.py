@@ -1,20 +1,21 @@
-"""Topics, senders and handles under a random schedule: what causal multicast promises, on the sequencers alone.
+"""Topics, senders and handles under a random schedule: the promises of causal multicast, on the sequencers alone.
 
-Inboxes are lists, and what a sequencer answers is appended to them at a moment, as a transaction does. A sequencer
-may be replaced by a successor at any step, which knows its checkpoint and the log. Senders know what was released
-anywhere (side channels), and stage nothing while a deletion or a message to several topics of theirs wasn't released.
+Inboxes are lists, and a sequencer's answers are appended to them at a moment, as a transaction does. A sequencer
+may be replaced by a successor at any step, which knows its checkpoint and the log. Senders know which messages were
+released anywhere (side channels), and stage nothing while a deletion or a message to several topics of theirs wasn't
+released.
 
-What is checked
+Checked
 1. Each message is released once at each of its destinations, or refused at all of its participants' destinations.
 2. Two messages with common destinations come in a single order at all of them: that of their timestamps.
-3. A message comes after all messages that were released anywhere before it was staged, after those that its sender
+3. A message comes after all messages that were released anywhere before its staging, after the messages that its sender
    staged before, and after the causes of all these.
-4. It comes to an end.
+4. The world comes to an end.
 5. A message is refused if and only if it lies behind the deletion of one of its destinations in that topic's inbox; a
-   handle is invalid if and only if the message lies behind the deletion of its topic there. What a topic gets comes
+   handle is invalid if and only if the message lies behind the deletion of its topic there. A topic's messages come
    before its deletion.
-6. A successor is in the state of its predecessor. It says from the beginning that it is as far, because it may commit
-   that and die before it has read again.
+6. A successor is in the state of its predecessor. From the beginning it claims to be as far, because it may commit
+   that position and die before it has read again.
 """
 
 from __future__ import annotations
@@ -74,13 +75,13 @@ class Topic:
 
 
 def place(output: Release | Refuse) -> Timestamp:
-    """Returns the place in the order; nothing is gone here, so each has one."""
+    """Returns the place in the order; nothing is gone here, so each message has a place."""
     assert output.timestamp is not None
     return output.timestamp
 
 
 def state(sequencer: Sequencer) -> Any:
-    """What a sequencer knows, in a form that can be compared."""
+    """A sequencer's knowledge, in a form that can be compared."""
     pending = {
         message: (each.stage, each.offset, each.final, each.before, dict(sorted(each.proposals.items())))
         for message, each in sequencer._pending.items()
@@ -103,14 +104,14 @@ class World:
         self.random = random.Random(seed)
         self.topics = {f"t{number}": Topic(f"t{number}") for number in range(topics)}
         self.senders, self.messages, self.crashes = senders, messages, crashes
-        #: How many messages one sender stages at most.
+        #: How many messages a sender stages at most.
         self.each = messages if each is None else each
         self.stages: dict[str, Stage] = {}
         self.sender: dict[str, int] = {}
         self.causes: dict[str, set[str]] = {}
         self.released: set[str] = set()
         self.timestamps: dict[str, Timestamp] = {}
-        #: Proposals that aren't stored yet, with their topic. Only a broken sequencer sends them one by one.
+        #: Proposals that aren't stored yet, with their topic. Only a broken sequencer sends them separately.
         self.in_transit: list[tuple[Topic, Proposal]] = []
         self.together = True
 
@@ -135,11 +136,11 @@ class World:
         raise AssertionError("it doesn't come to an end")
 
     def disturbances(self) -> list[Callable[[], None]]:
-        """Returns what else may happen now."""
+        """Returns the other steps that may happen now."""
         return []
 
     def stage(self) -> None:
-        """Lets a sender stage a message, unless an earlier one isn't sent yet."""
+        """Lets a sender stage a message, unless an earlier message isn't sent yet."""
         sender = self.random.randrange(self.senders)
         mine = [each for each in self.stages if self.sender[each] == sender]
         if len(mine) == self.each or self.waits(mine):

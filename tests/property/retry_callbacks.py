@@ -1,4 +1,4 @@
-"""What the handlers of `retry_world` do: begin, ack, nack, keep, and die, one small step at a time."""
+"""The handlers of `retry_world`: begin, ack, nack, keep, and die, one small step at a time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Runner:
 
 @dataclass(eq=False)
 class Owner:
-    """One ownership in a single process."""
+    """An ownership in a process."""
 
     partition: Partition
     process: int
@@ -57,16 +57,16 @@ class Owner:
     commit_applied: bool | None = None
     transaction: Transaction | None = None
     asked: list[int] | None = None
-    #: Dead letters that are being written, and those that the log has taken.
+    #: Dead letters that are being written, and letters that the log has taken.
     dead_lettering: WriteDeadLetters | None = None
     written: WriteDeadLetters | None = None
     caught_up: bool = False
     inline: Runner | None = None
     revoked: bool = False
-    #: Its clock less the world's; and by how much the wall clock was wrong when it looked last.
+    #: Its clock less the world's; and by how much the wall clock was wrong at the last look.
     shift: float = 0.0
     wrong_by: float = 0.0
-    #: When what it has read is due, by origin.
+    #: When its messages are due, by origin.
     due: dict[int, float] = field(default_factory=dict)
     #: Whether its process stood still, and whether the commit that is under way was made since.
     doubts: bool = False
@@ -167,13 +167,13 @@ class Handlers(RetryLog):
             self.do(owner, Settled([Settlement(runner.lease, runner.at, acked)]))
 
     def do_inline(self, owner: Owner, event: Event) -> None:
-        """Tells the owner of an event, and takes the inline lease that it answers with, if there is one."""
+        """Tells the owner of an event, and takes the inline lease of the answer, if there is one."""
         self.do(owner, event)
         if owner.inline is not None:
             self.run_inline(owner)
 
     def run_inline(self, owner: Owner) -> None:
-        """The reading thread takes what it was given: all, or up to a take-over, or up to the end of its process."""
+        """The reading thread takes its messages: all, or up to a take-over, or up to the end of its process."""
         runner = owner.inline
         assert runner is not None
         owner.inline = None

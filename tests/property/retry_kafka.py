@@ -49,7 +49,7 @@ class Stored(FakeBody):
     ) -> None:
         super().__init__(size, offset, key)
         self._headers = list(headers)
-        #: What it says, if it is a checkpoint's.
+        #: Its contents, if it is a checkpoint's.
         self.part = part
 
     def headers(self) -> list[Header] | None:
@@ -58,7 +58,7 @@ class Stored(FakeBody):
 
 @dataclass(eq=False)
 class Transaction:
-    """One on its way."""
+    """A transaction on its way."""
 
     owner: Member
     relocate: StoreMoves
@@ -73,7 +73,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Plan:
-    """What may happen."""
+    """The steps that may happen."""
 
     messages: int = 40
     keys: tuple[bytes | None, ...] = (b"a", b"b", b"c", None)
@@ -100,7 +100,7 @@ class Plan:
 
 
 class RetryLog:
-    """What the log holds, and books of its own about what is true."""
+    """The contents of the log, and books of its own about the truth."""
 
     def __init__(self, random: Random, plan: Plan) -> None:
         self.random, self.plan = random, plan
@@ -112,7 +112,7 @@ class RetryLog:
         #: Below that offset the retry log was deleted.
         self.retry_start = 0
         self.stored = EMPTY
-        #: Whether the group has no positions: they are those of the newest checkpoint.
+        #: Whether the group has no positions: then the newest checkpoint's count.
         self.forgotten = False
         self.generation = 0
         self.transactions: list[Transaction] = []
@@ -120,7 +120,7 @@ class RetryLog:
         self.durable: set[int] = set()
         self.dead: dict[int, int] = {}
         self.due: dict[int, int] = {}
-        #: What the last record of each origin says.
+        #: The contents of the last record of each origin.
         self.said: dict[int, RetryInfo] = {}
         self.trace: list[str] = []
 
@@ -188,7 +188,7 @@ class RetryLog:
         return found
 
     def recall(self) -> None:
-        """The newest checkpoint counts; what has become durable since isn't any more."""
+        """The newest checkpoint counts; acks that became durable since don't any more."""
         self.stored, self.forgotten = EMPTY, True
         begins = [
             Named(record.offset(), record.part.checkpoint.nonce)
@@ -213,14 +213,14 @@ class RetryLog:
         return Commit(log.position, ack_map.encode(said, log.position))
 
     def runs_of(self, commit: CommitBoth) -> tuple[list[Run], list[Run]]:
-        """What a commit calls finished above both positions, by itself and by the checkpoint that it names."""
+        """The offsets that a commit calls finished above both positions, by itself and by its checkpoint."""
         found = ack_map.decode(commit.metadata, commit.offset)
         beside = ack_map.decode(commit.retry.metadata, commit.retry.offset)
         main = self.whole(found, commit.offset, lambda checkpoint: checkpoint.main)
         return main, self.whole(beside, commit.retry.offset, lambda checkpoint: checkpoint.retry)
 
     def whole(self, found: AckMap | None, position: int, log_of: Callable[[Checkpoint], Log]) -> list[Run]:
-        """The runs of one half."""
+        """The runs of a half."""
         if found is None:
             return []
         told = self.checkpoint(found.checkpoint)
@@ -291,7 +291,7 @@ class RetryLog:
             self.apply(each.relocate.commit if named is None else named(each.checkpoint or 0))
 
     def check_attempt(self, owner: Member, info: RetryInfo) -> None:
-        """Each failure is one attempt more; waiting and moving on are none."""
+        """Each failure is an attempt more; waiting and moving on are none."""
         before = self.said.get(info.origin, RetryInfo("", 0, info.origin))
         self.said[info.origin] = info
         half = owner.partition.retry_partition
@@ -300,7 +300,7 @@ class RetryLog:
         crashed = info.crashes - before.crashes
         last = info.why in (Why.EXHAUSTED, Why.UNBURIED)
         assert crashed == (info.why is Why.CRASHED) or (crashed == 1 and last)
-        if info.why is Why.UNBURIED:  # noted as the one after the last, once
+        if info.why is Why.UNBURIED:  # noted as the attempt after the last, once
             assert info.attempt - before.attempt + crashed == (before.why is not Why.UNBURIED), info
         elif not half.retries.outage.probing and info.why is not Why.EXHAUSTED:
             failed = info.why in (Why.NACKED, Why.DELAYED, Why.EXPIRED)

@@ -1,16 +1,16 @@
 """A small Kafka and the owners of a partition that come and go over it, by a random schedule.
 
-What it shows of Kafka: a retry log whose last stable offset lags behind its high watermark; transactions that are
+Its parts of Kafka: a retry log whose last stable offset lags behind its high watermark; transactions that are
 decided before their markers are visible, and answered before or after; commits that are stored before they are
 answered; generations that fence commits and transactions, but not handlers. A crash may come between any two steps.
 
-What is checked, by books of its own
-  order    a message begins under the current owner only when every earlier one of its key was acked or dead-lettered
-  since    when its process stood still, nothing begins before a commit was accepted that was made since
+Checked, by books of its own
+  order    a message begins under the current owner only when every earlier message of its key was acked or
+  dead-lettered since    when its process stood still, nothing begins before a commit was accepted that was made since
   alone    in a single process no two handlers of a key run at once
   durable  nothing begins again under the current owner after its ack was committed
   due      nothing begins before the time that its retry record says, by the wall clock when the record was read
-  claims   a stored commit calls nothing finished that wasn't acked, dead-lettered or relocated with it
+  claims   a stored commit calls only messages finished that were acked, dead-lettered or relocated with it
   lost     when everything settles, every message was acked or is a dead letter
 """
 
@@ -67,7 +67,7 @@ TOPIC_ID = "id"
 
 
 class World(Handlers):
-    """The owners, and what they do."""
+    """The owners, and their steps."""
 
     def __init__(self, random: Random, plan: Plan) -> None:
         super().__init__(random, plan)
@@ -81,7 +81,7 @@ class World(Handlers):
     # Ownership
 
     def take_over(self, *, same_process: bool) -> Owner:
-        """A new owner: ends what is open, waits for what is committed, takes the retry log's high watermark."""
+        """A new owner: ends open transactions, waits for committed positions, takes the retry log's high watermark."""
         self.generation += 1
         if not same_process:
             self.processes += 1
@@ -370,7 +370,7 @@ class World(Handlers):
             self.restart(owner)
 
     def stand_still(self, owner: Owner) -> None:
-        """The owner's process finds that it stood still: what isn't begun is taken back, and it announces itself."""
+        """The owner's process finds that it stood still: leases that haven't begun are taken back, and it says so."""
         self.say("stood still")
         owner.doubts, owner.made_since, owner.asked = True, False, None
         for runner in owner.runners:
@@ -484,7 +484,7 @@ class World(Handlers):
         raise AssertionError(f"lost: {unfinished} of {len(self.main)}, {self.owner.partition.commits.stored}")
 
     def settled(self) -> bool:
-        """Everything is acked, dead, parked for ever, or behind something that is; and the log knows it."""
+        """Everything is acked, dead, parked for ever, or behind such a message; and the log knows it."""
         waiting = self.waiting_by(self.stored) if self.stored.metadata else {0}
         blocked: set[int] = set()
         for origin in waiting:

@@ -1,4 +1,4 @@
-"""A checkpoint comes back from its records as it was, and whatever isn't whole tells nothing."""
+"""A checkpoint comes back from its records unchanged, and a part of a checkpoint tells nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""I2 in the commits: one in flight, not before its time, and what is said is what the books say."""
+"""I2 in the commits: one in flight, not before its time, and its contents are those of the books."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CommitsMachine(RuleBasedStateMachine):
         #: Never on the grid, where rounding decides; `test_woken_when_due_...` is about that.
         self.now = 0.005
         self.last_made: float | None = None
-        #: What the log holds.
+        #: The contents of the log.
         self.log = NOWHERE
 
     @rule(count=st.integers(1, 6))
@@ -73,7 +73,7 @@ class CommitsMachine(RuleBasedStateMachine):
         self.commits.dirty = True
 
     def said(self, commit: CommitBoth, *, clean: bool) -> None:
-        """The commit says exactly what is finished, no more and no less."""
+        """The commit names exactly the finished offsets, no more and no less."""
         found = ack_map.decode(commit.metadata, commit.offset)
         assert found is not None
         assert (found.writer, found.clean) == (WRITER, clean)
@@ -83,7 +83,7 @@ class CommitsMachine(RuleBasedStateMachine):
 
     @staticmethod
     def cell(now: float) -> float:
-        """All partitions commit on one grid, so that those that are busy do so together."""
+        """All partitions commit on the same grid, so that busy partitions do so together."""
         return now // COMMIT_INTERVAL
 
     @rule(seconds=st.sampled_from([0.0, 0.03, COMMIT_INTERVAL, 5.0]))
@@ -141,7 +141,7 @@ class CommitsMachine(RuleBasedStateMachine):
             assert not self.commits.due(due - 0.001)
 
     def teardown(self) -> None:
-        """Nothing is forgotten: when the log answers, it knows all that was finished."""
+        """Nothing is forgotten: when the log answers, it knows all finished messages."""
         if self.commits.in_flight is not None:
             self.answer(accepted=False)
         self.final_commit()
@@ -194,7 +194,7 @@ def test_a_map_that_outgrew_its_place_is_noticed(monkeypatch: pytest.MonkeyPatch
     window=st.sampled_from([500, 2000, 5000]), each=st.sampled_from([50, 300, 2000]), seed=st.integers(0, 99)
 )
 def test_beside_one_old_message_checkpoints_are_rare(window: int, each: int, seed: int) -> None:
-    """Each tells of so many runs that weren't told before, and each of those holds a record that finished since."""
+    """Each tells of so many runs that weren't told before, and each run holds a record that finished since."""
     random, offsets = Random(seed), Offsets(0)
     commits = commits_of(offsets)
     waiting: list[int] = []

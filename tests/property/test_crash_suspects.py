@@ -69,9 +69,9 @@ def lease_of(*offsets: int) -> Lease:
 
 
 class World:
-    """One process after another works off a log; some messages kill the process that handles them.
+    """Processes in turn work off a log; some messages kill the process that handles them.
 
-    The log holds a commit's notes; a process starts what it may, in any order, and dies with whoever kills it.
+    The log holds a commit's notes; a process starts messages in any order, and dies with whichever message kills it.
     """
 
     def __init__(self, size: int, killers: set[int], partitions: int) -> None:
@@ -85,7 +85,7 @@ class World:
         self.dead: set[tuple[int, int]] = set()
 
     def live(self, draw: st.DataObject, patience: int) -> bool:
-        """A single process's life; False if it was killed."""
+        """A process's life; False if it was killed."""
         turn = TrialLock()
         parts = []
         for number in range(self.partitions):
@@ -174,7 +174,7 @@ class World:
         admitted.add((number, offset))
 
     def run(self, number: int, each: CrashSuspects, offset: int, admitted: set[tuple[int, int]]) -> list[int]:
-        """What is handed out with that one, as if all were of a key."""
+        """The messages that are handed out with that message, as if all were of a key."""
         run = [offset]
         for at in range(offset + 1, min(self.size, offset + each.together(offset))):
             taken = at in self.finished[number] or (number, at) in admitted
@@ -351,7 +351,7 @@ def test_trials_of_one_log_go_in_a_row_and_then_it_is_a_neighbours_turn() -> Non
 
 @pytest.mark.parametrize("over_first", [False, True])
 def test_a_revoked_partition_keeps_nobody_waiting_for_its_trial(over_first: bool) -> None:
-    """Nothing more is committed for it, so nothing will tell that its trial is over."""
+    """Nothing more is committed for the message, so nothing will tell that its trial is over."""
     turn = TrialLock()
 
     def holds() -> bool:

@@ -133,7 +133,7 @@ def publish_one(world: DelayWorld, random: Random) -> None:
 
 
 def run(seed: int) -> None:
-    """One long random schedule, denser in what matters than Hypothesis's."""
+    """A long random schedule, denser in the rare events than Hypothesis's."""
     random = Random(seed)
     world = DelayWorld(in_step=random.random() < 0.4)
     changes_stamps = not world.in_step and random.random() < 0.3
@@ -202,7 +202,7 @@ def test_a_broken_rule_is_noticed(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation(monkeypatch)
-    monkeypatch.setattr(Router, "check", lambda self: None)  # what comes of it must show
+    monkeypatch.setattr(Router, "check", lambda self: None)  # the consequence must show
     with pytest.raises((AssertionError, InvariantViolated, IndexError, KeyError)):
         run_all(range(500))
 

@@ -1,10 +1,10 @@
-"""Acks that somebody waits for, against books that know nothing of who waits: what the log has stored, read as text.
+"""Acks whose answer somebody waits for, against books that know nothing of waiting: the stored state, read as text.
 
-Two worlds: a single partition without a retry topic, driven by Hypothesis, and one with it, by random schedules over a
+Two worlds: a partition without a retry topic, driven by Hypothesis, and a partition with it, by random schedules over a
 small Kafka. In both some acks are waited for, mostly while their handlers still run.
 
-What is promised
-  durable   nobody is told so before the stored map calls the record finished (and then it never begins again)
+Promised
+  durable  nobody is told so before the stored map calls the record finished (and then the record never begins again)
   late      who is told that his ack came too late or is gone gets the message again
   answered  once all is settled nobody waits
 Each rule of `durable_acks` is taken out in turn; somebody must notice.
@@ -255,7 +255,7 @@ def reported_at_the_ack(patch: pytest.MonkeyPatch) -> None:
 
 
 def reported_when_sent(patch: pytest.MonkeyPatch) -> None:
-    """The future resolves when the commit is made, not when it was accepted."""
+    """The future resolves when the commit is made, not when the commit was accepted."""
     real = Durability._made
 
     def made(self: Durability) -> None:
@@ -272,7 +272,7 @@ def refusal_resolves(patch: pytest.MonkeyPatch) -> None:
 
 
 def crossing_commit_resolves(patch: pytest.MonkeyPatch) -> None:
-    """The answer to a commit settles acks that came after it was made."""
+    """The answer to a commit settles acks that came after the commit was made."""
     real = Durability._answered
 
     def answered(self: Durability, accepted: bool) -> None:
@@ -283,7 +283,7 @@ def crossing_commit_resolves(patch: pytest.MonkeyPatch) -> None:
 
 
 def run_counts_at_once(patch: pytest.MonkeyPatch) -> None:
-    """An ack in a walk counts as booked, though the books don't know it."""
+    """An ack in a walk counts as booked, though the books don't know the ack."""
     real = Durability._take
 
     def take(self: Durability, ask: Ask, since: float) -> None:
@@ -296,7 +296,7 @@ def run_counts_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def doubtful_is_gone(patch: pytest.MonkeyPatch) -> None:
-    """Who loses the partition calls gone what may be stored."""
+    """An owner that loses the partition calls acks gone that may be stored."""
     real = Durability.lost
 
     def lost(self: Durability) -> None:

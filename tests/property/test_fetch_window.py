@@ -23,12 +23,12 @@ def fill(held: dict[int, Held], number: int) -> float:
 
 
 def filled(held: dict[int, Held]) -> dict[int, Held]:
-    """Those that hold anything; the gate is told of no others."""
+    """Partitions that hold anything; the gate is told of no others."""
     return {number: each for number, each in held.items() if each[:2] != EMPTY[:2]}
 
 
 def wait(gate: BufferGate[int], held: dict[int, Held]) -> list[int]:
-    """Waits for room twice, during which nothing moves; returns what is paused then."""
+    """Waits for room twice, during which nothing moves; returns the paused partitions."""
     return [*gate.change(filled(held), held).pause, *gate.change(filled(held), held).pause]
 
 
@@ -41,7 +41,7 @@ class GateMachine(RuleBasedStateMachine):
         self.held: dict[int, Held] = {}
         #: The paused partitions, with the fill that each had then.
         self.paused: dict[int, float] = {}
-        #: How many waits for room a partition has stood still, up to the last; those that moved since aren't here.
+        #: How many waits for room a partition has stood still, up to the last; partitions that moved since aren't here.
         self.stood: dict[int, int] = {}
         self.turned = False
 

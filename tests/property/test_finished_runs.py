@@ -18,7 +18,7 @@ from kafka_pubsub.subscribe.partition.offsets import Run
 
 
 class RetryBooksMachine(RuleBasedStateMachine):
-    """Reads a log with holes, finishes in any order, crashes and starts from what was committed."""
+    """Reads a log with holes, finishes in any order, crashes and starts from the committed position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class RetryBooksMachine(RuleBasedStateMachine):
         self.next = 0
         self.read_to = 0
         self.finished: set[int] = set()
-        #: What the checkpoint tells that commits name.
+        #: The contents of the checkpoint that commits name.
         self.told: list[Run] = []
 
     @rule(count=st.integers(1, 6), hole=st.sampled_from([0, 1, 1, 4]))

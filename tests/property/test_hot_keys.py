@@ -28,7 +28,7 @@ def records(keys: Sequence[bytes | None]) -> list[Record]:
 
 
 def watched(watch: HotKeys, keys: Sequence[bytes | None], batch: int = 500) -> list[HotKey]:
-    """What is reported when the messages come in batches."""
+    """The reports when the messages come in batches."""
     rows = records(keys)
     found = [watch.observe(rows[start : start + batch]) for start in range(0, len(rows), batch)]
     watch.check()
@@ -39,7 +39,7 @@ def watched(watch: HotKeys, keys: Sequence[bytes | None], batch: int = 500) -> l
 def test_a_key_is_reported_only_if_it_carries_most_and_surely_if_it_carries_a_tenth_more(
     keys: list[bytes | None],
 ) -> None:
-    # A mean gap of 1 looks at every message; the first window is one verdict.
+    # A mean gap of 1 looks at every message; the first window is a single verdict.
     watch = HotKeys(window=20, mean_gap=1)
     sampled: list[bytes | None] = []
     found = None

@@ -1,6 +1,6 @@
 """I1 in the queues: a single partition's waiting records against a naive model that keeps plain sets.
 
-The model knows which records wait and why each key may not be taken, and computes anew at every step what the
+The model knows which records wait and why each key may not be taken, and computes anew at every step which
 queues must hand out: a run from the front of the free key whose first record is the oldest, or the oldest record
 without a key if that is older still.
 """
@@ -26,13 +26,13 @@ class KeyQueuesMachine(RuleBasedStateMachine):
         super().__init__()
         self.queues = KeyQueues(ordered=self.ordered)
         self.next = 0
-        #: What waits, by offset.
+        #: Waiting records, by offset.
         self.waiting: dict[int, bytes | None] = {}
         #: Runs that were taken and neither finished nor put back.
         self.held: list[list[Record]] = []
         #: Reasons not to take a key.
         self.reasons: dict[bytes, int] = {}
-        #: How many of those are old handlers.
+        #: How many of them are old handlers.
         self.old_callbacks: dict[bytes, int] = {}
         #: Keys that wait in the retry partition.
         self.parked: set[bytes] = set()
@@ -96,7 +96,7 @@ class KeyQueuesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def back_off(self, data: st.DataObject) -> None:
-        """A run's first record stays out while the ones behind it come back; the key stays blocked."""
+        """A run's first record stays out while the records behind it come back; the key stays blocked."""
         at = data.draw(st.integers(0, len(self.held) - 1))
         run = self.held[at]
         self.queues.put_back(self.lane(run[0].key()), run[1:])
@@ -128,7 +128,7 @@ class KeyQueuesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.parked)
     @rule(data=st.data(), limit=st.integers(1, 4), below=st.integers(0, 40))
     def take_from_parked(self, data: st.DataObject, limit: int, below: int) -> None:
-        """What waits behind parked messages moves behind them."""
+        """Messages that wait behind parked messages move behind them."""
         key = data.draw(st.sampled_from(sorted(self.parked)))
         mine = [offset for offset in sorted(self.waiting) if self.waiting[offset] == key]
         expected = [offset for offset in mine if offset < below][:limit]

@@ -128,7 +128,7 @@ TestKeyedLanes = KeyedLanes.TestCase
 
 
 class Schedule:
-    """One long random schedule, denser in what matters than Hypothesis's."""
+    """A long random schedule, denser in the rare events than Hypothesis's."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -205,6 +205,6 @@ def test_a_broken_rule_is_noticed(
     mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation(monkeypatch)
-    monkeypatch.setattr(LaneMerge, "check", lambda self: None)  # what comes of it must show
+    monkeypatch.setattr(LaneMerge, "check", lambda self: None)  # the consequence must show
     with pytest.raises((AssertionError, InvariantViolated, IndexError, KeyError)):
         run_all(range(400))

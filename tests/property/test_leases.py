@@ -1,8 +1,9 @@
 """I4 in the leases: every legal way through a lease's life, against books kept by hand.
 
-The machine does to leases what `partition.py` may do, and nothing else; the model knows for each lease how many of
-its records are finished, where it stands and when it ends. The illegal ways (a lease that is over doing anything)
-are the caller's to avoid, by asking for `active` or the state: that both tell the truth is checked at each step.
+The machine does to leases everything that `partition.py` may do, and nothing else; the model knows for each lease how
+many of its records are finished, where it stands and when it ends. The illegal ways (a lease that is over doing
+anything) are the caller's to avoid, by asking for `active` or the state: that both tell the truth is checked at each
+step.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.support import FakeBody
 
 @dataclass
 class Book:
-    """What the model knows of a lease."""
+    """The model's knowledge of a lease."""
 
     first: int
     length: int
@@ -128,7 +129,7 @@ class LeasesMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 10.0, 40.0]))
     def wait(self, seconds: float) -> None:
-        """What is due is exactly what the model says, each once: kept ones are over, walking ones expire."""
+        """Due leases are exactly the model's, each once: kept ones are over, walking ones expire."""
         self.now += seconds
         due = self.leases.due(self.now)
         expected = [

@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 class Log(NamedTuple):
-    """A log and what of it all replicas have."""
+    """A log and the part of it that all replicas have."""
 
     entries: tuple[Entry, ...] = (Entry(OURS),)
     replicated: int = 1
@@ -65,9 +65,9 @@ def logs() -> set[Log]:
 
 
 def claims(end: Callable[[Log], int], *, unread: bool = False) -> Iterator[bool]:
-    """Returns for each log whose last offset is called a marker whether it is one.
+    """Returns for each log whose last offset is called a marker whether a marker lies there.
 
-    `end`: what is taken for the end of the log. `unread`: the record may not have been read yet.
+    `end`: the supposed end of the log. `unread`: the record may not have been read yet.
     """
     position = WRITTEN + 1
     for log in logs():

@@ -1,4 +1,4 @@
-"""Each rule of multicast outside of the core is needed: without it the scene that shows it fails."""
+"""Each rule of multicast outside of the core is needed: without the rule the scene that shows it fails."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.property.multicast_service_mutations import MUTATIONS, Mutation
 from tests.support import until
 from tests.unit.multicast.wrong_brokers import Wrong
 
-#: Seconds that a scene waits for what doesn't come.
+#: Seconds that a scene waits for an event that doesn't come.
 PATIENCE = 6.0
 #: The scenes' modules, which say how long they wait.
 SCENES = {inspect.getmodule(getattr(each.scene, "func", each.scene)) for each in MUTATIONS}
 
 
 class _Cluster:
-    """What scenes ask for, by the name of the argument, made when it is first asked for."""
+    """The arguments of scenes, by name, made when they are first asked for."""
 
     def __init__(self, ends: ExitStack, patch: pytest.MonkeyPatch) -> None:
         self._ends, self.monkeypatch = ends, patch

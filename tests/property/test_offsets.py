@@ -20,7 +20,7 @@ def record(offset: int) -> Record:
 
 
 class OffsetsMachine(RuleBasedStateMachine):
-    """Receives with holes, finishes in any order, crashes and starts again from what the map says."""
+    """Receives with holes, finishes in any order, crashes and starts again from the map."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ entries = st.builds(
 )
 
 
-#: What waits for others of its key only, which is almost everything.
+#: Messages that wait for others of their key only, which are almost all.
 followers = st.builds(
     Entry,
     origin=st.integers(0, 40),
@@ -340,7 +340,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), at=st.integers(0, 3))
     def departs(self, key: bytes, at: int) -> None:
-        """Of main's waiting messages, any one; the first of a key that is held doesn't wait."""
+        """Any of main's waiting messages; the first message of a key that is held doesn't wait."""
         held = key in self.held and self.standing[key] is Standing.MAIN
         if held <= at < len(self.main[key]):
             origin = self.main[key].pop(at)
@@ -350,7 +350,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), stored=st.booleans(), wait=DUES)
     def arrives(self, key: bytes, stored: bool, wait: float) -> None:
-        """Any of those that move: now parked, or finished."""
+        """Any of the moving messages: now parked, or finished."""
         if self.moving[key]:
             origin = self.moving[key].pop()
             self.parking.arrives(key, origin)
@@ -446,7 +446,7 @@ def test_a_million_keys_with_a_message_each_stay_small() -> None:
 
 
 class Asked(PackedLines):
-    """Counts how often it is asked for what waits of a key."""
+    """Counts how often the waiting messages of a key are asked for."""
 
     asked = 0
 

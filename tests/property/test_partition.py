@@ -2,14 +2,14 @@
 
 The machine plays the shell: it reads a log, hands leases to holders that do anything holders may do, answers
 commits and transactions (or crashes before), loses and regains the partition. Its retry partition is read at once
-(`retry_world` is about one that isn't). Time is a number.
+(`retry_world` delays this). Time is a number.
 
-What is promised
+Promised
   I1  a single record of a key with a handler at a time; a redelivery comes before its successors
   I2  nothing below the committed position is unfinished
   I3  a record is in a single place (Partition.check)
   I4  a verdict on a lease that is over changes nothing
-  I5  what is finished can always be committed
+  I5  finished messages can always be committed
   lost  when all handlers ack, everything is finished
 """
 
@@ -177,7 +177,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
             self.read_to = max(self.read_to, self.next)
             self.do(ReadUpTo(self.next, self.retry_read))
 
-    # Inline: the fetcher takes what it has read
+    # Inline: the fetcher takes the records of its read
 
     @precondition(lambda self: self.partition.open and not self.inline)
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=2, max_size=8), count=st.integers(3, 12))
@@ -203,7 +203,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         self.inline = Inline(lease, list(lease.records))
 
     def inline_next(self) -> Record | None:
-        """The record that the walking thread begins next; those behind a left one are passed over."""
+        """The record that the walking thread begins next; records behind a left record are passed over."""
         assert self.inline is not None
         while self.inline.reached < len(self.inline.records):
             record = self.inline.records[self.inline.reached]
@@ -224,7 +224,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         early=st.sampled_from([None, None, True, False]),
     )
     def inline_steps(self, outcomes: list[LeaseOutcome], delay: float | None, early: bool | None) -> None:
-        """Some callbacks. `early`: the word about what one left overtakes the end of the walk."""
+        """Some callbacks. `early`: the word about a left record overtakes the end of the walk."""
         for outcome in outcomes:
             self.inline_step(outcome, delay, early)
 
@@ -252,7 +252,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
     @precondition(lambda self: self.inline)
     @rule(whole=st.booleans(), current=st.booleans(), began=st.booleans())
     def inline_ends(self, whole: bool, current: bool, began: bool) -> None:
-        """At its end, or taken over in the middle, between two records or with one at its handler."""
+        """At its end, or taken over in the middle, between two records or with a record at its handler."""
         while whole and self.inline_next() is not None:
             self.inline_step(LeaseOutcome.FINISHED, None, None)
         self.end_inline(current, began=began)
@@ -431,7 +431,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         assert wake is None or wake == self.partition.wakeup_at()
 
     def teardown(self) -> None:
-        """However it came to this: handlers that ack finish everything."""
+        """However the partition came to this: handlers that ack finish everything."""
         self.end_inline_lease()
         if not self.partition.open:
             self.do(Lost())
@@ -465,7 +465,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
 
 
 class UnorderedMachine(PartitionMachine):
-    """The same without an order: only what isn't about keys is promised."""
+    """The same without an order: only promises that aren't about keys hold."""
 
     ordered = False
 

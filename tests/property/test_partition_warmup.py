@@ -1,8 +1,8 @@
-"""No gap behind a refused message, against a model of what a broker and a stopping producer really do.
+"""No gap behind a refused message, against a model of a broker and a stopping producer.
 
 The model's broker checks the sequence only of producers that it knows, as Kafka does: in a partition that hasn't
-acknowledged anything, messages behind a refused one are stored. Without the warmup that is a gap, which the last test
-shows.
+acknowledged anything, messages behind a refused message are stored. Without the warmup that is a gap, which the last
+test shows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Pipeline:
             return
         message, report = self.on_the_way[partition].popleft()
         if refuse or partition in self.broken:
-            # A refusal stops the producer, yet what is on its way arrives; what a stranger sends isn't checked.
+            # A refusal stops the producer, yet messages on their way arrive; a stranger's messages aren't checked.
             self.stopped = True
             if partition in self.known:
                 self.broken.add(partition)
@@ -74,7 +74,7 @@ actions = st.lists(
 
 
 class Publisher:
-    """What the client does with reports: after a failure it sends nothing of the key."""
+    """The client's answer to reports: after a failure it sends nothing of the key."""
 
     def __init__(self, warmup: bool, count_known: bool) -> None:
         self.pipeline = Pipeline()

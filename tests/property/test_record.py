@@ -1,4 +1,4 @@
-"""What travels with a relocated message: it comes back as it was written, or is known to be broken."""
+"""The data that travel with a moved message: they come back as they were written, or are known to be broken."""
 
 from __future__ import annotations
 

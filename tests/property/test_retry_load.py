@@ -37,7 +37,7 @@ from tests.property.retry_kafka import Stored
 from tests.support import FakeBody
 
 BAD = b"bad"
-#: Records read at once, one in five of them of the bad key.
+#: Records read at once, a fifth of them of the bad key.
 BATCH = 200
 
 

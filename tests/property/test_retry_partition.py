@@ -26,7 +26,7 @@ PLANS = {
     "one_key": Plan(keys=(b"a",), messages=20),
     "forgotten": Plan(forgets=0.004, nacks=0.5, max_attempts=3),
 }
-#: Schedules of each plan, in the fast suite and in the slow one.
+#: Schedules of each plan, in the fast suite and in the slow suite.
 FAST, SLOW = range(4), [*fixed(3, first=4), *of_the_day(3)]
 
 

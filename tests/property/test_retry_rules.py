@@ -118,7 +118,7 @@ def before_it_is_due(patch: Patch) -> None:
 
 
 def parked_keys_taken(patch: Patch) -> None:
-    """What was read of main is handed out, though earlier messages of its key wait in the retry partition."""
+    """Messages of main are handed out, though earlier messages of their key wait in the retry partition."""
     real = retry_state.RetryState.__init__
 
     def init(self: retry_state.RetryState, *arguments: object) -> None:
@@ -154,7 +154,7 @@ def key_freed_when_stored(patch: Patch) -> None:
 
 
 def unknown_is_aborted(patch: Patch) -> None:
-    """Who doesn't know what became of a transaction goes on as if it had failed."""
+    """An owner that doesn't know the outcome of a transaction goes on as if the transaction had failed."""
     real = Partition.handle
 
     def handle(self: Partition, event: Event, now: float) -> object:
@@ -166,7 +166,7 @@ def unknown_is_aborted(patch: Patch) -> None:
 
 
 def source_finished_at_once(patch: Patch) -> None:
-    """A plain commit calls finished what is only on its way."""
+    """A plain commit calls messages finished that are only on their way."""
     real = retry_state.RetryState.depart
 
     def depart(self: retry_state.RetryState, move: Move) -> None:
@@ -224,7 +224,7 @@ def aborted_is_stored(patch: Patch) -> None:
 
 
 def older_records_count(patch: Patch) -> None:
-    """Of several records of one origin all are delivered."""
+    """Of several records of the same origin all are delivered."""
     patch.setattr(retry_state.RetryState, "_keep_newest", lambda self: None)
 
 
@@ -244,13 +244,13 @@ def dead_lettered_without_a_checkpoint(patch: Patch) -> None:
 
 
 def kept_keys_freed(patch: Patch) -> None:
-    """An inline lease of what was due frees all its keys, though a holder goes on with one of them."""
+    """An inline lease of due messages frees all its keys, though a holder goes on with one of them."""
     real = RecordOutcomes.end_due
     patch.setattr(RecordOutcomes, "end_due", lambda self, keys, kept, *rest: real(self, keys, (), *rest))
 
 
 def due_rest_turned_round(patch: Patch) -> None:
-    """What an inline lease of what was due didn't come to goes back the wrong way round."""
+    """Due messages to which an inline lease didn't come go back the wrong way round."""
     real = RecordOutcomes.end_due
     patch.setattr(
         RecordOutcomes,
@@ -262,7 +262,7 @@ def due_rest_turned_round(patch: Patch) -> None:
 
 
 def due_takes_all_of_main(patch: Patch) -> None:
-    """What waits in main goes along with what is due, though an earlier message of its key waits or moves."""
+    """Messages that wait in main go along with due messages, though an earlier message of their key waits or moves."""
 
     def take_main(self: Handout, key: bytes, entry: Entry | None, run: int) -> Taken:
         return Taken(key, self._queues.take_from(key, run, NEVER))
@@ -271,7 +271,7 @@ def due_takes_all_of_main(patch: Patch) -> None:
 
 
 def left_keys_go_on(patch: Patch) -> None:
-    """Later messages of a key of which one was nacked count as acked."""
+    """Later messages of a key of which a message was nacked count as acked."""
     real = Partition._passed
     patch.setattr(Partition, "_passed", lambda self, event, now: real(self, event._replace(skipped=()), now))
 
@@ -339,7 +339,7 @@ def test_each_rule_is_needed(
     raise AssertionError("nobody noticed")
 
 
-# One that random schedules meet too rarely
+# A schedule that random schedules meet too rarely
 
 
 def taken_over(stored: list[Stored], *, ordered: bool) -> Partition:
@@ -360,7 +360,7 @@ def parked(offset: int, origin: int, key: bytes | None) -> Stored:
 
 
 def begun(partition: Partition, limit: int) -> list[Lease]:
-    """What is handed out."""
+    """The messages that are handed out."""
     effects = partition.handle(Demand(limit, 1), 1.0)
     return [lease for effect in effects if isinstance(effect, Deliver) for lease in effect.leases]
 

@@ -1,4 +1,4 @@
-"""The log of `test_partition`: a main and a retry partition, and what the group has stored of both."""
+"""The log of `test_partition`: a main and a retry partition, and the group's stored state of both."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["TwoLogs"]
 
 
 class TwoLogs:
-    """Both logs, and books of what is true."""
+    """Both logs, and books of the truth."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: Main's messages, with their keys, and the offset of the next one.
+        #: Main's messages, with their keys, and the offset of the next message.
         self.log: list[tuple[int, bytes | None]] = []
         self.next = 0
         #: The retry partition's records, by offset, and the checkpoints among them.
@@ -34,7 +34,7 @@ class TwoLogs:
         return None if found is None or found.checkpoint is None else self.checkpoints[found.checkpoint.nonce]
 
     def retry_start(self, nonce: int) -> RetryStart:
-        """What a new owner is told of the retry partition."""
+        """The retry partition as a new owner is told of it."""
         commit = self.stored
         found, told = (
             ack_map.decode(commit.metadata, commit.offset),
@@ -53,7 +53,7 @@ class TwoLogs:
         )
 
     def runs_of(self, commit: CommitBoth) -> tuple[list[Run], list[Run]]:
-        """What a commit calls finished above both positions, by itself and by the checkpoint that it names."""
+        """The offsets that a commit calls finished above both positions, by itself and by its checkpoint."""
         both = []
         for half, (offset, metadata) in enumerate((commit[:2], commit.retry[:2])):
             found, told = ack_map.decode(metadata, offset), self.named(metadata, offset)

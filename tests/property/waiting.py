@@ -1,4 +1,4 @@
-"""Handlers that ack and wait for it: the machine of `test_partition`, with books of who waits for what."""
+"""Handlers that ack and wait for the answer: the machine of `test_partition`, with books of who waits for which ack."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Waiter:
 
 
 def tell(effect: Effect) -> list[Waiter]:
-    """Tells those whom the effect is for."""
+    """Tells the callers that the effect is for."""
     if not isinstance(effect, Durable | Undone):
         return []
     waiters = cast("list[Waiter]", list(effect.waiters))
@@ -47,7 +47,7 @@ def tell(effect: Effect) -> list[Waiter]:
 
 
 class WaitingMachine(PartitionMachine):
-    """Handlers that ack and wait for it."""
+    """Handlers that ack and wait for the answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class WaitingMachine(PartitionMachine):
                 )
 
     def answers(self) -> list[bool | None]:
-        """What each was told: that it is durable, or that it isn't, or nothing."""
+        """The answers to each: durable, or not durable, or nothing."""
         return [None if each.told is None else isinstance(each.told, Durable) for each in self.waiters]
 
     def ask(self, lease: Lease, record: Record) -> bool:
@@ -162,7 +162,7 @@ class WaitingMachine(PartitionMachine):
     @precondition(lambda self: self.unanswered)
     @rule()
     def answer_lost(self) -> None:
-        """It was stored, and nobody hears of it."""
+        """The ack was stored, and nobody hears of it."""
         commit = self.partition.commits.in_flight
         if commit is None or self.move_request is not None:
             return

@@ -1,4 +1,4 @@
-"""Runs seeds, as many as told: `python -m tests.simulation --seeds 1000000 --from 0`; `--seed N --trace` tells one."""
+"""Runs as many seeds as told: `python -m tests.simulation --seeds 1000 --from 0`; `--seed N --trace` tells a story."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_many(first: int, count: int, jobs: int, *, retry: bool = False) -> int:
 
 
 def run_one(seed: int, *, trace: bool, retry: bool = False) -> int:
-    """Tells a single seed's story; 1 if it broke a promise."""
+    """Tells a seed's story; 1 if the seed broke a promise."""
     try:
         story = simulate(seed, print if trace else None, retry=retry)
     except Exception:

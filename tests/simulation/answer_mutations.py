@@ -1,4 +1,4 @@
-"""Rules of acks that somebody waits for, taken out of the client one by one: what the simulation must notice."""
+"""Rules of acks whose answer somebody waits for, each taken out of the client: the simulation must notice."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def reported_of_what_was_refused(patch: Patch) -> None:
 
 
 def refused_acks_forgotten(patch: Patch) -> None:
-    """Acks in a commit that was refused don't go on with the next one."""
+    """Acks in a commit that was refused don't go on with the next commit."""
     real = Durability._answered
 
     def answered(self: Durability, accepted: bool) -> None:
@@ -61,7 +61,7 @@ def refused_acks_forgotten(patch: Patch) -> None:
 
 
 def old_id_counts(patch: Patch) -> None:
-    """An ack of a delivery that is over, while a newer one is out, is answered like any other."""
+    """An ack of a delivery that is over, while a newer delivery is out, is answered like any other."""
 
     def is_late(self: LeaseRunner, message: Message) -> bool:
         if message._state != PENDING or self.withdrawn:

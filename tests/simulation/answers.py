@@ -1,13 +1,13 @@
-"""What is said to those who wait for their acks, held against the log and against what was delivered.
+"""The answers to acks, held against the log and against the deliveries.
 
-Theory. A delivery is numbered when its handler begins; an ack that asks for an answer belongs to one. An answer is
-judged in the moment in which it comes, and those that say "it is delivered again" once more at the end.
+Theory. A delivery is numbered when its handler begins; an ack that asks for an answer belongs to a delivery. An answer
+is judged in the moment in which it comes, and answers "delivered again" once more at the end.
 
-What is promised (docs/invariants.md, I2 and I4)
-  answer   whoever is told that his ack is durable finds it in what the group has stored
+Promised (docs/invariants.md, I2 and I4)
+  answer   whoever is told that his ack is durable finds it in the group's stored state
   newest   his delivery was the newest in his process: an old one's ack counts for nothing, and is told so. (A partition
-           that comes back exactly as it was left goes on: who had it in between has stored nothing.)
-  told     whoever was told never gets the message again (nor does anybody who owns it: the ledger's `durable`)
+           that comes back unchanged goes on: whoever had it in between has stored nothing.)
+  told     whoever was told never gets the message again (nor does any owner: the ledger's `durable`)
   again    whoever was told that the message comes again is right, unless it is buried, parked or gone
   silence  everybody is told something
 """
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class Answers:
-    """The answers of one world. `durable` says whether the log knows that a message is finished."""
+    """The answers of a world. `durable` says whether the log knows that a message is finished."""
 
     def __init__(self, durable: Callable[[Place], bool]) -> None:
         self._durable = durable
@@ -52,7 +52,7 @@ class Answers:
         self._told: set[tuple[str, Place]] = set()
         self._again: list[tuple[str, Place, int]] = []
         self._open: dict[Future[None], tuple[str, Place]] = {}
-        #: How many were told what.
+        #: How many answers of each kind.
         self.counts: Counter[str] = Counter()
         self._broken: Violation | None = None
 
@@ -65,7 +65,7 @@ class Answers:
         promise((process, place) not in self._told, f"told: {process} gets {place}, of which it was told")
 
     def asked(self, process: str, place: Place, message: Message, answer: Future[None]) -> None:
-        """Its ack waits for an answer, or has one."""
+        """The message's ack waits for an answer, or has one."""
         self._open[answer] = (process, place)
         number = self._numbers[id(message)][1]
         # Not by the future's own, which calls back on a thread.
@@ -75,7 +75,7 @@ class Answers:
         self._open.pop(answer)
         try:
             self._judge(process, place, number, answer.exception())
-        except Violation as violation:  # a future swallows what its callbacks raise
+        except Violation as violation:  # a future swallows the errors of its callbacks
             self._broken = self._broken or violation
 
     def _judge(self, process: str, place: Place, number: int, error: BaseException | None) -> None:
@@ -93,7 +93,7 @@ class Answers:
             self._again.append((who, place, number))
 
     def check(self) -> None:
-        """Raises what an answer has broken."""
+        """Raises the broken promises of answers."""
         if self._broken is not None:
             raise self._broken
 

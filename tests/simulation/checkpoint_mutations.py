@@ -1,4 +1,4 @@
-"""Rules of checkpoints, taken out of the client one by one: what the simulation must notice (`retry_mutations`)."""
+"""Rules of checkpoints, each taken out of the client: the simulation must notice (`retry_mutations`)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Patch = pytest.MonkeyPatch
 
 
 def no_checkpoints(patch: Patch) -> None:
-    """What finishes has to fit the metadata."""
+    """All finished runs have to fit the metadata."""
     patch.setattr(Checkpoints, "wanted", lambda self, size, now: False)
 
 
 def checkpoint_unread(patch: Patch) -> None:
-    """The next owner of a partition knows only what its map says, not the checkpoint that this names."""
+    """The next owner of a partition knows only its map, not the checkpoint that the map names."""
     patch.setattr(SteppedRelocating, "checkpoints", lambda self, wanted: {})
 
 

@@ -1,4 +1,4 @@
-"""Rules of attempts, suspects and dead letters, taken out of the client one by one (see `retry_mutations`)."""
+"""Rules of attempts, suspects and dead letters, each taken out of the client (see `retry_mutations`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def attempts_lost(patch: Patch) -> None:
 
 
 def attempts_forgotten_in_a_crash(patch: Patch) -> None:
-    """What was started isn't noted."""
+    """Started messages aren't noted."""
     patch.setattr(
         StartedNotes, "main_notes", lambda self, position, gone: _unnoted(self._retries.main_suspects)
     )
@@ -60,7 +60,7 @@ def ends_uncounted(patch: Patch) -> None:
 
 
 def several_trials(patch: Patch) -> None:
-    """Suspects are tried together ("one at a time")."""
+    """Suspects are tried together (not singly)."""
     patch.setattr(TrialLock, "take", lambda self, who: True)
     patch.setattr(CrashSuspects, "check", lambda self: None)
     patch.setattr(CrashSuspects, "wants_turn", property(lambda self: bool(self._bench)))
@@ -90,7 +90,7 @@ def dead_letter_unreported(patch: Patch) -> None:
 
 
 def bad_messages_are_an_outage(patch: Patch) -> None:
-    """While it probes, what has failed before is tried before all that hasn't."""
+    """While the subscription probes, messages that have failed before are tried before all others."""
     patch.setattr(Outage, "fresh", property(lambda self: False))
     patch.setattr(Outage, "_look_up", lambda self: False)
 

@@ -1,8 +1,8 @@
-"""What a disaster is: something that befalls all processes of a world at once, or a log that they read.
+"""Disasters: events that befall all processes of a world at once, or a log that they read.
 
-Theory. A disaster is one module of `disasters/`, which holds all that is said of it: what happens, what the books of
-the world (`RetryLedger`) know afterwards, and the mutations that only it shows. Each draws from a generator of its own,
-so a new one leaves the stories of all other worlds as they were.
+Theory. A disaster is a module of `disasters/`, which holds everything about it: the event, the knowledge of the books
+of the world (`RetryLedger`) afterwards, and the mutations that only this disaster shows. Each draws from its own
+generator, so a new disaster leaves the stories of all other worlds unchanged.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ QUIET = 60.0
 
 @dataclass(frozen=True)
 class Disaster:
-    """One kind of it. `weight`: how often it comes beside the steps of `plan.LIFE`, in a `share` of the worlds."""
+    """A kind of disaster. `weight`: how often it comes beside the steps of `plan.LIFE`, in a `share` of the worlds."""
 
     name: str
     weight: float
     share: float
     befall: Callable[[SimulatedWorld], None]
-    #: Rules that are needed because of it, and the plans without which each is missed.
+    #: Rules that are needed because of the disaster, and the plans without which each is missed.
     mutations: Mapping[Callable[[pytest.MonkeyPatch], None], PlanVariant] = field(default_factory=dict)
 
     def drawn(self, plan: Plan, seed: int) -> Plan:
@@ -48,7 +48,7 @@ class Disaster:
 
 
 def end_all(world: SimulatedWorld) -> None:
-    """All members of the group end at once, and what they had begun ends."""
+    """All members of the group end at once, and so do their callbacks."""
     while world.processes:
         world.crash()
     if world._stranger is not None:

@@ -1,8 +1,8 @@
-"""What goes wrong between a simulated process and the log.
+"""Faults between a simulated process and the log.
 
-Theory. A plan is asked before each request. Since nothing but requests leaves a process, one that may die before each
-of them may die between any two things that it does to the world. A request of the fetcher's may take time, too: others
-go on before it is done.
+Theory. A plan is asked before each request. Since nothing but requests leaves a process, a process that may die before
+each of them may die between any two effects on the world. A request of the fetcher's may take time, too: others
+go on before the request is done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Faults"]
 
 
 class Surroundings(Protocol):
-    """What a plan sees of the world."""
+    """A plan's view of the world."""
 
     @property
     def plan(self) -> Plan: ...
@@ -41,7 +41,7 @@ class Mortal(Protocol):
 
 
 class Faults(FaultPlan):
-    """What goes wrong between a process and the log; each request is a moment at which it may die."""
+    """The faults between a process and the log; each request is a moment at which the process may die."""
 
     def __init__(self, world: Surroundings) -> None:
         self._world = world

@@ -1,10 +1,10 @@
 """A topic that is given more partitions while a world lives on (I12).
 
 Theory. `Repartitioner` is the client's own; whenever it waits, the world goes on, and with it everything that may
-befall it. It may run out of time and be called again. Publishers are modelled: each looks at the topic's record now
-and then, and goes by what it saw (`publish/publisher.py`: refuses keys during a change, spreads them over the
-new number after it). What is promised is the ledger's to judge: no message of a key begins in a new partition before
-all earlier ones of its key are finished in the old one.
+befall it. A repartitioning may run out of time and be called again. Publishers are modelled: each looks at the topic's
+record now and then, and goes by its last look (`publish/publisher.py`: refuses keys during a change, spreads them over
+the new number afterwards). The ledger judges the promise: no message of a key begins in a new partition before
+all earlier messages of its key are finished in the old partition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRIES = 3
 
 
 class Publisher:
-    """One that goes by what it saw of the topic."""
+    """A publisher that goes by its last look at the topic."""
 
     def __init__(self, look: Callable[[], TopicRecord], now: Callable[[], float]) -> None:
         self._look, self._now = look, now
@@ -105,7 +105,7 @@ class Growth(ABC):
             self.change_layout(self.plan.partitions + self.plan.grows, self.between(1.0, 60.0))
 
     def change_layout(self, partitions: int, timeout: float) -> bool:
-        """Whether it has so many partitions now."""
+        """Whether the topic has so many partitions now."""
         if self._changing or self.partitions > self.plan.partitions:
             return self.partitions > self.plan.partitions
         self._changing = True

@@ -1,4 +1,4 @@
-"""Rules of a change of layout (I12), taken out one by one: what the simulation must notice."""
+"""Rules of a change of layout (I12), each taken out: the simulation must notice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def grown_undrained(patch: Patch) -> None:
 
 
 def retry_topic_undrained(patch: Patch) -> None:
-    """What waits in the retry topic isn't waited for."""
+    """Messages in the retry topic aren't waited for."""
     patch.setattr(Drain, "_left_in_retry", lambda self, record, barrier: Left())
 
 

@@ -1,17 +1,17 @@
 """Worlds whose topic has lanes (I9, and I1 across lanes): crashes, rebalances and everything else befalls them too.
 
 Theory. Numbers of partitions are dense here: `index * partitions + partition`, so that the ledger's pages are a list.
-The topic has three lanes beside its own Kafka topic, which has the highest priority but one; two of them are the
-classes of one priority. A modelled publisher names what it sent before, as `lane_sender` does. The leaders' clocks
-differ, a transient lane's leader loses the tail that no reader has seen, and some topics are copies: the log of each
-name is another one, and a lane that is named isn't there. Processes, which begin before some lanes are used, aren't
-told: that is for `tests/unit/lanes`.
+The topic has three lanes beside its own Kafka topic, which has the second highest priority; two of them are the
+classes of the same priority. A modelled publisher names its earlier messages, as `lane_sender` does. The leaders'
+clocks differ, a transient lane's leader loses the tail that no reader has seen, and some topics are copies: the log of
+each name is another log, and a lane that is named isn't there. Processes, which begin before some lanes are used,
+aren't told: that is for `tests/unit/lanes`.
 
-What is promised, beside what holds in every lane as in a topic
+Promised, beside the promises that hold in every lane as in a topic
   follows   a message begins only when all earlier ones of its key in other lanes are finished, for the log or its owner
-  priority  with strict priorities nothing begins while a message of a higher one can be delivered
-  lifted    nor while an earlier message of the key of one that waits with a higher priority can be delivered
-  classes   of one priority nothing begins while a message of the other class can be delivered that was sent earlier
+  priority  with strict priorities nothing begins while a message of a higher priority can be delivered
+  lifted    nor while an earlier message of the key of a waiting message of a higher priority can be delivered
+  classes   of a priority nothing begins while a message of the other class can be delivered that was sent earlier
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["LANES", "CheckedChoices", "LanedWorld"]
 
 #: Lanes beside the topic's own Kafka topic, whose priority is this.
 LANES = 3
-#: What follows the topic's name in theirs.
+#: The endings of the lanes' topics, behind the topic's name.
 NAMES = ("p0", "p1", "t1")
 #: After every message.
 _LAST = 2**63
@@ -97,7 +97,7 @@ class CheckedChoices(LaneChoices):
 
     #: How many reads passed through, and how many messages were lifted.
     passed_through = lifted = 0
-    #: Whether names are of other logs: then it isn't known at once what they name.
+    #: Whether names are of other logs: then the named messages aren't known at once.
     copied = False
 
     def _hand_out(self, group, choice: Choice, *rest, **more):  # type: ignore[no-untyped-def]
@@ -127,7 +127,7 @@ class CheckedChoices(LaneChoices):
         return found
 
     def _judge(self, group, chosen: Lane, first: int | None) -> None:  # type: ignore[no-untyped-def]
-        """Judges what goes of a lane; its first message has the number `first`, None: that isn't known."""
+        """Judges the messages of a lane that go; the first message has the number `first`, None: unknown."""
         for lane, side in group.sides.items():
             if (other := _first(side)) is None:
                 continue
@@ -136,13 +136,13 @@ class CheckedChoices(LaneChoices):
             due = group.sides[chosen].partition.retry_partition.lending.ready
             if (
                 lane != chosen and lane.priority == chosen.priority and not due
-            ):  # what is due again goes first
+            ):  # messages that are due again go first
                 promise(
                     first is None or first <= other, f"classes: {chosen} goes, and {lane} was sent earlier"
                 )
 
     def _judge_lifting(self, group, goes_with: int) -> None:  # type: ignore[no-untyped-def]
-        """Judges, by plain lists, what waits while something goes with a priority; all keys have a single publisher."""
+        """Judges, by plain lists, which messages wait while a message goes with a priority; keys have one publisher."""
         fronts: dict[bytes, list[tuple[int, Lane, Record]]] = {}
         for lane, side in group.sides.items() if not self.copied and self.ordered else ():
             for key, queue in side.partition.queues.queues.items() if side.begins else ():
@@ -186,7 +186,7 @@ def _waits_alone(group, lane: Lane, key: bytes, record: Record) -> bool:  # type
 
 
 def _first(side) -> int | None:  # type: ignore[no-untyped-def]
-    """Returns the number of the first message that a lane can deliver now; None: it can't, or that isn't known."""
+    """Returns the number of the first message that a lane can deliver now; None: it can't, or that is unknown."""
     queues = side.partition.queues
     oldest = queues.oldest() if side.begins else None
     if oldest is None or side.partition.retry_partition.careful(oldest):
@@ -383,7 +383,7 @@ class LanedWorld(SimulatedWorld):
         return number, [*(headers or ()), *said]
 
     def names_of(self, key: bytes | None, number: int) -> dict[Lane, Name]:
-        """Returns what a message names in its key's other lanes."""
+        """Returns the messages that a message names in its key's other lanes."""
         before = {} if key is None else self.of_keys.get(key, {})
         gone = {Lane(9, True): Name(1, 0, "elsewhere")} if self._copied and self._published % 4 == 0 else {}
         return {self._lane(each): name for each, name in before.items() if each != number} | gone
@@ -400,13 +400,13 @@ class LanedWorld(SimulatedWorld):
                 self._read[place] = max(position, self._read.get(place, 0))
 
     def lose_lane_tail(self) -> None:
-        """The leader of the transient lane is lost, with what no reader has seen."""
+        """The leader of the transient lane is lost, with all that no reader has seen."""
         number = LANES * self.plan.partitions + self.random.randrange(self.plan.partitions)
         place, ledger = self.home(number), self.ledger
         log, book = self.cluster.log(place), ledger.logs[number]
         if any(number == each for each, _, _ in self._open) or log.stable_end < log.end:
             return
-        # A process may have read, committed and died within one action.
+        # A process may have read, committed and died within a single action.
         known = [at + 1 for at in (*book.durable, *book.delivered, *book.gone)]
         parts = (process.coordinator.partitions.find(number) for process in self.processes)
         known += [part.offsets.position for part in parts if part is not None]

@@ -1,4 +1,4 @@
-"""Rules of streams that read lanes, taken out one by one: what the simulation must notice."""
+"""Rules of streams that read lanes, each taken out: the simulation must notice."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def none_waits(patch: Patch) -> None:
 
 
 def not_lifted(patch: Patch) -> None:
-    """An earlier message of a key keeps its priority though one of a higher priority waits for it."""
+    """An earlier message of a key keeps its priority though a message of a higher priority waits for it."""
     patch.setattr(LaneFollowers, "lift", lambda self: set())
 
 
 def followed_in_retry(patch: Patch) -> None:
-    """What waits in the retry topic counts as finished."""
+    """Messages in the retry topic count as finished."""
 
     def unfinished(self: LaneFollowers, partition: Partition, key: bytes, *rest: object) -> bool:
         return key in partition.queues.queues
@@ -102,7 +102,7 @@ def followed_in_retry(patch: Patch) -> None:
 
 
 def unread_is_lost(patch: Patch) -> None:
-    """What isn't held is taken for finished or lost."""
+    """Messages that aren't held are taken for finished or lost."""
     patch.setattr(LaneFollowers, "_is_read", lambda *arguments: True)
 
 
@@ -117,12 +117,12 @@ def old_end(patch: Patch) -> None:
 
 
 def no_end(patch: Patch) -> None:
-    """Ends aren't asked for: what was lost is waited for."""
+    """Ends aren't asked for: lost messages are waited for."""
     patch.setattr(LaneFollowers, "_take_ends", lambda *arguments: None)
 
 
 def any_log(patch: Patch) -> None:
-    """An offset counts though the log is another one."""
+    """An offset counts though the log is another log."""
     patch.setattr(LaneFollowers, "_has", lambda *arguments: True)
 
 
@@ -132,7 +132,7 @@ def rings_stand(patch: Patch) -> None:
 
 
 def not_again(patch: Patch) -> None:
-    """What waits isn't looked at anew when something of its key is finished."""
+    """Waiting messages aren't looked at anew when a message of their key is finished."""
     patch.setattr(LaneFollowers, "changed", lambda *arguments: None)
 
 
@@ -161,12 +161,12 @@ def lost_behind_a_transaction(patch: Patch) -> None:
 
 
 def put_back_unseen(patch: Patch) -> None:
-    """What was taken and hasn't begun is forgotten."""
+    """Messages that were taken and haven't begun are forgotten."""
     patch.setattr(LaneMerge, "put_back", lambda *arguments: None)
 
 
 def classes_by_turns(patch: Patch) -> None:
-    """Of one priority the durable class goes first, whenever its messages came in."""
+    """Of a priority the durable class goes first, whenever its messages came in."""
 
     def pick(self: Priority[Any], missing: Missing) -> Pick[Any] | None:
         for lane in self.lanes:
@@ -178,12 +178,12 @@ def classes_by_turns(patch: Patch) -> None:
 
 
 def all_passes(patch: Patch) -> None:
-    """What was read passes through, whatever waits."""
+    """Messages of a read pass through, whichever others wait."""
     patch.setattr(LaneMerge, "passes", lambda *arguments: True)
 
 
 def cut_unsought(patch: Patch) -> None:
-    """What a narrow lane has no room for is dropped, and never read again."""
+    """Messages for which a narrow lane has no room are dropped, and never read again."""
     patch.setattr(LaneCuts, "_pause_at", lambda *arguments: None)
 
 

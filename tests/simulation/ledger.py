@@ -1,17 +1,17 @@
-"""The books of the world: what was published, delivered, acked and committed, kept apart from the client's own.
+"""The books of the world: messages published, delivered, acked and committed, kept apart from the client's own.
 
-Theory. An *ownership* is a single epoch of a partition in a single process. Inside it the promises are exact: what was
-durable when it began and what was acked under it is finished; of each key, only the lowest record that isn't
-finished may begin. Across ownerships only what the log holds counts. Records that retention, compaction or an
+Theory. An *ownership* is an epoch of a partition in a process. Inside it the promises are exact: messages that were
+durable when it began and messages acked under it are finished; of each key, only the lowest unfinished
+record may begin. Across ownerships only the contents of the log count. Records that retention, compaction or an
 aborted transaction took out are *gone*: they may be delivered or not.
 
-What is promised (docs/invariants.md)
+Promised (docs/invariants.md)
   order    a key's records begin in order, none left out; a redelivery begins at the oldest that isn't acked
-  I1       a single handler of a key at a time in a process; among processes too while the older one is still the owner
-  I2       a commit says only what was acked, never goes back, and never forgets what an earlier one said
+  I1       a single handler of a key at a time in a process; among processes too while the older is still the owner
+  I2       a commit names only acked messages, never goes back, and never forgets an earlier commit's
   I4       a late verdict changes nothing and is counted
   I5       a commit holds every ack that its author knew of, in at most as many characters as the log stores
-  durable  what the log knows to be finished isn't delivered by its owner
+  durable  messages that the log knows to be finished aren't delivered by its owner
   lost     when everything has settled, every message was acked, and the log knows it
 """
 
@@ -52,7 +52,7 @@ class Log:
         self.gone: set[int] = set()
         #: Offsets whose records the log lost; others may have them now.
         self.lost: set[int] = set()
-        #: Up to where an operator has skipped what was there.
+        #: Up to where an operator has skipped messages.
         self.skipped = 0
         #: Offsets that some handler has begun.
         self.delivered: set[int] = set()
@@ -64,11 +64,11 @@ class Log:
         self.position = 0
         #: Offsets from before the subscription.
         self.before: set[int] = set()
-        #: Of keys that came from other partitions when the topic grew: what must be finished there before they begin.
+        #: Of keys that came from other partitions when the topic grew: the messages that must be finished there before.
         self.inherited: dict[bytes, dict[int, list[int]]] = {}
 
     def covered(self, offset: int, metadata: str, told: Sequence[Run] = ()) -> set[int]:
-        """The records that a stored position and its map call finished, and what the checkpoint tells that it names."""
+        """The records that a stored position and its map call finished, and the checkpoint's that it names."""
         found = ack_map.decode(metadata, offset) if metadata else None
         promise(found is not None or not metadata, f"metadata beside {offset} can't be read")
         order = self.order
@@ -83,9 +83,9 @@ class Ownership:
 
     def __init__(self, process: str, partition: int, epoch: int, durable: Collection[int]) -> None:
         self.process, self.partition, self.epoch = process, partition, epoch
-        #: Durable when it began, or acked in time under it.
+        #: Durable at the beginning, or acked in time under the ownership.
         self.finished = set(durable)
-        #: Acks that holders have reported; those that the runner has taken since.
+        #: Acks that holders have reported; acks that the runner has taken since.
         self.reported: set[int] = set()
         self.processed: set[int] = set()
         #: How often each record was begun under it.
@@ -130,7 +130,7 @@ class Ledger:
         self.logs += [Log() for _ in range(partitions - len(self.logs))]
 
     def after_the_old(self, log: Log, key: bytes | None, where: str) -> None:
-        """Before a key's first message in a new partition begins, all in the old one is finished, and durably so."""
+        """Before a key's first message in a new partition begins, all in the old one is durably finished."""
         if not self.ordered or key is None or key not in log.inherited:
             return
         for number, offsets in log.inherited.pop(key).items():
@@ -143,13 +143,13 @@ class Ledger:
         return offset in log.durable or offset in log.gone
 
     def subscribed(self, partition: int, position: int) -> None:
-        """The subscription begins here: what lies before is none of its business."""
+        """The subscription begins here: earlier messages are none of its business."""
         self._stored(partition, position, "")
 
     # Ownerships
 
     def owns(self, process: str, partition: int, epoch: int) -> Ownership:
-        """A process was given a partition: a new ownership, or one that goes on."""
+        """A process was given a partition: a new ownership, or an ownership that goes on."""
         identity = (process, partition, epoch)
         if identity not in self.ownerships:
             durable = self.logs[partition].durable

@@ -11,10 +11,10 @@ from tests.simulation.world import SimulatedWorld, simulate
 
 __all__ = ["Mutation", "in_both_worlds", "must_be_missed"]
 
-#: Takes a rule out; its docstring says what is wrong then.
+#: Takes a rule out; its docstring says the fault then.
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
-#: Seeds within which a mistake must show. Most do within forty; the shyest one needs about a third of them.
+#: Seeds within which a mistake must show. Most do within forty; the shyest mistake needs about a third of them.
 WITHIN = 600
 
 
@@ -41,7 +41,7 @@ def must_be_missed(
 
 
 def _is_outdated(error: Exception) -> bool:
-    """Returns whether a call failed because of its arguments, as it does when a signature has changed."""
+    """Returns whether a call failed because of its arguments, as after a change of a signature."""
     return isinstance(error, TypeError) and ("argument" in str(error) or "unpack" in str(error))
 
 

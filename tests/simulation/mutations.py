@@ -1,6 +1,6 @@
-"""The client, broken on purpose in a single place: what the simulation must notice.
+"""The client, broken on purpose in a single place: the simulation must notice.
 
-Each mutation is one line or rule of the client that somebody could lose. It is put in by patching the class, so
+Each mutation is a line or rule of the client that somebody could lose. The class is patched, so
 that the code itself stays whole; `MUTATIONS` names them all.
 """
 
@@ -79,7 +79,7 @@ def last_written_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
-    """What is lost rests, as if it had been revoked."""
+    """Lost partitions rest, as if they had been revoked."""
 
     def lose(self: Coordinator, numbers: Sequence[int], now: float) -> None:
         self.revoke(numbers, now)
@@ -117,7 +117,7 @@ def commit_before_ack(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_at_begin(patch: pytest.MonkeyPatch) -> None:
-    """What was handed out counts as finished."""
+    """Messages that were handed out count as finished."""
     real = Leases.open
 
     def open_lease(self: Leases, lease: Lease) -> None:
@@ -135,7 +135,7 @@ def map_truncated(patch: pytest.MonkeyPatch) -> None:
 
 
 def known_not_skipped(patch: pytest.MonkeyPatch) -> None:
-    """What an earlier map calls finished is delivered again."""
+    """Messages that an earlier map calls finished are delivered again."""
     patch.setattr(Offsets, "_news", lambda self, records: [r for r in records if r.offset() >= self.position])
 
 
@@ -229,7 +229,7 @@ def expired_key_given_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def redelivery_behind(patch: pytest.MonkeyPatch) -> None:
-    """What wasn't acked queues up behind its successors."""
+    """Messages that weren't acked queue up behind their successors."""
 
     def put_back(self: KeyQueues, key: bytes | None, records: Sequence[Record]) -> None:
         (self.loose if key is None or not self._ordered else self.queues[key]).extend(records)
@@ -283,7 +283,7 @@ def left_key_free(patch: pytest.MonkeyPatch) -> None:
 
 
 def rest_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What a walk that was taken over hadn't begun counts as taken."""
+    """Messages that a walk that was taken over hadn't begun count as taken."""
     _passed_as(
         patch,
         lambda passed: passed._replace(reached=len(passed.lease.records)) if not passed.current else passed,
@@ -291,7 +291,7 @@ def rest_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def rest_put_back_twice(patch: pytest.MonkeyPatch) -> None:
-    """The take-over and the walking thread both give back what wasn't begun."""
+    """The take-over and the walking thread both give back messages that hadn't begun."""
     _passed_as(
         patch,
         lambda passed: passed._replace(
@@ -307,7 +307,7 @@ def current_unsaid(patch: pytest.MonkeyPatch) -> None:
 
 
 def kept_without_limit(patch: pytest.MonkeyPatch) -> None:
-    """Nobody counts what inline callbacks keep."""
+    """Nobody counts the messages that inline callbacks keep."""
     real = InlineLeaseRunner.__init__
 
     def init(self: InlineLeaseRunner, lease: Lease, reports: Reports, *, ordered: bool, spare: int) -> None:

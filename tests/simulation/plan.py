@@ -1,4 +1,4 @@
-"""What a seed decides before the first step: the size of the world, and what may happen in it.
+"""The seed's choices before the first step: the size of the world, and the events that may happen in it.
 
 Theory. A schedule in which everything may happen at any time rarely gets deep into anything. So each seed switches
 some kinds of trouble off and others up ("swarm testing"), and shrinks the limits - the room of the ack map, the
@@ -53,7 +53,7 @@ TROUBLE = {
 ASKING, GROWING = 0.25, 0.1
 #: A retry topic without troubles of its own.
 CALM = RetryPlan(Policy(), actions={"mover": 10.0})
-#: What a handler may make of a message.
+#: The outcomes that a handler may choose for a message.
 CONDUCT = {
     "ack": 60.0,
     "ack_early": 6.0,
@@ -109,7 +109,7 @@ class Plan:
 
     @classmethod
     def draw(cls, random: Random, *, retry: bool = False) -> Plan:
-        """What the seed decides; `retry`: also about troubles of the retry topic, of which there are none else."""
+        """The seed's choices; `retry`: also about troubles of the retry topic, of which there are none else."""
         plan = cls._drawn(random)
         return plan._with_retries(random) if retry else plan
 
@@ -204,7 +204,7 @@ class Plan:
         )
 
 
-#: Makes of a drawn plan one in which something happens more often.
+#: Makes of a drawn plan a plan in which something happens more often.
 PlanVariant = Callable[[Plan], Plan]
 
 
@@ -238,5 +238,5 @@ def scaled(plan: Plan) -> Iterator[None]:
             setattr(module, name, value)
 
 
-#: Seconds between commits, for whoever wants to wait until one is due.
+#: Seconds between commits, for callers that want to wait until a commit is due.
 COMMIT_INTERVAL = commits.COMMIT_INTERVAL

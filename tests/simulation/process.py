@@ -1,9 +1,9 @@
-"""One simulated process: the client's real engine and coordinator without their threads.
+"""A simulated process: the client's real engine and coordinator without their threads.
 
 Rules
-1. What the fetcher's and the runner's threads do in a loop are steps here, taken when the schedule says so.
-2. The fetcher's questions to the runner are answered at once; what the runner would have done in the same sweep
-   after answering, it sometimes does before the fetcher goes on.
+1. The loops of the fetcher's and the runner's threads are steps here, taken when the schedule says so.
+2. The fetcher's questions to the runner are answered at once; the rest of the runner's sweep
+   after answering sometimes happens before the fetcher goes on.
 3. After every step of the runner everything that can be checked is.
 """
 
@@ -58,7 +58,7 @@ class Died(BaseException):
 
 
 class World(Protocol):
-    """What a process sees of the world around it."""
+    """A process's view of the world around it."""
 
     plan: Plan
     ledger: RetryLedger
@@ -91,7 +91,7 @@ class Instant(threading.Event):
 
 
 class SimulatedRunner(StreamRunner):
-    """The engine without threads; tells the ledger what it does."""
+    """The engine without threads; tells the ledger of its steps."""
 
     owner: Process
     #: While partitions are given up: the acks that their last word must hold.
@@ -101,7 +101,7 @@ class SimulatedRunner(StreamRunner):
         pass
 
     def fetches(self, thread: threading.Thread) -> bool:
-        """It tries an assignment again: nothing but time helps."""
+        """Tries an assignment again: nothing but time helps."""
         self.owner.world.time_passes(0.5)
         self.owner.tries += 1
         promise(self.owner.tries <= TRIES, f"blocked: {self.owner.name} can't take on what it was assigned")
@@ -148,7 +148,7 @@ class SimulatedRunner(StreamRunner):
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         numbers = [self.rebalances.layout.number(place) for place in partitions]
         self.owner.say(f"gives up {numbers}")
-        heard = self.owner.valid()  # else it was removed already, and nothing that it says counts
+        heard = self.owner.valid()  # else the process was removed already, and nothing of its words counts
         for number in self.owner.coordinator.partitions.owned.keys() & numbers if heard else ():
             self._leaving[number] = set(self.owner.ownership(number).reported)
         try:
@@ -191,7 +191,7 @@ class SimulatedRunner(StreamRunner):
 
 
 class SimulatedCoordinator(SparingCoordinator):
-    """The coordinator; tells the ledger what walks have acked."""
+    """The coordinator; tells the ledger which messages walks have acked."""
 
     owner: Process
 
@@ -254,11 +254,11 @@ class Process:
         self.coordinator.owner = self
         self.engine.rebalances.layout_of = world.layout_of
         world.give_lanes(self.engine)
-        #: Inline callbacks that run, one inside the other's take-over.
+        #: Inline callbacks that run, each inside the other's take-over.
         self._depth = 0
         self._joining.subscribe(self.engine.rebalances.topics(), self.engine)
         faults.process = self
-        #: Set when it has died; how many of its requests are on their way; tries of the last assignment.
+        #: Set when the process has died; how many of its requests are on their way; tries of the last assignment.
         self.dead = False
         self._requests = 0
         self.tries = 0
@@ -278,7 +278,7 @@ class Process:
         return self.world.calm or self.world.now() >= self.stalled_until or part not in self.stalled
 
     def fetcher(self) -> None:
-        """One turn of the fetcher's loop."""
+        """A turn of the fetcher's loop."""
         self.engine._make_room()
         self._meanwhile()
         self.engine.fetch(READ_WAIT)
@@ -293,13 +293,13 @@ class Process:
             self.runner()
 
     def runner(self) -> None:
-        """One sweep of the runner's."""
+        """A sweep of the runner's."""
         if self.worker_pool.run == 1 and self.world.chance(0.5):
             self.worker_pool.wanted = int(self.world.between(1, 5))
         self.engine.step(self.world.now())
 
     def mover(self) -> None:
-        """A single step of what moves."""
+        """A single step of any mover."""
         self.retry_side.step()
 
     def look(self) -> None:
@@ -314,7 +314,7 @@ class Process:
             raise Died(self.name)
 
     def die(self, how: str) -> None:
-        """It is gone, with whatever it was at."""
+        """The process is gone, with all its work."""
         self.say(f"dies {how}")
         self.dead = True
         raise Died(self.name)
@@ -379,7 +379,7 @@ class Process:
 
     @property
     def reader(self) -> MemoryReader:
-        """The member that it is now."""
+        """The current member."""
         return cast("MemoryReader", self._joining._reader)
 
     def share(self) -> set[int]:
@@ -388,13 +388,13 @@ class Process:
         return {layout.number(place) for place in self.reader._held}
 
     def valid(self) -> bool:
-        """Whether the group still counts it as an owner of its share."""
+        """Whether the group still counts the process as an owner of its share."""
         with self.world.cluster.changed:
             group = self.world.cluster.group(self.subscription.name)
             return group.fence(self.reader._member, self.reader._generation) is None
 
     def stored(self) -> dict[int, Committed]:
-        """What the group has stored."""
+        """The group's stored state."""
         with self.world.cluster.changed:
             offsets = self.world.cluster.group(self.subscription.name).offsets
             layout = self.engine.rebalances.layout
@@ -430,7 +430,7 @@ class Process:
         stale = coordinator.counts.stale + len(self.engine.inbox._stale)
         promise(stale >= self.worker_pool.late, f"I4: {self.worker_pool.late} late verdicts, {stale} counted")
 
-    # What the crew sees (Stage)
+    # The crew's view (Stage)
 
     @property
     def calm(self) -> bool:
@@ -480,7 +480,7 @@ class Process:
             self.die(f"of {message.offset} of {lease.partition}")
 
     def poison(self, lease: Lease, message: Message) -> str | None:
-        """What the message does to its handlers."""
+        """The message's effect on its handlers."""
         return self.world.poison(lease.partition, message.offset, message.key)
 
     @staticmethod

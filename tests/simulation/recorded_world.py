@@ -1,14 +1,14 @@
 """Simulated worlds whose processes keep histories: `python -m tests.simulation.recorded_world FIRST COUNT`.
 
-Theory. The simulation judges what it sees of the world, the checker what processes have told. Both must agree on every
+Theory. The simulation judges its view of the world, the checker the processes' histories. Both must agree on every
 seed: that the checker finds nothing shows that the client tells the truth, in schedules that no broker would give.
 
 Rules
-1. The world is the simulation's; here it is only listened to. What a history can't say (retention, compaction, foreign
-   transactions, an ack that crosses its handler's end by hand) doesn't happen.
+1. The world is the simulation's; here it is only listened to. Events without a place in a history (retention,
+   compaction, foreign transactions, an ack that crosses its handler's end by hand) doesn't happen.
 2. Events are a nanosecond apart, so that the order of the schedule is that of the clock.
-3. One disagreement is the schedule's: a process that waits inside a request for longer than its session, and dies there
-   (a single seed in some hundreds: `ownership`). Real ones go on sending heartbeats meanwhile.
+3. A single disagreement is the schedule's: a process that waits inside a request for longer than its session, and dies
+   there (a single seed in some hundreds: `ownership`). Real ones go on sending heartbeats meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["PATIENT", "RecordedWorld", "judged"]
 
 #: Time is the schedule's: an evicted process may learn of it as late as it likes.
 PATIENT = Settings(grace=1e6, max_lag=1e6, late_loss=1e6)
-#: What a history has no words for.
+#: Events for which a history has no words.
 UNRECORDED = (
     "hole",
     "transaction",
@@ -55,7 +55,7 @@ UNRECORDED = (
 
 
 def told(plan: Plan) -> Plan:
-    """The same plan without what can't be told."""
+    """The same plan without events that can't be told."""
     actions = {name: weight for name, weight in plan.actions.items() if name not in UNRECORDED}
     conduct = {name: weight for name, weight in plan.conduct.items() if name != "ack_crosses"}
     # Late commits are left to the ledger: no history tells of an assignment that has outlasted its session.
@@ -197,7 +197,7 @@ class RecordedSteppedRetryIO(RecordedRetryIO, SteppedRelocating):
 
 
 def _listen(process: Process, file: HistoryFile) -> None:
-    """From now on the process tells what it does."""
+    """From now on the process tells of its steps."""
     engine, worker_pool, finish = process.engine, process.worker_pool, process.finish
     evidence = engine.inbox.observer = Recorder(file, lambda: engine.rebalances.layout)
     process.coordinator.__class__ = RecordedSimulatedCoordinator
@@ -245,7 +245,7 @@ def judged(seed: int, directory: Path, *, retry: bool, variant: PlanVariant | No
         world.live()
         world.settle()
     world.close()
-    # What is parked until somebody releases it stays, and the later messages of its key behind it.
+    # Parked messages stay until somebody releases them, and the later messages of their key behind them.
     parks = retry and world.plan.rules.policy.on_exhausted is Exhausted.PARK
     return judge(directory, replace(PATIENT, drained=not parks))
 

@@ -1,8 +1,8 @@
 """The relocating half of a simulated process: transactions in steps, bodies that come late.
 
-Theory. A transaction is a row of steps (`MemoryTransactions.steps`), one taken whenever the schedule says so; a
-process may die, stall or lose its partitions between any two. What shares a transaction, and what is tried again
-without a record that was refused, is decided as `transaction_thread.py` does, by its own functions. Dead
+Theory. A transaction is a row of steps (`MemoryTransactions.steps`), each taken whenever the schedule says so; a
+process may die, stall or lose its partitions between any two. Which moves share a transaction, and which are tried
+again without a record that was refused, is decided as `transaction_thread.py` does, by its own functions. Dead
 letters are written beside it as by `subscribe/retry_topic/dead_letter_writer.py`, in a transaction that waits for its
 positions between two of its steps. When their topic doesn't answer, it stands there.
 """
@@ -35,7 +35,7 @@ __all__ = ["SteppedRelocating"]
 
 
 class Chances(Protocol):
-    """What a relocating process asks of its world."""
+    """The world's part that a relocating process needs."""
 
     @property
     def calm(self) -> bool: ...
@@ -46,7 +46,7 @@ class Chances(Protocol):
 
 
 class SteppedRelocating(RetryIO):
-    """The real one without its threads."""
+    """The real thread's work without its threads."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class SteppedRelocating(RetryIO):
         self._transactions: MemoryTransactions = backend.transactions(transactional_id(record.name, writer))
         self._waiting: deque[MoveRequest] = deque()
         self.mover.send = self._waiting.append  # type: ignore[method-assign,assignment]
-        #: Those in the transaction that is under way, and its steps.
+        #: Moves in the transaction that is under way, and its steps.
         self._together: list[MoveRequest] = []
         self._steps: Steps | None = None
         #: When a transaction wasn't stored last, as far as we know.
@@ -183,7 +183,7 @@ class SteppedRelocating(RetryIO):
             self._end_of_dead_letters(over.value)
 
     def _give_up(self) -> None:
-        """The log has answered nothing for long; the next transaction ends this one."""
+        """The log has answered nothing for long; the next transaction ends this transaction."""
         assert self._dead_letters is not None
         move_request, self._dead_letters = self._dead_letters, None
         self._writer._epoch = None

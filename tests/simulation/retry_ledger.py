@@ -1,21 +1,21 @@
-"""The books of a world with a retry topic: what both logs hold, and what handlers did; nobody else is believed.
+"""The books of a world with a retry topic: the contents of both logs, and the handlers' work; nobody else is believed.
 
-Theory. The log's own truth is looked at after every action. What the group has stored of both partitions says which
+Theory. The log's own truth is looked at after every action. The group's stored state of both partitions says which
 messages are *claimed*: called finished in main, and not waiting in the retry partition. A record of a transaction that
-is decided counts as there, though no reader sees it yet; one of a transaction that is open counts for nothing. Where
-what is stored names a checkpoint, that is read from the log, too; a checkpoint itself is no message.
+is decided counts as there, though no reader sees it yet; a record of an open transaction counts for nothing. Where
+the stored state names a checkpoint, that is read from the log, too; a checkpoint itself is no message.
 
-What is promised besides (docs/invariants.md)
-  claims   what is claimed was acked or is a dead letter, and is claimed for ever
+Promised besides (docs/invariants.md)
+  claims   a claimed message was acked or is a dead letter, and is claimed for ever
   back     neither position ever goes back
-  order    a message begins under a valid owner only when every earlier one of its key was acked or is a dead letter
-  durable  it doesn't begin again under a valid owner once the log knows its ack
-  due      it doesn't begin before the time that its newest retry record says, but for what clocks may be wrong
-  attempt  it begins with the number that its newest retry record says, and that number counts deliveries that failed
+  order    a message begins under a valid owner only when every earlier message of its key was acked or is a dead letter
+  durable  a message doesn't begin again under a valid owner once the log knows its ack
+  due      a message doesn't begin before the time in its newest retry record, but for the error of clocks
+  attempt  a message begins with the number in its newest retry record, and that number counts failed deliveries
   buried   a dead letter is written once, whole, after exactly so many attempts, each of which was a delivery
   whole    key, value and headers are the publisher's
-  checkpoint   one that is named lies in the log, whole and committed
-What waits in the retry topic isn't gone, whatever has been taken out of main.
+  checkpoint   a named checkpoint lies in the log, whole and committed
+Messages that wait in the retry topic aren't gone, whatever has been taken out of main.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ NOWHERE = Committed(0, "")
 
 
 class Beside:
-    """One retry partition's truth, and what it means for its partition of main."""
+    """A retry partition's truth, and its meaning for the partition of main."""
 
     def __init__(self, log: PartitionLog, places: tuple[TopicPartition, TopicPartition]) -> None:
         self.log = log
         #: Where the group stores: main's position, and this partition's own.
         self.places = places
-        #: What each record says that was ever read here; rubbish says None.
+        #: The contents of each record that was ever read here; rubbish says None.
         self.said: dict[int, RetryInfo | None] = {}
         #: The newest visible record of each origin, and up to where that was looked for.
         self.newest: dict[int, RetryInfo] = {}
@@ -58,9 +58,9 @@ class Beside:
         self.dead: set[int] = set()
         #: How often handlers have begun each origin.
         self.begun: Counter[int] = Counter()
-        #: What was stored when it was looked at last.
+        #: The stored state at the last look.
         self.stored = (NOWHERE, NOWHERE)
-        # What each checkpoint tells that was ever named.
+        # The contents of each checkpoint that was ever named.
         self._told: dict[Named, Checkpoint] = {}
         #: Of each key how many of its offsets, from the first on, are finished for good.
         self.through: Counter[bytes] = Counter()
@@ -70,7 +70,7 @@ class Beside:
         self.owned_since = 0.0
 
     def info(self, record: StoredRecord) -> RetryInfo | None:
-        """What a record says of itself."""
+        """The data of a record."""
         offset = record.offset() or 0
         if offset not in self.said:
             values = [value for name, value in record.headers() or () if name == RETRY_HEADER]
@@ -79,7 +79,7 @@ class Beside:
         return self.said[offset]
 
     def read_on(self) -> None:
-        """Takes in what has become visible."""
+        """Takes in the records that have become visible."""
         end = self.log.stable_end
         if end > self._seen:
             for record in self.log.read(self._seen, 1_000_000):
@@ -89,7 +89,7 @@ class Beside:
             self._seen = end
 
     def read_again(self) -> None:
-        """What has been deleted tells nobody of its origin any more."""
+        """Deleted records tell nobody of their origin any more."""
         self.newest.clear()
         self._seen = self.log.start
 
@@ -113,7 +113,7 @@ class Beside:
                 yield record
 
     def _runs(self, retry: Committed, hidden: Collection[int]) -> Sequence[Run]:
-        """What that commit calls finished above its position, by itself and by the checkpoint it names."""
+        """The messages that the commit calls finished above its position, by itself and by the checkpoint it names."""
         found = self.map(retry)
         told = self.checkpoint(found, hidden)
         if found is None:
@@ -130,11 +130,11 @@ class Beside:
 
     @staticmethod
     def map(stored: Committed) -> AckMap | None:
-        """What the metadata of a commit says."""
+        """The contents of a commit's metadata."""
         return ack_map.decode(stored.metadata, stored.offset or 0) if stored.metadata else None
 
     def checkpoint(self, found: AckMap | None, hidden: Collection[int]) -> Checkpoint | None:
-        """What is named lies in the log, though what it tells may not be needed."""
+        """A named checkpoint lies in the log, though its contents may not be needed."""
         named = None if found is None else found.checkpoint
         if named is None:
             return None
@@ -144,7 +144,7 @@ class Beside:
         return self._told[named]
 
     def newest_checkpoint(self, hidden: Collection[int]) -> tuple[Named, Checkpoint] | None:
-        """The last one in the log that is whole, and its name."""
+        """The last whole checkpoint in the log, and its name."""
         parts: dict[int, list[Part]] = {}
         names: dict[int, Named] = {}
         for offset, part in self._parts(0):
@@ -187,11 +187,11 @@ class RetryLedger(Ledger):
         self._group = group
         self._attempts = attempts
         self.beside: list[Beside] = []
-        #: What was published: value and headers.
+        #: The published messages: value and headers.
         self.bodies: list[dict[int, tuple[bytes, Sequence[Header] | None]]] = [{} for _ in range(partitions)]
         #: Messages that no handler can take, and how.
         self.poison: list[dict[int, str]] = [{} for _ in range(partitions)]
-        # Up to where the dead letters were read, and those beyond that were.
+        # Up to where the dead letters were read, and letters beyond that were.
         self._dead_read = 0
         self._graves_ahead: set[int] = set()
         #: Partitions of which nothing may begin before an operator has said where.
@@ -223,7 +223,7 @@ class RetryLedger(Ledger):
     def is_over(self, partition: int, offset: int) -> bool:
         return super().is_over(partition, offset) or offset in self.beside[partition].dead
 
-    # What the log holds
+    # The contents of the log
 
     def look(self) -> None:
         """Whatever the group has stored since the last look."""
@@ -237,7 +237,7 @@ class RetryLedger(Ledger):
                 self._stored_both(number, main, retry)
 
     def _overtaken(self, number: int, *stored: Committed) -> bool:
-        """Whether what these name was deleted, since a commit is decided that names another and doesn't show yet."""
+        """Whether the named checkpoint was deleted, since a commit is decided that names another and isn't visible."""
         beside = self.beside[number]
         named = [said.checkpoint for each in stored if (said := beside.map(each)) and said.checkpoint]
         deleted = any(each.offset < beside.log.start for each in named)
@@ -253,7 +253,7 @@ class RetryLedger(Ledger):
             )
         self._read_graves()
         waiting = self._waiting(number)
-        if back := log.gone & waiting:  # it was on its way when main lost it
+        if back := log.gone & waiting:  # the message was on its way when main lost it
             log.gone -= back
             beside.through.clear()
         claimed = self._covered(number, main) - waiting - log.before
@@ -265,7 +265,7 @@ class RetryLedger(Ledger):
         log.durable = claimed | log.before
 
     def goes_on_from(self, number: int, main: Committed, retry: Committed) -> None:
-        """A partition goes on from there, whatever the group had stored of it: what that doesn't say isn't finished."""
+        """A partition goes on from there, whatever the group had stored of it: other messages aren't finished."""
         log, beside = self.logs[number], self.beside[number]
         log.durable, beside.stored = set(log.before), (NOWHERE, NOWHERE)
         log.finished_at.clear()
@@ -291,7 +291,7 @@ class RetryLedger(Ledger):
         return self.logs[number].covered(main.offset or 0, main.metadata, told)
 
     def _decided(self, number: int) -> tuple[Committed, Committed]:
-        """What the group will have stored when all that is decided shows."""
+        """The group's stored state when all that is decided shows."""
         places = dict(zip(self.beside[number].places, self.beside[number].stored, strict=True))
         with self._cluster.changed:
             held = self._cluster.group(self._group)._held
@@ -303,7 +303,7 @@ class RetryLedger(Ledger):
         return main, retry
 
     def _waiting(self, number: int) -> set[int]:
-        """Origins of the messages that lie in the retry partition by what the group has stored."""
+        """Origins of the messages that lie in the retry partition by the group's stored state."""
         beside = self.beside[number]
         return {info.origin for info in beside.waiting(beside.stored[1], self.undecided(number))}
 
@@ -322,7 +322,7 @@ class RetryLedger(Ledger):
         undecided = self._undecided_in(dead)
         for record in dead._records[bisect_left(dead._offsets, self._dead_read) :]:
             headers, offset = dict(record.headers() or ()), record.offset() or 0
-            # One may lie behind a transaction of somebody else that is open still.
+            # A record may lie behind a transaction of somebody else that is open still.
             if "ps-dead-offset" in headers and offset not in undecided and offset not in self._graves_ahead:
                 self._graves_ahead.add(offset)
                 self._take_dead_letter(record, headers)
@@ -335,7 +335,7 @@ class RetryLedger(Ledger):
         promise(origin not in beside.dead, f"{what} twice")
         attempts = int(headers["ps-dead-attempts"] or b"")
         promise(attempts == self._attempts, f"{what} after {attempts} attempts")
-        # One that is tried alone is blamed for a death that comes before its handler begins, too.
+        # A message that is tried alone is blamed for a death that comes before its handler begins, too.
         failed = attempts - int(headers["ps-dead-crashes"] or b"")
         promise(beside.begun[origin] >= failed, f"{what} after {beside.begun[origin]} deliveries")
         kept = [each for each in record.headers() or () if not each[0].startswith(("ps-dead-", "ps-id"))]
@@ -347,7 +347,7 @@ class RetryLedger(Ledger):
         beside.dead.add(origin)
 
     def for_ever(self, number: int) -> set[int]:
-        """Origins that are parked until somebody releases them, and what waits behind these."""
+        """Origins that are parked until somebody releases them, and the messages that wait behind these."""
         log, beside = self.logs[number], self.beside[number]
         found: set[int] = set()
         for info in beside.waiting(beside.stored[1], self.undecided(number)):
@@ -364,7 +364,7 @@ class RetryLedger(Ledger):
             for number, beside in enumerate(self.beside)
         )
 
-    # What the base class asks
+    # The base class's questions
 
     def owns(self, process: str, partition: int, epoch: int) -> Ownership:
         if (process, partition, epoch) not in self.ownerships:
@@ -449,7 +449,7 @@ class RetryLedger(Ledger):
         return log.gone | log.lost | self.beside[partition].dead | self.for_ever(partition)
 
     def unsettled(self, number: int) -> set[int]:
-        """What isn't finished, and isn't parked for ever either."""
+        """Messages that aren't finished, and aren't parked for ever either."""
         log = self.logs[number]
         left = log.keys.keys() - log.durable - log.gone
         return left - self.for_ever(number) if left else left
@@ -463,7 +463,7 @@ class RetryLedger(Ledger):
         return not any(self.unsettled(number) for number in range(len(self.logs)))
 
     def only_held_up(self, number: int, keys: Collection[bytes | None], *, exhausted: bool) -> bool:
-        """Whether only messages of these keys aren't settled, or ones that can't be buried and those behind them."""
+        """Whether only messages of these keys aren't settled, or those that can't be dead letters and those behind."""
         log, beside, left = self.logs[number], self.beside[number], self.unsettled(number)
         beside.read_on()
         held = set()

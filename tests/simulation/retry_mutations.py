@@ -1,8 +1,8 @@
-"""Rules of the retry topic, taken out of the client one by one: what the simulation must notice.
+"""Rules of the retry topic, each taken out of the client: the simulation must notice.
 
-Each of the protocol's bold rules is here, and what else the tests of the retry topic have to see. `RETRY_MUTATIONS`
-names them all, with the plans that show them; like `mutations`, they are put in by patching, so that the code itself
-stays whole.
+Each of the protocol's bold rules is here, and the others that the tests of the retry topic have to see.
+`RETRY_MUTATIONS` names them all, with the plans that show them; like `mutations`, they are put in by patching, so that
+the code itself stays whole.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Patch = pytest.MonkeyPatch
 
 
 def half_is_enough(patch: Patch) -> None:
-    """A pair is served though one half of it isn't ours ("whole or nothing")."""
+    """A pair is served though a half isn't ours ("whole or nothing")."""
     patch.setattr(PairedPartitions, "_whole", lambda self, number: True)
 
 
@@ -91,7 +91,7 @@ def main_at_once(patch: Patch) -> None:
 
 
 def gone_with_its_original(patch: Patch) -> None:
-    """What the retry partition holds isn't read when main has lost its original."""
+    """Records of the retry partition aren't read when main has lost their original."""
     real = MemoryReader._read_partition
 
     def read(
@@ -133,7 +133,7 @@ def id_unreported(patch: Patch) -> None:
 
 
 def read_before(patch: Patch) -> None:
-    """What was read before an ownership began anew is booked under it."""
+    """Records that were read before an ownership began anew are booked under it."""
     real = PairedPartitions._begin_again
 
     def begin_again(self: PairedPartitions) -> Sequence[int]:
@@ -185,12 +185,12 @@ def before_it_is_due(patch: Patch) -> None:
 
 
 def waits_without_limit(patch: Patch) -> None:
-    """A due time is believed, however far away it is."""
+    """A due time is believed, however far away."""
     patch.setattr(NextMoves, "_longest", lambda self, why: float("inf"))
 
 
 def parked_key_forgotten(patch: Patch) -> None:
-    """A key goes on as soon as a single message of it has gone."""
+    """A key goes on as soon as a single message of the key has gone."""
     real = ParkedKeys.settle
 
     def settle(
@@ -207,7 +207,7 @@ def parked_key_forgotten(patch: Patch) -> None:
 
 
 def parked_key_taken(patch: Patch) -> None:
-    """What was read of main is handed out, though earlier messages of its key wait in the retry partition."""
+    """Messages of main are handed out, though earlier messages of their key wait in the retry partition."""
     real = RetryState.__init__
 
     def init(self: RetryState, *arguments: object) -> None:
@@ -233,7 +233,7 @@ def key_freed_when_stored(patch: Patch) -> None:
 
 
 def backlog_stays(patch: Patch) -> None:
-    """What waits behind a parked key is never moved, so others can't get by (I6)."""
+    """Messages behind a parked key are never moved, so others can't get by (I6)."""
     patch.setattr(retry_state.RetryState, "relieve", lambda self, key, now: False)
     patch.setattr(Maintenance, "_stands", lambda self, now: False)
     patch.setattr(Maintenance, "_thin_out", lambda self, now, most=0: None)
@@ -299,7 +299,7 @@ def commit_before_ack(patch: Patch) -> None:
 
 
 def source_finished_at_once(patch: Patch) -> None:
-    """A plain commit calls finished what is only on its way."""
+    """A plain commit calls messages finished that are only on their way."""
     real = retry_state.RetryState.depart
 
     def depart(self: retry_state.RetryState, move: Move) -> None:
@@ -377,12 +377,12 @@ def nobody_fenced(patch: Patch) -> None:
 
 
 def unknown_is_aborted(patch: Patch) -> None:
-    """Who doesn't know what became of a transaction goes on as if it had failed."""
+    """An owner that doesn't know the outcome of a transaction goes on as if it had failed."""
     _unknown_is(patch, Ending.ABORTED)
 
 
 def unknown_is_stored(patch: Patch) -> None:
-    """Who doesn't know what became of a transaction goes on as if it had succeeded."""
+    """An owner that doesn't know the outcome of a transaction goes on as if it had succeeded."""
     _unknown_is(patch, Ending.STORED)
 
 
@@ -405,7 +405,7 @@ def dead_letter_holds_up_all(patch: Patch) -> None:
 
 
 def due_and_unticked(patch: Patch) -> None:
-    """A sweep ticks what something happened to, and forgets what is due by itself."""
+    """A sweep ticks partitions with an event, and forgets those that are due by themselves."""
     patch.setattr(DuePartitions, "_first_due", lambda self: inf)
 
 

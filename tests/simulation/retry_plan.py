@@ -1,4 +1,4 @@
-"""What a seed decides about a world with a retry topic: who fails and how, and what befalls requests on their way.
+"""The seed's choices about a world with a retry topic: who fails and how, and what befalls requests on their way.
 
 Theory. As in `plan`: each kind of trouble is off in many worlds, and strong in some. A message may be *poison*: it
 raises always, runs out of time always, or kills its process. A world of killers alone has no other trouble, so that
@@ -18,13 +18,13 @@ __all__ = ["ATTEMPTS", "KINDS", "LATEST", "RetryPlan"]
 
 #: After so many a message is a dead letter, where there are dead letters.
 ATTEMPTS = 5
-#: What poison does.
+#: The effects of poison.
 KINDS = ("raises", "hangs", "kills")
 #: Seconds after its end at which a transaction shows, and after it was given up at which a commit is stored, where
 #: that is late: its author's session may be over by then.
 LATEST = 10.0
 
-#: How often it happens, beside the steps of `plan.LIFE`.
+#: How often such an event happens, beside the steps of `plan.LIFE`.
 TROUBLE = {"outage": 0.15, "unwritable": 0.2, "stranger": 0.3, "rubbish": 0.15, "usurp": 0.5}
 
 
@@ -59,7 +59,8 @@ class RetryPlan:
     stuck: bytes | None = None
     #: Whether the dead letters' topic takes nothing for as long as others aren't through.
     shut: bool = False
-    #: Then: seconds for which it doesn't answer, before the try is given up without blaming a record; 0: it refuses.
+    #: Then: seconds for which the topic doesn't answer, before the try is given up without blaming a record; 0: it
+    #: refuses.
     silent: float = 0.0
     #: Whether killers are the only trouble.
     killers_only: bool = False
@@ -67,7 +68,7 @@ class RetryPlan:
 
     @classmethod
     def draw(cls, random: Random, keys: tuple[bytes | None, ...]) -> RetryPlan:
-        """What the seed decides."""
+        """The seed's choices."""
         if random.random() < 0.06:
             return cls._killers(random)
         named = [key for key in keys if key is not None]

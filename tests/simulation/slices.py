@@ -8,12 +8,12 @@ from tests.simulation.world import simulate
 
 __all__ = ["SLICE", "Outcome", "run_slice"]
 
-#: Seeds that one worker takes at a time: some seconds of work.
+#: Seeds that a worker takes at a time: some seconds of work.
 SLICE = 100
 
 
 class Outcome(NamedTuple):
-    """What a slice of seeds came to."""
+    """The result of a slice of seeds."""
 
     deliveries: int
     failures: list[tuple[int, str]]

@@ -1,4 +1,4 @@
-"""Acks that are waited for: what is promised of their answers, and that the simulation misses each rule behind it."""
+"""Acks that are waited for: the promises of their answers, and that the simulation misses each rule behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that grows while it is received from (I12): what is promised, and that the simulation misses each rule."""
+"""A topic that grows while it is received from (I12): the promises, and that the simulation misses each rule."""
 
 from __future__ import annotations
 

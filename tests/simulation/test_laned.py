@@ -1,4 +1,4 @@
-"""Topics with lanes in the simulated world: what is promised, and that the simulation misses each rule."""
+"""Topics with lanes in the simulated world: the promises, and that the simulation misses each rule."""
 
 from __future__ import annotations
 

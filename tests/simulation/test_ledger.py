@@ -1,4 +1,4 @@
-"""What the books of a world with a retry topic say of messages that main has lost."""
+"""The books of a world with a retry topic, about messages that main has lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Books:
         return write(self.cluster, RETRY, *runs, main=main, transaction=transaction)
 
     def commit(self, main: int, retry: int, *runs: Run, named: Named | None = None) -> None:
-        """The group stores these positions, and of the retry partition what is finished above."""
+        """The group stores these positions, and of the retry partition the finished offsets above."""
         said = (
             ack_map.encode(AckMap(0, runs, checkpoint=named, more=named is not None), retry)
             if runs or named

@@ -11,7 +11,7 @@ from tests.simulation.mutation_check import must_be_missed
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import PlanVariant
 
-#: Plans that show what shows in few drawn ones: walks inline are short there, and rarely keep two messages.
+#: Plans that show mistakes that few drawn plans show: walks inline are short there, and rarely keep two messages.
 VARIANTS: Mapping[str, PlanVariant] = {
     "kept_without_limit": variants.keeping,
     "expired_key_given_away": variants.asking,

@@ -1,4 +1,4 @@
-"""What simulated processes tell of themselves, held against what was promised: the checker agrees with the ledger."""
+"""The histories of simulated processes, held against the promises: the checker agrees with the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = 12
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """What fails on purpose needs no lines."""
+    """Failures on purpose need no lines."""
     logger = logging.getLogger("kafka_pubsub")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""The seeds of the suite, by the command that anybody runs, and what the command says of them."""
+"""The seeds of the suite, by the command that anybody runs, and the command's words about them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What befalls a simulated world: crashes, stalls, members that come and go, and what a log does by itself.
+"""The troubles of a simulated world: crashes, stalls, members that come and go, and logs that change by themselves.
 
-Theory. Each method is an action that the schedule may choose. What a process does goes through `act`, since it may die
+Theory. Each method is an action that the schedule may choose. A process's work goes through `act`, since it may die
 in the middle of anything: then whoever was at it, on whatever level, does nothing more.
 """
 
@@ -110,7 +110,7 @@ class Troubles(Growth):
             self.processes.remove(process)
 
     def any_that(self, part: str) -> Process | None:
-        """One of those of which this part can move."""
+        """A process of which this part can move."""
         healthy = [process for process in self.processes if process.moves(part)]
         return self.random.choice(healthy) if healthy else None
 
@@ -171,7 +171,7 @@ class Troubles(Growth):
         )
 
     def transaction(self) -> None:
-        """Another producer's transaction begins, or ends one way or the other."""
+        """Another producer's transaction begins, or ends in some way."""
         if self._open and self.chance(0.6):
             self._end_transaction(self.chance(0.6))
             return
@@ -212,7 +212,7 @@ class Troubles(Growth):
     # The retry topic
 
     def outage(self) -> None:
-        """What handlers need is down for a while."""
+        """A service that handlers need is down for a while."""
         self._down_until = self.now() + self.between(1.0, 40.0)
         self.say(f"an outage until {self._down_until - 1000:.3f}")
 
@@ -243,7 +243,7 @@ class Troubles(Growth):
         return since + self._silence if self._silence else None
 
     def poison(self, partition: int, offset: int, key: bytes | None) -> str | None:
-        """What a message does to its handlers now."""
+        """A message's effect on its handlers now."""
         if (kind := self.ledger.poison[partition].get(offset)) is not None:
             return kind
         if key is not None and key == self.stuck:

@@ -1,4 +1,4 @@
-"""Plans with more of one kind of trouble, so that a mistake about it shows within a few dozen seeds."""
+"""Plans with more of a kind of trouble, so that a mistake about it shows within a few dozen seeds."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def late(plan: Plan) -> Plan:
 
 
 def late_commits(plan: Plan) -> Plan:
-    """Plain commits are given up and stored later, while messages are relocated; processes keep what they have."""
+    """Plain commits are given up and stored later, while messages are relocated; processes keep their messages."""
     plan = replace(
         failing(plan), partitions=1, processes=1, keys=(b"a", b"b", b"c"), refused=0.0, answer_lost=0.0
     )
@@ -228,7 +228,7 @@ def parking(plan: Plan) -> Plan:
 
 
 def crowded(plan: Plan) -> Plan:
-    """Maps with room for a few runs; the retry partition is deleted as soon as it isn't needed."""
+    """Maps with room for a few runs; the retry partition is deleted as soon as possible."""
     plan = replace(failing(plan), capacity=560, max_messages=1000, workers=16)
     return _with(plan, {"publish": 16.0}, replace(_retry(plan), trim=2))
 

@@ -1,14 +1,14 @@
-"""A crew whose handlers do what the seed says, one small step at a time.
+"""A crew whose handlers follow the seed, one small step at a time.
 
-Theory. `ScriptedWorkers` keeps the holders that the client gives it and moves one when it is told to: begin a message,
-use its verbs, end the callback, or say something long after. What it tells the client is what the thread crew, the
-batch crew and the mailbox tell (`thread_workers.py`, `pull_queue.py`); what it tells
-the ledger is what a handler saw.
+Theory. `ScriptedWorkers` keeps the holders that the client gives it and moves a holder when told to: begin a message,
+use its verbs, end the callback, or say something long after. Its reports to the client are those of the thread crew,
+the batch crew and the mailbox (`thread_workers.py`, `pull_queue.py`); its reports to
+the ledger are the handler's view.
 
 Rules
-1. A walking crew lets the fetcher call the callback itself (`subscribe/workers/inline_runner.py`). What else happens
-   while such a callback runs, a take-over too, happens inside it: the world takes some steps before the callback goes
-   on.
+1. A walking crew lets the fetcher call the callback itself (`subscribe/workers/inline_runner.py`). Everything else that
+   happens while such a callback runs, a take-over too, happens inside it: the world takes some steps before the
+   callback goes on.
 2. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
    in the stream's `stale`.
 3. When the world is `calm`, handlers ack at once and nobody is silent. Poison is poison still.
@@ -35,7 +35,7 @@ __all__ = ["Hand", "ScriptedWorkers", "Stage"]
 
 
 class Stage(Protocol):
-    """What a crew sees of the world around it."""
+    """A crew's view of the world around it."""
 
     plan: Plan
 
@@ -50,11 +50,11 @@ class Stage(Protocol):
         """Raises `Died` unless the process lives."""
 
     def meanwhile(self) -> None:
-        """What happens while an inline callback runs."""
+        """Steps of the world while an inline callback runs."""
 
     def begins(self, lease: Lease, message: Message, together: Sequence[int]) -> None: ...
     def poison(self, lease: Lease, message: Message) -> str | None:
-        """What the message does to its handlers, if anything (`retry_plan.KINDS`)."""
+        """The message's effect on its handlers, if any (`retry_plan.KINDS`)."""
 
     def acked(self, lease: Lease, offsets: Iterable[int]) -> None: ...
     def ask(self, lease: Lease, message: Message) -> AckFuture:
@@ -66,10 +66,10 @@ class Stage(Protocol):
 
 @dataclass(eq=False)
 class Hand:
-    """One holder, with the callback that walks it or the user who kept its message."""
+    """A holder, with the callback that walks it or the user who kept its message."""
 
     lease_runner: LeaseRunner
-    #: False while it waits for a worker.
+    #: False while the holder waits for a worker.
     working: bool = False
     #: Messages with the callback; empty between two of them.
     messages: list[Message] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Hand:
     kept: bool = False
     #: Kept for ever, without a word: only its deadline ends that.
     mute: bool = False
-    #: With the fetcher, until that is taken over; and whether it was begun there.
+    #: With the fetcher, until that is taken over; and whether the holder was begun there.
     inline: bool = False
     fetched: bool = False
     #: The first of its messages that no handler can take, by its number.
@@ -116,7 +116,7 @@ class ScriptedWorkers:
         self._mode = mode
         #: Messages that somebody waits for, in a mailbox.
         self.wanted = 0
-        #: Whether the fetcher is walking, and what inline callbacks have broken, which no callback can raise.
+        #: Whether the fetcher is walking, and the broken promises of inline callbacks, which no callback can raise.
         self._lent = False
         #: Where leases go that the fetcher takes itself, and holders that it had when it was taken over.
         self._aside: deque[LeaseRunner] | None = None
@@ -134,7 +134,7 @@ class ScriptedWorkers:
         return self._working() - self._lent < self._stage.plan.workers
 
     def busy(self) -> int:
-        # No hand moves while the fetcher waits for it: that those of real threads do is left to chance.
+        # No hand moves while the fetcher waits for it: moves of real threads are left to chance.
         return 0 if self._stage.chance(0.5) else self._working() - self._lent
 
     def put_aside(self, aside: deque[LeaseRunner] | None) -> None:
@@ -157,7 +157,7 @@ class ScriptedWorkers:
                 hand.inline = False
 
     def _call(self, message: Message) -> None:
-        """A callback on the fetcher; all of it, from its begin to its end."""
+        """A callback on the fetcher, from its begin to its end."""
         self._stage.alive()
         self.sort()
         lease_runner = message._sink
@@ -181,7 +181,7 @@ class ScriptedWorkers:
             raise
 
     def sort(self) -> None:
-        """Looks what has become of the inline callbacks that have ended."""
+        """Looks at the inline callbacks that have ended."""
         if self._broken is not None:
             raise self._broken
         for hand in self.hands.copy():
@@ -237,14 +237,14 @@ class ScriptedWorkers:
     # The script's side
 
     def movable(self) -> list[Hand]:
-        """Those that can do something now."""
+        """Holders that can do something now."""
         self.hands = [hand for hand in self.hands if not (hand.mute and hand.lease_runner.withdrawn)]
         free = self._stage.plan.workers - self._working()
         now, calm = self._stage.now(), self._stage.calm
         found = []
         for hand in self.hands:
             if hand.fetched and not hand.kept:
-                continue  # it moves inside its callback
+                continue  # moves inside its callback
             if hand.waits:
                 continue
             if hand.working:
@@ -257,7 +257,7 @@ class ScriptedWorkers:
         return found
 
     def move(self, hand: Hand) -> None:
-        """A single step of one hand."""
+        """A single step of a hand."""
         hand.working = True
         if hand.kept:
             self._speak_up(hand)
@@ -327,7 +327,7 @@ class ScriptedWorkers:
                 promise(not mine & theirs, f"I1: {hand!r} begins what {other!r} has")
 
     def _key(self, hand: Hand) -> bytes | None:
-        """What it holds: an inline lease has no key, its callback has."""
+        """The holder's messages: an inline lease has no key, its callback has."""
         if not isinstance(hand.lease_runner, InlineLeaseRunner):
             return hand.lease.key
         return hand.messages[0].key if self._stage.plan.rules.ordered else None
@@ -366,7 +366,7 @@ class ScriptedWorkers:
         self._leave(hand)
 
     def _verdict(self, hand: Hand) -> None:
-        """What the callback says last."""
+        """The callback's last word."""
         lease_runner, message, conduct = hand.lease_runner, hand.messages[0], hand.conduct
         if self._stage.calm and not message._state and hand.poisoned is None:
             conduct = "ack"
@@ -420,7 +420,7 @@ class ScriptedWorkers:
         elif conduct in ("ack", "ack_crosses"):
             for message in messages:
                 self.ack(hand, message)
-        elif conduct in ("ack_early", "ack_and_raise"):  # one ack for all before it, or for all
+        elif conduct in ("ack_early", "ack_and_raise"):  # a single ack for all before it, or for all
             self.ack(hand, messages[int(stage.between(0, len(messages)))])
         elif conduct in ("ack_twice", "nack", "nack_later"):
             last = int(stage.between(0, len(messages)))

@@ -1,4 +1,4 @@
-"""A whole world from a single number: the log, the group, the processes, and what befalls them.
+"""A whole world from a single number: the log, the group, the processes, and their troubles.
 
 Theory. Everything that can happen is an action; a seeded generator chooses in turn. Nothing else is
 random, nothing takes real time, so a seed is a story that can be told again. When the story is over the world
@@ -6,7 +6,7 @@ calms down: nothing fails any more, handlers ack, and everything has to settle.
 
 Rules
 1. No healthy process is silent for longer than a third of its session, however far time jumps.
-2. A process that crashes takes everything with it; one that stalls goes on later where it was.
+2. A process that crashes takes everything with it; a process that stalls goes on later where it was.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tests.simulation.worker_pool import Hand
 
 __all__ = ["SimulatedWorld", "Story", "simulate"]
 
-#: Messages that kill or hang: each costs some lives, or minutes. (One that kills may bring each neighbour under
+#: Messages that kill or hang: each costs some lives, or minutes. (A message that kills may bring each neighbour under
 #: suspicion once.)
 MOST_COSTLY = 3
-#: Seconds of a round after one in which nothing happened: less than a third of a session.
+#: Seconds of a round after a round in which nothing happened: less than a third of a session.
 IDLE = 1.9
 #: Rounds of the calm at the end, a virtual second each; backoff, deadlines and sessions add up to a minute.
 SETTLING = 300
@@ -47,13 +47,13 @@ SETTLING = 300
 
 @dataclass(frozen=True)
 class Story:
-    """What a seed that held told."""
+    """The facts of a seed that held."""
 
     seed: int
     published: int
     deliveries: int
     ownerships: int
-    #: What those were told who waited for their acks, and how many of them.
+    #: The answers to those who waited for their acks, and how many of each.
     answers: Mapping[str, int]
     #: Whether its topic grew before the world was calm.
     grown: bool
@@ -145,7 +145,7 @@ class SimulatedWorld(Troubles):
         options = record.options.model_copy(update={"dead_letter": dead})
         return record.model_copy(update={"retry_topic": retry, "options": options})
 
-    # What processes see
+    # The processes' view
 
     def now(self) -> float:
         return self.clock.now()
@@ -304,7 +304,7 @@ class SimulatedWorld(Troubles):
         self._end_troubles()
         for process in [each for each in self.processes if each.patience is not None]:
             process.patience = self.now()
-        for process in self.processes[1:]:  # what is left is told by one as well as by four, and sooner
+        for process in self.processes[1:]:  # a single process tells the rest as well as four, and sooner
             self.act(process, process.leave)
         if self.stuck is not None or self.shut:
             self._finish_all("beside what can't go on")
@@ -319,7 +319,7 @@ class SimulatedWorld(Troubles):
         self._close()
 
     def _finish_logs(self, how: str) -> None:
-        """What main has lost may be with a process, or wait there behind another: that has to be finished, too."""
+        """Messages that main has lost may be with a process, or wait there behind another: these must be finished too."""
         for number in range(self.numbers):  # a last record, so that no hole ends the log
             key = b"end%d" % number
             record = self.cluster.append(*self.home(number), b"the end", key)
@@ -328,7 +328,7 @@ class SimulatedWorld(Troubles):
         self._finish_all(how, wholly=True)
 
     def _grow_at_last(self) -> None:
-        """All is finished, so nothing holds it up but what stays in the retry topic for ever; then it is given up."""
+        """All is finished, so nothing holds the key up but messages that stay in the retry topic; they are given up."""
         if not self.change_layout(self.plan.partitions + self.plan.grows, 60.0):
             promise(self.ledger.stays(), "layout: nothing is left to be done, and it doesn't grow")
             self.change_layout(self.plan.partitions, 60.0)
@@ -403,7 +403,7 @@ class SimulatedWorld(Troubles):
                 self.act(process, process.runner)
                 if not self._move_everything(process):
                     break
-                if process.moves("fetcher"):  # what was moved can be read now
+                if process.moves("fetcher"):  # moved messages can be read now
                     self.act(process, process.fetcher)
         self._look()
 
@@ -460,7 +460,7 @@ class SimulatedWorld(Troubles):
         with self.cluster.changed:
             stored = {place: value.offset or 0 for place, value in self.cluster.group(GROUP).offsets.items()}
         lag = {number: end - stored.get(self.home(number), 0) for number, end in self.ends().items()}
-        self.ledger.look()  # what was stored last may name another checkpoint
+        self.ledger.look()  # the last stored state may name another checkpoint
         return {number: left for number, left in lag.items() if not self.ledger.for_ever(number)}
 
 
@@ -472,10 +472,10 @@ def simulate(
     variant: PlanVariant | None = None,
     kind: type[SimulatedWorld] = SimulatedWorld,
 ) -> Story:
-    """Tells a single seed's story; raises what it broke. `focus` changes the plan: more of what somebody looks for."""
+    """Tells a seed's story; raises the broken promise. `focus` changes the plan: more of a kind of trouble."""
     logger = logging.getLogger("kafka_pubsub")
     level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)  # what fails on purpose needs no lines
+    logger.setLevel(logging.CRITICAL + 1)  # failures on purpose need no lines
     world = kind(seed, tell, retry=retry, variant=variant)
     try:
         with scaled(world.plan), world.numbering():

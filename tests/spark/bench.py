@@ -3,15 +3,15 @@
 archive: the job beside a bare Spark read and append to Delta of the same columns, by turns, medians; the target is
 70 %.
 audit: a topic that grows; at each size a run in a process with 4 GB; the time by message must not grow. Then 1 %
-more, and an audit that goes on from the last one: a tenth of the time.
-replay: the archive's topic into another one, unthrottled; the target is 50,000 messages a second.
+more, and an audit that goes on from the audit before: a tenth of the time.
+replay: the archive's topic into another, unthrottled; the target is 50,000 messages a second.
 
 Rules
 1. Every measure is a process of its own, warmed up by the same work on a small topic: the start of a session, and
    code that isn't compiled yet, belong to no message. CPU is the JVM's own, all cores together: on a machine that
-   others use as well it says more than the time.
+   others use as well CPU says more than the time.
 2. Topics are filled by our own publisher, in some processes, each with keys of its own.
-3. Every step says when it begins and what it took, and nothing takes longer than `PATIENCE`.
+3. Every step says when it begins and how long it took, and nothing takes longer than `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ REPLAYED, AUDITED = 50_000, 0.1
 WRITERS = 3
 #: Messages of the topic that warms up.
 SMALL = 100_000
-#: Seconds for one fill or one measure.
+#: Seconds for a fill or a measure.
 PATIENCE = 900
 BEGAN = time.monotonic()
 
 
 class Taken(NamedTuple):
-    """Of one measure: seconds, seconds of all cores, and the most memory (GB) that the JVM had."""
+    """Of a measure: seconds, seconds of all cores, and the most memory (GB) that the JVM had."""
 
     seconds: float
     cpu: float
@@ -86,7 +86,7 @@ def fill(bootstrap: str, topic: str, first: int, last: int, size: int) -> None:
 
 
 def write(bootstrap: str, topic: str, numbers: range, size: int, writer: int) -> None:
-    """One writer's share: some keys, with all their messages."""
+    """A writer's share: some keys, with all their messages."""
     body = bytes(range(256)) * (size // 256 + 2)
     with PubSub(bootstrap) as ps:
         handle = ps.topic(topic)
@@ -113,7 +113,7 @@ def bare(spark: Any, bootstrap: str, topic: str, to: str) -> None:
 
     from spark.reading.rows import rows
 
-    # The archive's columns, each body once: what is measured is what once-only batches and ownership cost.
+    # The archive's columns, each body once: the measure is the cost of once-only batches and ownership.
     found = rows(spark.read.format("kafka").options(**options).load(), retry_topics=False)
     found = found.withColumns({"archived_at": F.current_timestamp(), "date": F.to_date("publish_time")})
     found.write.format("delta").partitionBy("topic", "date").save(to)
@@ -152,7 +152,7 @@ def replay(context: Any, topic: str, to: str, state: str) -> None:
 
 
 def measure(what: str, bootstrap: str, topic: str, small: str, cores: int, state: str | None) -> Taken:
-    """In this process, beside its JVM; `state` is where an audit keeps what it did."""
+    """In this process, beside its JVM; `state` is where an audit keeps its work."""
     from spark.base.connection import Connection
     from spark.base.spark_session import session
     from spark.run.job import Context
@@ -175,7 +175,7 @@ def measure(what: str, bootstrap: str, topic: str, small: str, cores: int, state
     with tempfile.TemporaryDirectory() as directory:
         work(small, f"{directory}/small")
         if what == "audit":
-            # The second one goes on from the first one.
+            # The second goes on from the first.
             work(small, f"{directory}/small")
         cpu, began = cpu_of(java), time.perf_counter()
         work(topic, f"{directory}/all")
@@ -203,7 +203,7 @@ def memory_of(process: int) -> float:
 
 
 class Bench:
-    """A single broker, one small topic, and measures in turn."""
+    """A single broker, a small topic, and measures in turn."""
 
     def __init__(self, bootstrap: str, cores: int) -> None:
         self._bootstrap = bootstrap
@@ -227,7 +227,7 @@ class Bench:
         return taken
 
     def archive(self, messages: int, repeat: int) -> dict[str, Any]:
-        """The job's share of what a bare read and write does."""
+        """The job's share of a bare read and write."""
         topic = made(self._bootstrap, f"bench-archive-{messages}")
         fill(self._bootstrap, topic, 0, messages, 1024)
         found: dict[str, list[Taken]] = {"bare": [], "archive": []}
@@ -257,7 +257,7 @@ class Bench:
         return {"messages": messages, **taken._asdict(), "per_s": rate, "ok": rate >= REPLAYED}
 
     def audit(self, sizes: Sequence[int]) -> list[dict[str, Any]]:
-        """A row for each size, which is the topic's when it has grown so far; then one for 1 % more."""
+        """A row for each size, which is the topic's when it has grown so far; then a row for 1 % more."""
         topic, there, rows = made(self._bootstrap, "bench-audit"), 0, list[dict[str, Any]]()
         last = ""
         with tempfile.TemporaryDirectory() as directory:
@@ -300,7 +300,7 @@ def main() -> None:
 
 
 def compare(told: argparse.Namespace) -> None:
-    """All of it."""
+    """All measures."""
     sizes = [int(each) for each in told.sizes.split(",") if each]
     with LocalKafka() as kafka:
         bench = Bench(kafka.bootstrap, told.cores)

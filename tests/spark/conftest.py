@@ -1,6 +1,6 @@
-"""Spark for the tests: one session for all of session/, and one for each test elsewhere that asks.
+"""Spark for the tests: a session for all of session/, and a session for each test elsewhere that asks.
 
-It is a local one. KAFKA_PUBSUB_SPARK_MASTER=standalone has it run on a cluster of one master and two workers, as CI
+A local session. KAFKA_PUBSUB_SPARK_MASTER=standalone runs it on a cluster of a master and two workers, as CI
 does.
 """
 
@@ -31,7 +31,7 @@ SMALL = {
     "spark.driver.extraJavaOptions": SHORT_LIVED,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # What follows is for a cluster. Nothing starts before both executors are there, or one would get all the work.
+    # For a cluster: nothing starts before both executors are there, or one would get all the work.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     "spark.executor.memory": "768m",

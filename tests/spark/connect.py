@@ -33,7 +33,7 @@ CONF = {
 
 @contextmanager
 def connect_server(directory: Path, options: Sequence[str], python_path: Path) -> Iterator[str]:
-    """The server's URL. `options` are further ones of spark-submit, `python_path` is what its Python finds."""
+    """The server's URL. `options` are further options of spark-submit, `python_path` is the path of its Python."""
     log = directory / "connect.log"
     command = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", *options]
     command += [f"--conf={name}={value}" for name, value in CONF.items()]

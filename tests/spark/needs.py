@@ -1,4 +1,4 @@
-"""What the tests of spark/ need, and the command that gets what is missing; where CI is set nothing may be."""
+"""The needs of the tests of spark/, and the command that installs them; where CI is set nothing may be missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 __all__ = ["SHORT_LIVED", "need_spark"]
 
-#: Options of a JVM that lives for a test. What it does is new to it nearly always, and the second compiler would work
+#: Options of a JVM that lives for a test. Its work is new to it nearly always, and the second compiler would work
 #: for code that is soon done with: an archive and an audit of 3,000 messages took 63 s of CPU without it, 122 with it.
 #: One core's worth of collecting, because its threads would only compete with the tests' other processes; room on the
 #: stack for plans that are made by code that isn't compiled yet; and Spark's classes aren't verified, which was a sixth

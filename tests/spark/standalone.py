@@ -1,12 +1,12 @@
-"""A local standalone cluster: one master and some workers, started with the scripts that come with pyspark.
+"""A local standalone cluster: a master and some workers, started with the scripts that come with pyspark.
 
-`KAFKA_PUBSUB_SPARK_MASTER=standalone` has the session of the suite run on one, as CI does; `local[2]` is what it has
+`KAFKA_PUBSUB_SPARK_MASTER=standalone` runs the session of the suite on such a cluster, as CI does; `local[2]` is used
 otherwise, because it starts sooner and its errors are all in a single place.
 
 Rules
 1. Nothing outlives the test that asked for it, nor the process of the tests, whatever that dies of.
 2. Logs and scratch files are in the directory that is given.
-3. Of our code the workers' executors run what the driver ships, as on nodes where it isn't installed.
+3. Of our code the workers' executors run the driver's zip, as on nodes without an installation.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Worker = subprocess.Popen[bytes]
 #: The master's URL, and the workers.
 Standalone = tuple[str, list[Worker]]
 
-#: What pip installed is a whole Spark.
+#: pip installed a whole Spark.
 HOME = Path(pyspark.__file__).parent
 
-#: The variable that says where the session of the suite runs, and what it may say.
+#: The variable that says where the session of the suite runs, and its values.
 CHOICE = "KAFKA_PUBSUB_SPARK_MASTER"
 LOCAL, CLUSTER = "local[2]", "standalone"
 WORKERS = 2

@@ -19,7 +19,7 @@ def test_every_option_of_a_job_is_explained(name: str) -> None:
         said = each.help or ""
         assert len(said.split()) >= 10, f"{name} {each.opts[0]}: {said!r} doesn't explain it"
         assert said.endswith("."), f"{name} {each.opts[0]}: {said!r}"
-        # What happens without it is said, unless it must be given or click shows the default itself.
+        # The default's effect is said, unless the option must be given or click shows the default itself.
         told = each.required or each.is_flag or each.show_default or "Default: " in said or "With --" in said
         assert told, f"{name} {each.opts[0]}: {said!r} doesn't say what holds without it"
 

@@ -1,4 +1,4 @@
-"""What is kept of Spark's reports of batches: the last ones, and sums of the others."""
+"""The kept part of Spark's reports of batches: the last reports, and sums of the others."""
 
 from __future__ import annotations
 

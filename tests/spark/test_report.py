@@ -1,4 +1,4 @@
-"""The page of an audit, by its facts alone: what a reader must see is there, and text of others is never markup."""
+"""The page of an audit, by its facts alone: all that a reader must see is there, and text of others is never markup."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def finding(**changed: Any) -> dict[str, Any]:
 
 
 def text_of(page: str) -> str:
-    """What a reader sees."""
+    """The reader's view."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"<style>.*?</style>", "", page, flags=re.S)))
 
 
@@ -57,7 +57,7 @@ def test_what_was_read_is_said() -> None:
         "Cluster id cluster-1",
         "2026-01-14 09:00:00 to 2026-01-14 09:59:59",
         "Time zone UTC",
-        # What was noted in another time zone is told in UTC.
+        # A note from another time zone is told in UTC.
         "Audit began 2026-01-14 10:30:00",
         "It took 1.25 min",
         "6,000 in 3 partitions",
@@ -206,7 +206,7 @@ def test_the_spans_of_a_plot_are_round_and_cover_all_times() -> None:
     assert spans_of(1500, 1500) == (1, 1, 1)
     assert spans_of(0, 119_999) == (0, 1, 120)
     assert spans_of(1000, 121_000) == (0, 2, 61)
-    # The latest time may be that of the first record, and what comes after it is older.
+    # The latest time may be that of the first record, and later records are older.
     assert spans_of(5000, 4000) == (5, 1, 1)
     for days in (0.1, 1, 9, 100, 4000, 400_000):
         begins, step, number = spans_of(999, int(days * 86_400_000))

@@ -49,7 +49,7 @@ class CrashBefore(FaultPlan):
 
 
 class FailAt(FaultPlan):
-    """Answers one operation with an error, always; `before` runs first, once."""
+    """Answers an operation with an error, always; `before` runs first, once."""
 
     def __init__(
         self, operation: str, error: PubSubError | None, before: Callable[[], object] | None = None
@@ -68,7 +68,7 @@ class FailAt(FaultPlan):
 
 
 def another(cluster: MemoryCluster, faults: FaultPlan | None = None) -> PubSub:
-    """One more process on the cluster."""
+    """Another process on the cluster."""
     return PubSub.in_memory(MemoryBackend(cluster=cluster, faults=faults))
 
 

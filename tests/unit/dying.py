@@ -1,4 +1,4 @@
-"""Messages that die, for tests of what comes after."""
+"""Messages that die, for tests of the events afterwards."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.support import until
 
 __all__ = ["PATIENCE", "POLICY", "QUICK", "Handler", "deliver", "kill", "publish", "starts", "until"]
 
-#: Seconds after which a test gives up; far above what anything here takes.
+#: Seconds after which a test gives up; far above the time that anything here takes.
 PATIENCE = 30.0
 QUICK = RetryPolicy(min_backoff=0.001, max_backoff=0.002)
 POLICY = DeadLetterPolicy(topic="dead", max_attempts=5)
 
 
 class Handler:
-    """Fails whatever `fails` says; remembers what was acked, and how each message looked then."""
+    """Fails the messages that `fails` names; remembers the acked messages, and how each looked then."""
 
     def __init__(self, fails: Callable[[Message], bool] = lambda message: False) -> None:
         self.fails = fails
@@ -59,7 +59,7 @@ def kill(
 
 
 def deliver(sub: Subscription, count: int) -> list[Message]:
-    """What is delivered next; fails if more comes than that."""
+    """The next deliveries; fails if more come than that."""
     callback = Handler()
     with sub.pull(callback):
         callback.wait_for(count)

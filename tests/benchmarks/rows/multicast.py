@@ -1,5 +1,4 @@
-"""Messages to three causal topics each: their rate, the time until a message has its place, the gain of disjoint
-groups.
+"""Messages to three causal topics each: their rate, the time until they have a place, the gain of disjoint groups.
 
 Sequencers and publishers run in processes of their own. A message counts when its future has resolved: then at least
 one of its topics has the message.
@@ -45,7 +44,7 @@ def throughput(bootstrap: str, topic: str, messages: int, groups: int, sequencer
 
 
 def in_turn(bootstrap: str, topic: str, seconds: int, groups: int, sequencers: int) -> Measured:
-    """Publishes to disjoint groups by a publisher each, which waits for each message's place before the next message."""
+    """Publishes to disjoint groups by a publisher each, which waits for each message's place before the next."""
     names = _names(f"{topic}-{groups}-in-turn", groups)
     with _causal(bootstrap, names, sequencers):
         plans = [{"topics": mine, "warmup": WARMUP // groups, "seconds": seconds} for mine in names]

@@ -1,4 +1,4 @@
-"""Processes that share a subscription, what is done to them, and the histories that all of them leave.
+"""Processes that share a subscription, the faults that befall them, and the histories that all of them leave.
 
 Rules
 1. The driver's history is told of a death after the process was waited for, of a stop before it.
@@ -33,7 +33,7 @@ __all__ = ["PATIENCE", "Company", "Member"]
 ROOT = Path(__file__).parents[3]
 #: Seconds that anything may take on a busy machine.
 PATIENCE = 150.0
-#: What the machine's other tenants may do to a thread, or to a commit that is due.
+#: Seconds that the machine's other tenants may cost a thread, or a commit that is due.
 BUSY = Settings(grace=10.0, max_lag=20.0, late_loss=60.0)
 
 
@@ -137,7 +137,7 @@ class Company:
             self.bury(member)
 
     def bury(self, member: Member) -> None:
-        """It is dead, or about to be."""
+        """The process is dead, or about to be."""
         assert member.process.wait(PATIENCE) == -signal.SIGKILL, member.log.read_text()
         self._members.remove(member)
         self._driver.crash(member.pid)
@@ -167,7 +167,7 @@ class Company:
         assert process.wait(PATIENCE) == 0, log.read_text()
 
     def settle(self) -> None:
-        """Waits until everything that was published is finished, by what is committed."""
+        """Waits until all published messages are finished, by the committed positions."""
         record = self._backend.catalog.subscriptions()[self._name]
         ends = self._backend.admin.last_stable_offsets(self._name)
         drain = Drain(self._backend)
@@ -193,7 +193,7 @@ class Company:
                     yield json.loads(line)
 
     def partitions(self, *members: Member) -> set[int]:
-        """What these members own, as far as they have told."""
+        """The partitions that these members own, as far as they have told."""
         owned: set[int] = set()
         for member in members:
             mine: set[int] = set()
@@ -203,7 +203,7 @@ class Company:
         return owned
 
     def close(self) -> Verdict:
-        """Everybody who is left leaves in good order; what the histories prove."""
+        """Everybody who is left leaves in good order; then the histories are judged."""
         self.dismiss(*self._members)
         self._stack.close()
         self._driver.close()

@@ -2,7 +2,7 @@
 
 bootstrap, subscription     whom to pull
 nacks                       share of first deliveries that are nacked
-seconds                     what a handler takes at most; a message with the attribute "takes" takes that, once
+seconds                     the most that a handler takes; a message with the attribute "takes" takes that, once
 dies                        SIGKILL inside that transaction, counted from 1, before its end is asked for; 0: never
 ready                       a file that is made when the stream is open
 """

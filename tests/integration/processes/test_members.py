@@ -1,7 +1,7 @@
-"""Members that come, go, die and stand still while messages flow: what their histories prove.
+"""Members that come, go, die and stand still while messages flow, judged by their histories.
 
 Every test ends with the checker: nothing lost, no key out of order, no two handlers of a key at a time, every
-redelivery with a cause, no commit past what was acked, and every body as it was published.
+redelivery with a cause, no commit past the acks, and every body as it was published.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_members_are_killed(company: Company) -> None:
     company.enough()
     company.settle()
     counts = proven(company.close())
-    # What was in flight or uncommitted, of two that got 250 messages a second each and commit every 0.1 s.
+    # Messages in flight or uncommitted, of two members that got 250 messages a second each and commit every 0.1 s.
     assert 0 < counts["redelivered_crash"] < 1000
 
 

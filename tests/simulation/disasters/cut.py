@@ -1,14 +1,14 @@
 """A log loses its tail: a leader is elected that lacks the last records, and others take their offsets.
 
-Theory. It happens while no process lives; how it is noticed by one that reads is the contract tests' (`test_log_ends`).
-What the log has lost is no message any more, and what lies at its offsets is another.
+Theory. The cut happens while no process lives; the contract tests (`test_log_ends`) judge how a reader notices it.
+Lost messages are no messages any more, and records at their offsets are others.
 
-What is promised then (docs/operations.md, "A log that lost its end")
-  refused  when something was lost of what is called finished, or waits, no message of the partition begins before
+Promised then (docs/operations.md, "A log that lost its end")
+  refused  when a finished or waiting message was lost, no message of the partition begins before
            somebody has called `recover`, and the stream ends with an error that says so
   counted  `recover` tells of each such log where the loss begins
-  claims   afterwards, as ever, what is called finished was acked or is a dead letter: nothing that exists is skipped,
-           but for what was written since, where going on from the end was asked for
+  claims   afterwards, as ever, finished messages were acked or are dead letters: no existing message is skipped,
+           but for messages written since, where going on from the end was asked for
 """
 
 from __future__ import annotations
@@ -67,10 +67,12 @@ def befall(world: SimulatedWorld) -> None:
 
 
 def _end(world: SimulatedWorld, place: TopicPartition) -> int | None:
-    """Where the log will end; None: it can lose nothing now."""
+    """Where the log will end; None: nothing can be lost now."""
     log, number = world.cluster.log(place), place.partition
     low = log.start
-    if place.topic == TOPIC:  # what waits in the retry topic is to be there, or two would have a single name
+    if (
+        place.topic == TOPIC
+    ):  # messages that wait in the retry topic are to be there, or two would have the same name
         beside = world.ledger.beside[number]
         waiting = (info.origin + 1 for info in beside.waiting(beside.stored[1], ()))
         skipped = world.ledger.logs[number].skipped  # under which leader these were written, nothing says
@@ -79,7 +81,7 @@ def _end(world: SimulatedWorld, place: TopicPartition) -> int | None:
 
 
 def _lose_main(world: SimulatedWorld, number: int, end: int) -> tuple[Collection[int], bool]:
-    """The books after it: the messages lost, and whether one of them was called finished."""
+    """The books after the cut: the messages lost, and whether one of them was called finished."""
     ledger = world.ledger
     log, beside = ledger.logs[number], ledger.beside[number]
     lost = {at for at in log.keys if at >= end}
@@ -99,9 +101,9 @@ def _lose_main(world: SimulatedWorld, number: int, end: int) -> tuple[Collection
 
 
 def _lose_retry(world: SimulatedWorld, number: int, end: int) -> tuple[Collection[int], bool]:
-    """The same of a retry partition: the messages that waited in what is lost, and whether any of that was read.
+    """The same of a retry partition: the waiting messages that were lost, and whether any of them was read.
 
-    What its owner wrote last, and hasn't read back in time for another commit, is lost without a word.
+    The owner's last records, if they weren't read back in time for another commit, are lost without a word.
     """
     log, beside = world.ledger.logs[number], world.ledger.beside[number]
     stored, tail = beside.stored[1], range(end, beside.log.end)
@@ -186,7 +188,7 @@ def cutting(plan: Plan) -> Plan:
 
 
 def losses_unrefused(patch: Patch) -> None:
-    """Who takes a partition on doesn't mind what its logs have lost."""
+    """A new owner of a partition doesn't mind the losses of its logs."""
     patch.setattr(takeovers, "refuse", lambda name, findings: None)
 
 
@@ -202,7 +204,7 @@ def read_unsaid(patch: Patch) -> None:
 
 
 def end_forgets_all(patch: Patch) -> None:
-    """Who goes on from the end of a log leaves what isn't finished below the loss."""
+    """An owner that goes on from the end of a log leaves unfinished messages below the loss."""
     real = Recovery._kept
 
     def kept(self: Recovery, *arguments: Any, **options: Any) -> Committed:
@@ -213,12 +215,12 @@ def end_forgets_all(patch: Patch) -> None:
 
 
 def lost_stays_finished(patch: Patch) -> None:
-    """After a loss the commit stays as it was."""
+    """After a loss the commit stays unchanged."""
     patch.setattr(Recovery, "_kept", lambda self, fetch, place, stored, at, since, older=False: stored)
 
 
 def epoch_of_markers_unsaid(patch: Patch) -> None:
-    """What lies behind the last record counts as read, and nothing says under which leader."""
+    """The log behind the last record counts as read, and nothing says under which leader."""
     for finished_runs in (Offsets, FinishedRuns):
         real = finished_runs.advance
         patch.setattr(

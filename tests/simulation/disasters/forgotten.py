@@ -1,9 +1,10 @@
-"""The broker forgets what the group has committed: all processes have died, and stayed away for long.
+"""The broker forgets the group's positions: all processes have died, and stayed away for long.
 
-What is promised then (docs/invariants.md, I5 and I7)
-  claims   what the newest checkpoint in the retry partition calls finished stays finished, and so do dead letters
-  minutes  what was finished for longer than the time between two checkpoints, and some more, is in one
-All else of the ledger goes on: the order of each key, attempts, due times, and that no dead letter is written twice.
+Promised then (docs/invariants.md, I5 and I7)
+  claims   messages that the newest checkpoint in the retry partition calls finished stay finished, and so do dead
+  letters minutes  a message that was finished for longer than the time between two checkpoints, and some more, is in a
+checkpoint All else of the ledger goes on: the order of each key, attempts, due times, and that no dead letter is
+written twice.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def befall(world: SimulatedWorld) -> None:
         ledger.goes_on_from(number, *stored)
         if (
             number in ledger.ever_cut
-        ):  # what said that a record is with the dead letters may be lost: it goes there again
+        ):  # the note that a record is with the dead letters may be lost: the record goes there again
             world.rubbish_written += beside.rubbish(beside.stored[1], ()) - rubbish
         again = known - log.durable
         world.say(f"{number} goes on from {[each.offset for each in stored]}; {sorted(again)} come again")
@@ -110,7 +111,7 @@ def unburied(plan: Plan) -> Plan:
 
 
 def lasting(plan: Plan) -> Plan:
-    """One owner lives for long without any trouble before its offsets are forgotten."""
+    """An owner lives for long without any trouble before its offsets are forgotten."""
     plan = replace(
         variants.failing(plan),
         processes=1,
@@ -141,7 +142,7 @@ def newest_unsought(patch: Patch) -> None:
 
 
 def older_one_taken(patch: Patch) -> None:
-    """Of a retry partition's checkpoints the last but one counts."""
+    """Of a retry partition's checkpoints the second newest counts."""
     real = SteppedRelocating.newest
 
     def before(self: SteppedRelocating, ranges: Ranges) -> Found:
@@ -161,12 +162,12 @@ def copies_delivered(patch: Patch) -> None:
 
 
 def outdated_counts(patch: Patch) -> None:
-    """Of several records of one origin each counts."""
+    """Of several records of the same origin each counts."""
     patch.setattr(RetryState, "_keep_newest", lambda self: None)
 
 
 def copies_go_on(patch: Patch) -> None:
-    """What waits without a key in the retry partition begins before main has been read up to its copy there."""
+    """A waiting message without a key in the retry partition begins before main has been read up to its copy there."""
     patch.setattr(RetryState, "loose_may_go", property(lambda self: self.caught_up))
 
 

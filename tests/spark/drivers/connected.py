@@ -1,6 +1,6 @@
 """A client of Spark Connect: `python -m tests.spark.drivers.connected URL BOOTSTRAP FROM TO DIRECTORY`.
 
-It prints what it has seen as one JSON object.
+Prints its findings as a JSON object.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCHEMA = '{"type": "record", "name": "order", "fields": [{"name": "total", "type
 
 
 def refused(call: Callable[[], Any]) -> str:
-    """What the error says."""
+    """The error's text."""
     try:
         call()
     except PubSubError as error:
@@ -52,7 +52,7 @@ def main(url: str, bootstrap: str, source: str, target: str, directory: str) -> 
 
 
 def calls(spark: SparkSession, context: Context, source: str, target: str, directory: str) -> dict[str, Any]:
-    """What each function returned or refused."""
+    """The result of each function, or its refusal."""
     bootstrap = context.connection.bootstrap
     rows = messages(spark, source, bootstrap=bootstrap)
     seen: dict[str, Any] = {"session": type(spark).__module__}
@@ -90,7 +90,7 @@ def calls(spark: SparkSession, context: Context, source: str, target: str, direc
     seen["not an archive"] = refused(lambda: archived(spark, f"{directory}/checkpoint"))
     archive = ["--topic", source, "--to", f"{directory}/again"]
     seen["job"] = refused(lambda: started(context, "archive", archive))
-    # The session of this process is one of Spark Connect, also where --master names none.
+    # The session of this process is a session of Spark Connect, also where --master names none.
     seen["job in it"] = refused(lambda: started(replace(context, master=None), "archive", archive))
     seen["own job"] = own_job(spark, bootstrap, f"{source}-rows", f"{directory}/own")
     seen["another table"] = refused(lambda: archived(spark, f"{directory}/own"))

@@ -1,6 +1,6 @@
 """A session that has neither spark-avro nor Delta: `python -m tests.spark.drivers.few_jars BOOTSTRAP TOPIC`.
 
-It prints what it has seen as one JSON object.
+Prints its findings as a JSON object.
 """
 
 from __future__ import annotations

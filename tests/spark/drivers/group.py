@@ -17,12 +17,12 @@ __all__ = ["PATIENCE", "ROOT", "DriverGroup"]
 ROOT = Path(__file__).resolve().parents[3]
 #: Seconds for a driver's next step, on a machine that others use.
 PATIENCE = 300
-#: Characters of what a driver said that an error shows.
+#: Characters of a driver's output that an error shows.
 _SHOWN = 3000
 
 
 class DriverGroup:
-    """A command that is started at once; as a context its group is killed at the end. `log` takes what it says."""
+    """A command that is started at once; as a context its group is killed at the end. `log` takes its output."""
 
     def __init__(self, spark: SparkSession, command: Sequence[str], log: Path) -> None:
         jars = spark.sparkContext.getConf().get("spark.jars") or ""
@@ -47,7 +47,7 @@ class DriverGroup:
         os.killpg(self._process.pid, number)
 
     def said(self) -> str:
-        """What it has said."""
+        """The output."""
         return self._log.read_text()
 
     def check(self) -> None:

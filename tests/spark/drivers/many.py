@@ -1,7 +1,7 @@
 """A single driver with several jobs, each in a thread: `python -m tests.spark.drivers.many BOOTSTRAP COMMANDS`.
 
-COMMANDS is JSON: a list of lists, each a job's name and its options, or "copying" and what copying.py takes. A job that
-ends with an error says so in a line of its own; when all have ended, so does the driver.
+COMMANDS is JSON: a list of lists, each a job's name and its options, or "copying" and copying.py's arguments. A job
+that ends with an error says so in a line of its own; when all have ended, so does the driver.
 """
 
 from __future__ import annotations

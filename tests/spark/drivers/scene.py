@@ -1,7 +1,7 @@
-"""The whole story in one scene: publish, nack, archive and audit meanwhile, kill the driver, judge.
+"""The whole story in a single scene: publish, nack, archive and audit meanwhile, kill the driver, judge.
 
 `python -m tests.spark.drivers.scene --messages 1000000` is the long form, on an embedded Kafka of its own; the
-suite runs a short one. With --cluster the killed drivers run on a standalone cluster of two workers, and an executor
+suite runs a short scene. With --cluster the killed drivers run on a standalone cluster of two workers, and an executor
 is killed as well. Rules
 1. Drivers are processes of their own, started with the command line that a user types; a kill is SIGKILL of the
    whole process group, so that Python and Java go at the same moment.
@@ -72,7 +72,7 @@ def command(bootstrap: str, name: str, *arguments: str, master: str = LOCAL) -> 
 
 
 def in_process_of_its_own(bootstrap: str) -> Run:
-    """As a user runs it."""
+    """As a user runs the job."""
 
     def run(name: str, *arguments: str) -> tuple[bool, dict[str, Any]]:
         ran = subprocess.run(
@@ -193,7 +193,7 @@ def play(
     environment: Mapping[str, str] | None = None,
     cluster: Standalone | None = None,
 ) -> None:
-    """The scene; raises what doesn't hold. Of a cluster the first driver loses an executor before it is killed."""
+    """The scene; raises broken promises. Of a cluster the first driver loses an executor before it is killed."""
     master = LOCAL if cluster is None else cluster[0]
     run = run or in_process_of_its_own(bootstrap)
     archive = directory / "archive"
@@ -214,7 +214,7 @@ def play(
             publisher = publish(ps, name, messages, rate)
             for kill in range(kills):
                 driver = Driver(bootstrap, "archive", *follow, master=master, environment=environment or {})
-                # Each kill hits another moment of a batch: right after one, and in the middle of the next.
+                # Each kill hits another moment of a batch: right after a batch, and in the middle of the next.
                 live_and_die(driver, log, 0.4 * kill, None if cluster is None or kill else cluster[1][0])
             ok, facts = run("audit", "--topic", name, "--sequence", SEQUENCE)
             tell(f"audit meanwhile: {facts['messages']:,} messages, {facts['steps']}")
@@ -277,7 +277,8 @@ def logged(bootstrap: str, name: str) -> Counter[tuple[int, int, bytes, bytes]]:
     while found.total() < sum(ends.values()):
         batch = consumer.consume(10_000, 20)
         assert batch
-        found.update((each.partition(), each.offset(), each.key(), each.value()) for each in batch)  # type: ignore[misc]
+        # type: ignore[misc]
+        found.update((each.partition(), each.offset(), each.key(), each.value()) for each in batch)
     consumer.close()
     return found
 
@@ -305,7 +306,7 @@ def live(archive: Path) -> list[Path]:
 
 
 def plant(copy: Path) -> set[tuple[str, int, int]]:
-    """Swaps two messages of a key, takes one out, doubles one; what an audit must find."""
+    """Swaps two messages of a key, takes one out, doubles one; an audit must find all three."""
     path = max(live(copy), key=lambda each: each.stat().st_size)
     table = pq.ParquetFile(path).read()
     rows = table.to_pylist(maps_as_pydicts="strict")
@@ -335,7 +336,7 @@ def plant(copy: Path) -> set[tuple[str, int, int]]:
 
 
 def correct_size(archive: Path, changed: Path) -> None:
-    """Has the Delta log say how large a file is now, and nothing of what it holds."""
+    """Has the Delta log name the present size of a file, and nothing of its contents."""
     log = archive / "_delta_log"
     # Only the commits are corrected, so nothing that was made of them may stay.
     for path in log.iterdir():

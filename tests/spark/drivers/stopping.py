@@ -1,12 +1,12 @@
 """Archives that wait at a step of a batch each, in a driver: `python -m tests.spark.drivers.stopping ...`.
 
 The arguments are those of many.py. The name of an archive's directory is the step, and beside it a file says that the
-archive is there; it goes on when the file `hold` is gone.
+archive is there; the program goes on when the file `hold` is gone.
 
-planned     Spark has noted what the batch reads, and nothing is written
+planned     Spark has noted the batch's input, and nothing is written
 written     files are being written, and Delta's log doesn't list them yet
 committed   Delta's log lists them, and Spark hasn't noted that the batch is done
-finished    Spark has noted it; the test sees that by itself, and this program changes nothing
+finished    Spark has noted the end; the test sees that by itself, and this program changes nothing
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def waiting() -> None:
         if mine and step == "written":
             from tests.spark.session.test_archive_tables import blocking
 
-            # A task that runs in Java waits for this file to be gone, and says so in one beside it.
+            # A task that runs in Java waits for this file to be gone, and says so in a file beside it.
             batch = blocking(batch, where.with_name("written-hold"))
         append(self, batch, query, number, note=note)
         if mine and step == "committed":

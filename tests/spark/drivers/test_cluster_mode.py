@@ -1,6 +1,6 @@
-"""What spark-submit makes of `--deploy-mode cluster`: YARN and Kubernetes take our driver, a standalone cluster none.
+"""spark-submit's `--deploy-mode cluster`: YARN and Kubernetes take our driver, a standalone cluster takes none.
 
-There is no YARN and no Kubernetes here: spark-submit says what it would start there, and fails when it looks for them.
+There is no YARN and no Kubernetes here: spark-submit names its first command there, and fails when it looks for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ JOB = ["archive", "--topic", "orders"]
 
 
 def submitted(directory: Path, master: str, *options: str, until: str) -> str:
-    """What spark-submit says, up to a line."""
+    """spark-submit's output, up to a line."""
     from spark.base.spark_session import bundle
     from tests.spark.standalone import HOME
 

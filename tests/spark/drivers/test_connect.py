@@ -1,4 +1,4 @@
-"""Spark Connect: a client without Java reads, decodes and writes; a job says what to run instead."""
+"""Spark Connect: a client without Java reads, decodes and writes; a job names the command to run instead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLIENT = [sys.executable, "-m", "tests.spark.drivers.connected"]
 
 
 def filled(bootstrap: str, name: str) -> str:
-    """Makes topics with a few messages; returns the name of an empty one."""
+    """Makes topics with a few messages; returns the name of an empty topic."""
     target = f"{name}-to"
     with PubSub(bootstrap) as ps:
         ps.create_topic(name, partitions=2)
@@ -48,7 +48,7 @@ def filled(bootstrap: str, name: str) -> str:
 def seen_by_client(
     spark: SparkSession, tmp_path: Path, bootstrap: str, source: str, target: str
 ) -> dict[str, Any]:
-    """What a client of a server of its own sees, where there is no Java."""
+    """The view of a client of a server of its own, where there is no Java."""
     from spark.base.spark_session import bundle, connect_options
     from tests.spark.connect import connect_server
 

@@ -1,4 +1,4 @@
-"""Only Spark's Kafka source is needed always: what needs spark-avro or Delta names what is missing."""
+"""Only Spark's Kafka source is needed always: parts that need spark-avro or Delta name the missing jar."""
 
 from __future__ import annotations
 

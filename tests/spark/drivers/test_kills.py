@@ -1,6 +1,6 @@
 """SIGKILL to the driver of each job, twice, at different moments of a batch: nothing is lost, nothing counts twice.
 
-`archive` has scenes of its own (test_scene.py, test_two_drivers.py). What is published at least once is told apart by
+`archive` has scenes of its own (test_scene.py, test_two_drivers.py). Messages published at least once are told apart by
 its `ps-id`, as a subscriber does. A single driver runs all jobs that follow a topic, and is killed with them.
 """
 
@@ -38,7 +38,7 @@ MOMENTS = (0.0, 0.5)
 
 
 class Scene:
-    """A topic that grows, and what a job makes of it."""
+    """A topic that grows, and a job's rows of it."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, directory: Path) -> None:
         self.spark = spark
@@ -80,7 +80,7 @@ class Scene:
 
 @dataclass
 class Story:
-    """A job that follows a topic: its options, the body of each message, and of the one at the end."""
+    """A job that follows a topic: its options, the body of each message, and of the message at the end."""
 
     job: str
     options: Callable[[Scene], list[str]]
@@ -88,7 +88,7 @@ class Story:
     end: Any = None
 
     def typed(self, scene: Scene) -> list[str]:
-        """Its options, without those of a driver that stays."""
+        """Its options, without options of a driver that stays."""
         return ["--topic", scene.name, "--checkpoint", str(scene.checkpoint), *self.options(scene)]
 
     def command(self, scene: Scene) -> list[str]:
@@ -122,7 +122,7 @@ def kill_twice(
     said: Path,
     more: Callable[[], None],
 ) -> None:
-    """Each driver is killed after each job has come further; `more` publishes for the next one.
+    """Each driver is killed after each job has come further; `more` publishes for the next driver.
 
     `jobs`: by the directory in which the progress is seen.
     """
@@ -146,7 +146,7 @@ def kill_twice(
 def scenes(
     spark: SparkSession, kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Scene]:
-    """What two drivers of all stories that were killed have left."""
+    """The files that two drivers of all stories that were killed have left."""
     directory = tmp_path_factory.mktemp("kills")
     found = {}
     for name in STORIES:

@@ -1,4 +1,4 @@
-"""`--metrics-port`: Prometheus' text, by Spark's own sink, tells what a streaming job has read."""
+"""`--metrics-port`: Prometheus' text, by Spark's own sink, tells how much a streaming job has read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIGURE = re.compile(r'^metrics_(\w+)_Value\{type="gauges"\} (\S+)$', re.MULTILIN
 
 
 def figures(port: int) -> dict[str, float]:
-    """What is served; nothing while nothing answers."""
+    """The served text; empty while nothing answers."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics/prometheus", timeout=5) as page:
             return {

@@ -1,4 +1,4 @@
-"""A cluster ends with the process that started it, whatever that dies of."""
+"""A cluster ends with the process that started it, whatever that process dies of."""
 
 from __future__ import annotations
 

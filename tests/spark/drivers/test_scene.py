@@ -1,6 +1,6 @@
 """End to end, in short: publish while a subscriber nacks, archive meanwhile, kill the driver twice, audit, plant.
 
-The drivers that are killed are processes of their own; what is left alone runs in one session.
+The drivers that are killed are processes of their own; the others run in the same session.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def test_an_archive_survives_kills_and_an_audit_finds_what_is_planted(
         outcome = runner.typed(job, list(arguments))
         return outcome.ok, dict(outcome.facts)
 
-    # What this session has fetched; to ask for it again takes each driver a quarter of a minute.
+    # The jars of this session; fetching them again takes each driver a quarter of a minute.
     jars = spark.sparkContext.getConf().get("spark.jars") or ""
     environment = {"KAFKA_PUBSUB_SPARK_PACKAGES": "", "PYSPARK_SUBMIT_ARGS": f"--jars {jars} pyspark-shell"}
     play(kafka.bootstrap, name, tmp_path, messages=3_000, rate=100, run=run, environment=environment)

@@ -1,4 +1,4 @@
-"""spark-submit on a cluster of one master and two workers; an executor is killed meanwhile.
+"""spark-submit on a cluster of a master and two workers; an executor is killed meanwhile.
 
 The driver stands where a cluster manager puts it with `--deploy-mode cluster`: in a directory with the zip and the file
 to start, with a Python that has nothing but Spark. Spark itself takes that option for Python on YARN and Kubernetes
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def submitted_from_a_wheel(submitting: Path, container: Path) -> list[str]:
-    """What spark-submit takes, as a cluster manager puts it beside a driver: the zip, and the file to start.
+    """The files of spark-submit, as a cluster manager puts them beside a driver: the zip, and the file to start.
 
     Both come from a wheel in a directory that is gone when this returns.
     """
@@ -63,7 +63,7 @@ def test_a_job_under_spark_submit_survives_the_loss_of_an_executor(
     from tests.spark.standalone import HOME, kill_executor, standalone
 
     arguments = submitted_from_a_wheel(tmp_path / "submitting", tmp_path / "container_01")
-    # Python without site-packages: of what is installed on this machine it finds nothing.
+    # Python without site-packages finds nothing of the packages on this machine.
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)

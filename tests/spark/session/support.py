@@ -1,4 +1,4 @@
-"""What the tests of jobs share: a context whose notes are kept, and publishing by the client."""
+"""Shared by the tests of jobs: a context whose notes are kept, and publishing by the client."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: P
     plain = run.spark.read.format("delta").load(to)
     assert values(plain) == expected(120)
     assert (tmp_path / "archive" / f"topic={name}" / f"date={row.date}").is_dir()
-    # Spark's own figures: what was read, how fast, how far the log's end is away.
+    # Spark's own figures: how much was read, how fast, how far the log's end is away.
     assert [each.facts["messages_read"] for each in outcomes] == [60, 60]
     assert outcomes[1].facts["messages_per_s"] > 0
     assert outcomes[1].facts["behind"] == 0
@@ -200,7 +200,7 @@ def test_a_path_or_a_checkpoint_that_isn_t_ours(run: Runner, name: str, tmp_path
     refuses("--to .*a is gone: checkpoint .* has archived there before")
     with pytest.raises(NotFound, match=r"--archive .*nothing is there"):
         run("replay", archive=str(tmp_path / "a"), topic=name, to=name, dry_run=True)
-    # What was refused made nothing.
+    # A refused table made nothing.
     assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint", "photos", "strange"]
 
 

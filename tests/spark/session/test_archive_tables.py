@@ -1,4 +1,4 @@
-"""Delta tables of ours: a batch is there once, two writers, readers at work, fields that come, what isn't ours."""
+"""Delta tables of ours: a batch is there once, two writers, readers at work, new fields, foreign tables."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_batch_that_is_written_again_is_there_once(spark: SparkSession, tmp_pa
     assert (tmp_path / "a" / "topic=7" / "date=2026-01-14").is_dir()
     row = archived(spark, str(tmp_path / "a")).first()
     assert row is not None
-    # What looks like a number in a directory's name stays a text.
+    # A number in a directory's name stays a text.
     assert row.topic == "7"
 
 
@@ -146,7 +146,7 @@ def test_a_reader_that_began_before_optimize_and_vacuum_ends_well(
     assert sorted(found) == held(archived(spark, str(tmp_path / "a"))) == list(range(40))
     # And one that has only noted which files there were.
     assert held(spark.read.parquet(*files)) == list(range(40))
-    # What was replaced longer ago than the table says is deleted.
+    # Files that were replaced longer ago than the table says are deleted.
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     try:
         spark.sql(
@@ -282,14 +282,14 @@ def test_an_archive_of_many_batches_opens_soon(spark: SparkSession, tmp_path: Pa
     for _ in range(5):
         deltas.clearCache()
         began = time.perf_counter()
-        # What a job does at its start, and a reader.
+        # A job's first look, and a reader's.
         table = opened(spark, path)
         assert table.query() == "q"
         found = table.read()
         taken.append(time.perf_counter() - began)
     assert len(found.inputFiles()) == 2 * BATCHES
     assert min(taken) < OPENS_IN, taken
-    # And it goes on where it was: the last batch is known.
+    # The job goes on where it was: the last batch is known.
     log = path / "_delta_log"
     table.append(batch(spark, 0, 2), "q", BATCHES - 1)
     assert not (log / f"{BATCHES + 1:020}.json").exists()

@@ -1,4 +1,4 @@
-"""`audit` on a real topic: clean when all is well; a report; what is wrong is named, and the job isn't ok."""
+"""`audit` on a real topic: clean when all is well; a report; faults are named, and the job isn't ok."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def publish(ps: PubSub, topic: str, count: int, keys: int) -> None:
 
 
 def consume(ps: PubSub, name: str, verdict: Any, done: Any) -> None:
-    """Pulls until `done` of what was seen."""
+    """Pulls until `done` of the seen messages."""
     seen: list[Message] = []
     enough = threading.Event()
 
@@ -54,7 +54,7 @@ def consume(ps: PubSub, name: str, verdict: Any, done: Any) -> None:
 
     with ps.subscription(name).pull(handle):
         assert enough.wait(90)
-        # What was acked or nacked last is stored within a commit interval.
+        # The last acks and nacks are stored within a commit interval.
         time.sleep(1)
 
 

@@ -1,4 +1,4 @@
-"""An audit that goes on from the last one: what came since is judged as if all was read, and the topic is read once."""
+"""An audit that goes on from the last audit: new messages are judged as if all was read, and the topic is read once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_came_since_is_judged_by_what_was_there(
     assert found(outcome) == [("gap", "c", "numbers 2 to 2 are missing")]
     assert (outcome.facts["messages"], outcome.facts["before"]) == (7, 0)
 
-    # Of a: as it should be; b: comes again, and late; c: a gap to what was there; d: new, and one is missing.
+    # Of a: as it should be; b: comes again, and late; c: a gap to earlier messages; d: new, and one is missing.
     send(run, name, {"a": [4, 5], "b": [2, 1, 3], "c": [6], "d": [1, 3]})
     expected = [
         ("duplicate", "b", "number 2 comes twice"),
@@ -87,7 +87,7 @@ def test_what_came_since_is_judged_by_what_was_there(
     # In the log and in the archive.
     assert outcome.facts["earlier"] == {"gap": 2}
     assert outcome.facts["archive"]["delays"]["messages"] == 8
-    # What was there isn't read, and what is new is read once.
+    # Earlier messages aren't read, and new messages are read once.
     assert read == [{0: 7}]
 
     outcome = run("audit", **options, archive=tmp_path / "archive")

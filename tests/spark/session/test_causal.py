@@ -38,7 +38,7 @@ def test_spark_reads_causal_topics_in_the_agreed_order(
         one, two = (stack.enter_context(PubSub(kafka.bootstrap)) for _ in range(2))
         for topic in topics:
             one.create_topic(topic, causal=True)
-        # After the topics, so that one that runs has them: one that finds no topics runs, too.
+        # After the topics, so that a running sequencer has them: a sequencer that finds no topics runs, too.
         stack.enter_context(Sequencer(one)).wait_until_running(PATIENCE)
         for number in range(200):
             some = chances.sample(topics, chances.randint(1, 3))
@@ -48,7 +48,7 @@ def test_spark_reads_causal_topics_in_the_agreed_order(
             topic: sorted((body for body, (some, _) in sent.items() if topic in some), key=at.__getitem__)
             for topic in topics
         }
-        # A future resolves when a single topic has its message; the others get it a moment later.
+        # A future resolves when a single topic has its message; the others get the message a moment later.
         for topic in topics:
             assert consumed(kafka.bootstrap, topic, len(agreed[topic])) == agreed[topic]
     batch = homes(messages(spark, topics, bootstrap=kafka.bootstrap))

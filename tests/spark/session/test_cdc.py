@@ -1,4 +1,4 @@
-"""The job `cdc`: the last state of database rows, and options and tables that it can't use."""
+"""The job `cdc`: the last state of database rows, and unusable options and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON, Protobuf and framed bodies as columns: what can't be decoded stays, with its bytes and the reason."""
+"""JSON, Protobuf and framed bodies as columns: bodies that can't be decoded stay, with their bytes and the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 ONE = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
-#: As it was written later; who reads by it gets the default of what is missing.
+#: A later version of the schema; its readers get the default of missing fields.
 TWO = {
     "type": "record",
     "name": "Order",
@@ -267,7 +267,7 @@ def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             self.wfile.write(b"" if isinstance(answer, int) else json.dumps(answer).encode())
 
         def log_message(self, *args: Any) -> None:
-            """Nothing: the test says what was asked."""
+            """Nothing: the test judges the questions."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)

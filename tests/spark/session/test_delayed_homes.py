@@ -25,7 +25,7 @@ PATIENCE = 60.0
 def test_spark_sees_each_message_once_though_a_router_is_killed(
     spark: SparkSession, broker: str, tmp_path: Path, phase: str
 ) -> None:
-    """A stream that runs meanwhile and a batch that reads afterwards see what a plain consumer sees."""
+    """A stream that runs meanwhile and a batch that reads afterwards see a plain consumer's records."""
     from spark.reading.messages import messages
 
     streamed: list[str] = []

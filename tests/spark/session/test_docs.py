@@ -1,4 +1,4 @@
-"""docs/spark.md: every block of it runs, in the order of the page, on a real topic."""
+"""docs/spark.md: every block runs, in the order of the page, on a real topic."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_job_of_the_page_on_own_jobs_runs_and_writes_each_message_once(
 
 
 def _run(runner: Runner, line: str) -> None:
-    """One command, in the session of the suite."""
+    """A command, in the session of the suite."""
     words = shlex.split(line)
     assert words[:2] == ["kafka-pubsub", "-b"], line
     assert words[3:5] == ["spark", "run"], line
@@ -137,7 +137,7 @@ def _check_programs(text: str) -> None:
 
 
 def _check_connect(text: str, directory: Path) -> None:
-    """The server's start, twice in one shell, up to its options: drivers/test_connect.py starts one."""
+    """The server's start, twice in a shell, up to its options: drivers/test_connect.py starts a server."""
     programs = directory / "programs"
     programs.mkdir()
     for name, line in (
@@ -163,7 +163,7 @@ def _check_connect(text: str, directory: Path) -> None:
 
 
 def _check_metrics(text: str) -> None:
-    """The settings are those of --metrics-port; drivers/test_metrics.py reads what they serve."""
+    """The settings are those of --metrics-port; drivers/test_metrics.py reads the served text."""
     from spark.run.progress import metrics_conf
 
     told = dict(line.split() for line in text.splitlines())

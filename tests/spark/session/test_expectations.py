@@ -1,4 +1,4 @@
-"""`--expect`: what isn't as expected is in the table of rejected rows and nowhere else, with bytes and reason."""
+"""`--expect`: unexpected rows are in the table of rejected rows and nowhere else, with bytes and reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(spark: SparkSession, kafka: RunningKafka) -> Runner:
 
 
 def publish(run: Runner, topic: str, bodies: list[Any], key: str | None = "k") -> None:
-    """Each a minute after the one before it; what isn't bytes is JSON."""
+    """Each a minute after the row before; values that aren't bytes become JSON."""
     producer = Producer({"bootstrap.servers": run.bootstrap})
     for at, body in enumerate(bodies):
         value = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()

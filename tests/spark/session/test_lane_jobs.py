@@ -1,4 +1,4 @@
-"""Jobs read all lanes of their topics, those that come later too."""
+"""Jobs read all lanes of their topics, later lanes too."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(spark: SparkSession, kafka: RunningKafka) -> Runner:
 
 
 def publish(ps: PubSub, name: str, bodies: Iterable[str], lanes: list[tuple[int, bool]] = LANES) -> None:
-    """Publishes each body to one lane after the other; a key's messages are numbered over all lanes."""
+    """Publishes each body to the lanes in turn; a key's messages are numbered over all lanes."""
     topic = ps.topic(name)
     for at, body in enumerate(bodies):
         priority, durable = lanes[at % len(lanes)]
@@ -86,7 +86,7 @@ def test_a_lane_that_comes_while_a_job_runs_is_taken_up(
         monkeypatch.setattr(Table, "append", appended)
         options: dict[str, Any] = {"topics": (name,), "to": to, "max_per_batch": 5}
         if not follow:
-            # It reads what there was when it began, and the next start reads the lane.
+            # The job reads the lanes that were there when it began, and the next start reads the new lane.
             assert run("archive", **options).facts["messages_read"] == 10
         with pytest.raises(Exception, match=Ended.__name__):
             run("archive", **options, follow=follow, every="100 milliseconds")

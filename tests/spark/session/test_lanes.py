@@ -1,4 +1,4 @@
-"""All lanes of a topic are one table: what Spark reads of them is what a subscription delivers of them."""
+"""All lanes of a topic are a single table: Spark reads the messages that a subscription delivers."""
 
 from __future__ import annotations
 

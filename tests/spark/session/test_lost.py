@@ -1,7 +1,7 @@
-"""Retention takes what a job hasn't read: `--lost fail` stops and names it, `--lost skip` names it and goes on.
+"""Retention takes unread messages: `--lost fail` stops and names them, `--lost skip` names them and goes on.
 
-A consumer reads ahead, so what is deleted between two batches may still come for one of them. Each deletion here
-reaches further than that, and what must hold is: an offset is in the archive or it is named.
+A consumer reads ahead, so messages deleted between two batches may still come for one of them. Each deletion here
+reaches further than that, and the rule is: an offset is in the archive or it is named.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def held(run: Runner, to: Path) -> list[int]:
 
 
 def named(texts: Iterable[str]) -> set[int]:
-    """The offsets in what was told."""
+    """The offsets in the notes."""
     found = [match for text in texts for match in TOLD.finditer(text)]
     return {offset for match in found for offset in range(int(match[2]), int(match[3]) + 1)}
 
 
 def after_the_first_batch(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
-    """Something that happens when the archive's first batch is in and the query is still in it."""
+    """An action when the archive's first batch is in and the query is still in it."""
     from spark.base.tables import Table
 
     append = Table.append
@@ -87,7 +87,7 @@ def test_deleted_between_two_batches_it_stops_and_names_what_is_lost(
     assert before in (list(range(PART)), list(range(2 * PART)))
     lost = set(range(45)) - set(before)
     assert named([str(failed.value)]) == lost
-    # Nobody goes on by accident; and told to, it takes what is there, once.
+    # Nobody goes on by accident; and told to, the job takes the remaining messages, once.
     with pytest.raises(FailedPrecondition) as failed:
         run("archive", **options)
     assert named([str(failed.value)]) == lost

@@ -70,7 +70,7 @@ def test_an_archive_stops_and_takes_the_new_topic_from_its_beginning(
 
 
 def _replay(ps: PubSub, run: Runner, name: str, tmp_path: Path) -> None:
-    """Of two topics of a name a replay takes the one that is chosen."""
+    """Of two topics of the same name a replay takes the chosen topic."""
     from spark.archive.table import archived
     from spark.reading.messages import messages
 

@@ -1,4 +1,4 @@
-"""A topic read by Spark is what a subscription delivers; what Spark writes is read like any message."""
+"""A topic read by Spark has the messages that a subscription delivers; Spark's messages are read like any other."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def delivered(subscription: Any, count: int) -> list[Told]:
         while len(found) < count and time.monotonic() < deadline:
             with suppress(Late):
                 stream.result(timeout=0.2)
-        # What shouldn't come has this long to come.
+        # A message that shouldn't come has this long to come.
         with suppress(Late):
             stream.result(timeout=1)
     return found
 
 
 def write_all_kinds(bootstrap: str, topic: str) -> None:
-    """What other clients may write: aborted, null, repeated, binary."""
+    """Records that other clients may write: aborted, null, repeated, binary."""
     plain = Producer({"bootstrap.servers": bootstrap})
     plain.produce(topic, value=None, key=b"tombstone")
     plain.produce(topic, value=b"", key=b"")
@@ -136,7 +136,7 @@ def test_a_time_offsets_and_a_pattern(spark: SparkSession, kafka: RunningKafka, 
     producer.produce(f"{name}.ab", b"another")
     producer.flush(20)
     assert bodies(re.compile(re.escape(name) + r"\.a")) == [str(number) for number in range(10)]
-    # Flags count, and a pattern for everything leaves out what is kafka_pubsub's own.
+    # Flags count, and a pattern for everything leaves out kafka_pubsub's own topics.
     assert bodies(re.compile(re.escape(name.upper()) + r"\.B  # the second", re.IGNORECASE | re.VERBOSE)) == [
         "b"
     ]

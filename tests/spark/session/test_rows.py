@@ -1,4 +1,4 @@
-"""A record becomes a row: ids, attributes, origins. What is strange stays a message; commands of ours do not."""
+"""A record becomes a row: ids, attributes, origins. Strange records stay messages; commands of ours do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit sees of a subscription that goes on: whatever its commits say can be read, or isn't judged."""
+"""An audit's view of a subscription that goes on: whatever its commits say can be read, or isn't judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's format `kafka_pubsub`: the small tables say what the client says; a wrong option is named."""
+"""Spark's format `kafka_pubsub`: the small tables say the same as the client; a wrong option is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a subscription has done, by its commits and topics; each contradiction is named, what moves is not."""
+"""A subscription's work, by its commits and topics; each contradiction is named, moving messages are not."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def commit(
 
 
 class World:
-    """A home topic of ten messages, of keys a and b in turn, and what became of them."""
+    """A home topic of ten messages, of keys a and b in turn, and their outcomes."""
 
     def __init__(self, spark: SparkSession, commits: dict[TopicPartition, Committed]) -> None:
         self.spark = spark
         self.commits = commits
         self.away: list[tuple[Any, ...]] = []
         self.dead: list[tuple[Any, ...]] = []
-        #: What the checkpoint tells that the retry topic's commit names.
+        #: The contents of the checkpoint that the retry topic's commit names.
         self.told: dict[int, list[tuple[int, int]]] = {}
 
     def park(self, origin: int, offset: int, why: Why = Why.NACKED) -> None:

@@ -1,4 +1,4 @@
-"""The table of delayed messages: what waits by Spark is what waits by the client, wherever it waits."""
+"""The table of delayed messages: Spark and the client name the same waiting messages, wherever they wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CASES = 12
 
 
 class Seen(NamedTuple):
-    """What both say of a message."""
+    """The fields that both give of a message."""
 
     message_id: str
     topic: str
@@ -176,7 +176,7 @@ class RandomLogs:
 
     def __init__(self, log: Log, number: int) -> None:
         self._log, self._number, self._choose = log, number, random.Random(number)
-        # Brokers stamp what is written to ingest: what is due soon after that rests in a router's memory.
+        # Brokers stamp records of ingest: a message that is due soon after that rests in a router's memory.
         self._now = int(time.time() * 1000)
 
     def write(self) -> None:

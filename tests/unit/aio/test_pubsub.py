@@ -47,7 +47,7 @@ async def ordered(ps: aio.PubSub) -> tuple[aio.Topic, aio.Subscription]:
 
 # -- the surface -----------------------------------------------------------------------------------------------
 
-#: Sync method -> what the twin leaves out, because a loop takes its place.
+#: Sync method -> the arguments that the asyncio version leaves out, because a loop takes their place.
 LEFT_OUT = {"executor"}
 
 
@@ -257,7 +257,7 @@ def test_a_line_is_bounded() -> None:
     gate, line = Gate(), PublishLine(limit=2)
     line.publish(gate.send(0), would_block=True)
     with pytest.raises(ResourceExhausted, match="2 messages wait to be published"):  # noqa: PT012
-        # The thread has taken the first one out of the line, or is about to: one of these is too many.
+        # The thread has taken the first message out of the line, or is about to: one of these is too many.
         for number in (1, 2, 4, 5):
             line.publish(gate.send(number), would_block=True)
     assert not line.wait(0)

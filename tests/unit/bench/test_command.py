@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks` as a command: what it refuses, and what its help shows."""
+"""`python -m tests.benchmarks` as a command: its refusals, and its help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Medians, shares and verdicts of the benchmark: what fails or is missing never passes."""
+"""Medians, shares and verdicts of the benchmark: a row that fails or is missing never passes."""
 
 from __future__ import annotations
 

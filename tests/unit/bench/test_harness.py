@@ -1,4 +1,4 @@
-"""How rows are called, ordered and read; the processes themselves are not started here, except one tiny row."""
+"""How rows are called, ordered and read; the processes themselves are not started here, except a tiny row."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_a_slot_without_its_kind_was_never_written_and_hides_none_behind_it(tmp_
     path = tmp_path / "diary"
     diary = Diary(path, records=10)
     diary.note(*start(1, 0))
-    # As a thread leaves it that was killed while it stored: everything but the kind, which comes last.
+    # As a thread that was killed while it stored leaves the slot: everything but the kind, which comes last.
     diary.note(0, 2, 0, 5)
     diary.note(*ack(1, 0))
     assert list(read(path)) == [start(1, 0), ack(1, 0)]

@@ -1,4 +1,4 @@
-"""The tables of the benchmark: what a reader sees of figures, shares, failures and verdicts."""
+"""The tables of the benchmark: a reader's view of figures, shares, failures and verdicts."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from kafka_pubsub.log.memory import MemoryBackend
 
 @dataclass
 class CommandLine:
-    """Runs commands, each with a client of its own beside `pubsub`; `status` is what `kafka-pubsub up` has started."""
+    """Runs commands, each with a client of its own beside `pubsub`; `status` is the answer of `kafka-pubsub status`."""
 
     pubsub: PubSub
     address: str | None = "memory"

@@ -1,4 +1,4 @@
-"""What an error advises is a command on the command line, and Python in Python, out of one text."""
+"""An error advises a command on the command line, and Python in Python, out of the same text."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
             yield command
 
 
-#: What no command can meet, by the beginning of the text: it answers a call that only Python programs make.
+#: Texts that no command can meet, by their beginning: they answer a call that only Python programs make.
 ONLY_IN_PYTHON = (
     "group_protocol must be",  # KAFKA_PUBSUB_GROUP_PROTOCOL is checked before, under its own name
     "X has no time zone",  # options have one
@@ -129,7 +129,7 @@ PYTHON = re.compile(
 
 
 def template(node: ast.expr) -> str:
-    """The text that an expression builds, with X for what isn't known."""
+    """The text that an expression builds, with X for unknown parts."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -196,7 +196,7 @@ def test_an_error_keeps_its_calls_between_processes() -> None:
 
 @pytest.fixture
 def run() -> Iterator[CommandLine]:
-    """A cluster with a topic of ours, one of Kafka's own, and subscriptions, one of them without its topic."""
+    """A cluster with a topic of ours, a topic of Kafka's own, and subscriptions, one of them without its topic."""
     backend = MemoryBackend()
     backend.admin.create_topic("kafkas", 1, None, {})
     with PubSub.in_memory(backend, services=False) as pubsub:

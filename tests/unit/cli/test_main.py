@@ -1,4 +1,4 @@
-"""Exit codes, errors, shared options and help: what holds for every command."""
+"""Exit codes, errors, shared options and help: the rules for every command."""
 
 from __future__ import annotations
 

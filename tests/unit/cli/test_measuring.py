@@ -1,4 +1,4 @@
-"""What a measurement counts, and that nothing of it is left behind."""
+"""Which messages a measurement counts, and that nothing is left behind."""
 
 from __future__ import annotations
 

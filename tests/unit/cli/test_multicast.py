@@ -1,4 +1,4 @@
-"""`multicast status`, and what `topic describe` says of a causal topic, over an in-memory cluster."""
+"""`multicast status`, and `topic describe` of a causal topic, over an in-memory cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches stdout: JSON that any reader takes, and text that can't harm a terminal."""
+"""Output on stdout: JSON that any reader takes, and text that can't harm a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No delay router runs while messages wait: `publish --delay`, `delay list` and `status` say it."""
+"""No delay router runs while messages wait: `publish --delay`, `delay list` and `status` say so."""
 
 from __future__ import annotations
 

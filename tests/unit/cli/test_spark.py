@@ -1,4 +1,4 @@
-"""`kafka-pubsub spark`: jobs are listed and explained without Spark; what is wrong is a line, before a JVM starts."""
+"""`kafka-pubsub spark`: jobs are listed and explained without Spark; a mistake is a line, before a JVM starts."""
 
 from __future__ import annotations
 

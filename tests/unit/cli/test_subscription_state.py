@@ -1,4 +1,4 @@
-"""What subscriptions haven't finished, by `subscription list`, `describe` and `metrics`."""
+"""The unfinished messages of subscriptions, by `subscription list`, `describe` and `metrics`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.dying import PATIENCE, QUICK
 
 @pytest.fixture
 def parked(run: CommandLine) -> CommandLine:
-    """A parked message with one behind it, and one that was acked after both."""
+    """A parked message with a message behind it, and a message that was acked after both."""
     for name in ("orders", "dead"):
         run.pubsub.create_topic(name, partitions=1)
     policy = DeadLetterPolicy(topic="dead", max_attempts=5, on_exhausted="park")

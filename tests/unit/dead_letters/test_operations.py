@@ -1,4 +1,4 @@
-"""Purging dead letters: what nobody sees any more, and what is deleted."""
+"""Purging dead letters: which nobody sees any more, and which are deleted."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_of_two_at_once_one_is_refused(ps: PubSub, sub: Subscription, cluster: M
 def test_who_was_shut_out_stores_nothing_more(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that was stopped for longer than its session goes on after another one has done its work."""
+    """A process that was stopped for longer than its session goes on after another has done its work."""
     monkeypatch.setattr(replay, "BATCH", 2)
     publish(ps, ("k", b"1"), ("k", b"2"), ("k", b"3"), ("k", b"4"))
     kill(sub, 4)

@@ -1,4 +1,4 @@
-"""A replay that dies, at any moment: the next one finishes it, and each letter comes back once."""
+"""A replay that dies, at any moment: the next replay finishes it, and each letter comes back once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DieAt(FaultPlan):
     def _live(self) -> None:
         if self._left == 0:
             self.dead = True
-        if self.dead:  # it does nothing any more, not even tidy up
+        if self.dead:  # does nothing any more, not even tidy up
             raise Crash
         self._left -= 1
 
@@ -81,14 +81,14 @@ def test_a_process_may_die_before_any_of_its_steps(
             cluster.evict(session_group("billing"))  # its session is over
         if not plan.dead:
             break
-        at += 5 if at < 30 else 3  # each time from where the last one died, with what it left behind
+        at += 5 if at < 30 else 3  # each time from where the last replay died, with its remains
     assert at > 30
     sub.replay_dead_letters()
     came_back_once(sub)
 
 
 def ends(cluster: MemoryCluster) -> tuple[int, int]:
-    """Where the marks' topic ends for who reads what is committed, and where it ends."""
+    """Where the marks' topic ends for readers of committed records, and where it ends."""
     with cluster.changed:
         log = cluster.log(MARKS)
         return log.stable_end, log.end

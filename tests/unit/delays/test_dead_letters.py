@@ -1,4 +1,4 @@
-"""What no router can deliver: listed, brought home once, and purged."""
+"""Messages that no router can deliver: listed, brought home once, and purged."""
 
 from __future__ import annotations
 

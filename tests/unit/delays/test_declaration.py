@@ -1,4 +1,4 @@
-"""The topics of delayed delivery as code: the declaration, the plan, and what is rendered for other tools."""
+"""The topics of delayed delivery as code: the declaration, the plan, and texts rendered for other tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a delayed message may go is the catalog's word: what brokers say of a topic, or other programs write, isn't."""
+"""The catalog says where a delayed message may go; brokers and other programs don't."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_record_of_a_newer_version_is_waited_for_and_never_a_dead_letter(
 def test_what_is_gone_is_looked_for_once_more_at_the_catalog(
     ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic was made a moment ago, and what is known is older."""
+    """The topic was made a moment ago, and the known catalog is older."""
     monkeypatch.setattr(homes, "KNOWN_S", 1000.0)
     first = ps.create_topic("first", partitions=1)
     with (

@@ -33,7 +33,7 @@ def announce(backend: MemoryBackend, partitions: int | None) -> None:
 
 
 def stored(backend: MemoryBackend, name: str) -> list[bytes | None]:
-    """What readers of committed records find in a topic."""
+    """The messages that readers of committed records find in a topic."""
     found: list[bytes | None] = []
     for number in range(backend.admin.topic(name).partitions):
         place = TopicPartition(name, number)

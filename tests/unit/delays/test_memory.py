@@ -1,4 +1,4 @@
-"""What waits in a router's memory: the order, the positions that it holds back, and what is in no log."""
+"""Messages in a router's memory: the order, the positions that they hold back, and messages in no log."""
 
 from __future__ import annotations
 

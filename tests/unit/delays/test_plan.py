@@ -1,4 +1,4 @@
-"""Tiers that were made otherwise than they are by default: they work, or are refused with what to do."""
+"""Tiers that were made otherwise than by default: they work, or are refused with advice."""
 
 from __future__ import annotations
 

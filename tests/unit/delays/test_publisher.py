@@ -171,7 +171,7 @@ def test_items_of_a_paused_key_fail_by_themselves_and_the_others_go_on() -> None
 
 
 class SlowReports(FaultPlan):
-    """What was stored at home is reported a moment later."""
+    """A message stored at home is reported a moment later."""
 
     def report_delay(self, topic: str, key: bytes | None) -> float:
         return 0.3 if topic == "orders" else 0.0

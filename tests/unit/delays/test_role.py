@@ -1,4 +1,4 @@
-"""Delayed messages in memory: from `publish` through the tiers home, and what routers do when things go wrong."""
+"""Delayed messages in memory: from `publish` through the tiers home, and routers in trouble."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def has_brought_home(router: DelayRouter) -> bool:
 
 
 def stored(backend: Backend, topic: str) -> list[StoredRecord]:
-    """What a reader of committed records finds in a topic."""
+    """The records that a reader of committed records finds in a topic."""
     info = backend.admin.topic(topic)
     found: list[StoredRecord] = []
     for number in range(info.partitions):
@@ -334,7 +334,7 @@ def test_after_a_failed_message_its_key_is_paused_until_it_is_resumed() -> None:
 
 
 class FailingTransactions(FaultPlan):
-    """Every fourth commit of a transaction is refused; with `unanswered` another one is done without an answer."""
+    """Every fourth commit of a transaction is refused; with `unanswered` another is done without an answer."""
 
     def __init__(self, *, unanswered: bool = False) -> None:
         self.commits = 0
@@ -367,7 +367,7 @@ def test_only_what_is_stored_is_counted_however_often_it_was_tried() -> None:
         counts = router.metrics()
     assert counts["aborted"] > 3
     assert (counts["home"], counts["dead"], counts["cancelled"]) == (len(delays), 1, 1)
-    # The request to cancel waits for what was left of 4 seconds when it came in.
+    # The request to cancel waits for the rest of the 4 seconds when it came in.
     hops = sum(int(delay).bit_count() for delay in delays) + 1
     assert hops <= counts["hops"] <= hops + 2
     assert counts["hops"] + counts["home"] + counts["dead"] == counts["records"]

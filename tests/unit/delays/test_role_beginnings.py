@@ -21,7 +21,7 @@ TIERS, COUNT = 3, 60
 
 
 def run_for_a_while(ps: PubSub) -> list[str]:
-    """Publishes for up to 4 seconds and has a router bring some of it home; the group's offsets are gone afterwards."""
+    """Publishes for up to 4 seconds and has a router bring some messages home; then the group's offsets are gone."""
     topic = ps.create_topic("orders", partitions=2, exist_ok=True)
     with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
         futures = [topic.publish(b"%d" % n, ordering_key=f"k{n % 3}", delay=n / 15) for n in range(COUNT)]
@@ -45,7 +45,7 @@ def test_a_router_refuses_to_guess_and_names_the_command(ps: PubSub, backend: Me
 def test_where_what_was_handled_is_deleted_nearly_nothing_comes_twice(
     ps: PubSub, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A router that ends in order deletes what it has handled; what rested in its memory holds some of that."""
+    """A router that ends in order deletes its handled messages; those that rested in memory hold some of them."""
     ids = run_for_a_while(ps)
     before = {each for each in ids if each in delayed(backend)}
     with (

@@ -1,4 +1,4 @@
-"""What leaves for a tier is written with more of its kind; what goes home doesn't wait for that."""
+"""Messages for a tier are written with more of their kind; messages that go home don't wait for that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Setting:
         self.router.receive_ingest([record], 0)
 
     def take(self) -> list[tuple[int, int]]:
-        """Where what goes, by the offset at which it came in."""
+        """Where each message goes, by the offset at which it came in."""
         return [(to, message.offset) for to, message in self.router.take(1000)]
 
 
@@ -86,7 +86,7 @@ def test_much_that_is_unwritten_waits_for_no_flush() -> None:
 
 
 def test_a_backlog_of_seconds_is_one_take() -> None:
-    """What a tier gets and loses within the take isn't written, nor read back."""
+    """Messages that a tier gets and loses within the take aren't written, nor read back."""
     setting = Setting()
     for number in range(100):
         setting.publish(5000, 1000 + 50 * number)

@@ -39,7 +39,7 @@ def test_a_message_that_leaves_before_the_next_flush_is_never_written() -> None:
     assert not tier.put(wait(20, 2))
     assert tier.take().offset == 1
     assert [each.offset for each in tier.flush([])] == [2]
-    assert is_unknown(tier)  # what was written isn't read yet
+    assert is_unknown(tier)  # the written message isn't read yet
 
 
 def test_a_foreign_record_does_not_count_as_one_that_the_router_wrote() -> None:

@@ -23,7 +23,7 @@ def test_shared_topics_have_the_clusters_replication(
     def create(
         self: MemoryCluster, name: str, partitions: int, replication: int, config: Mapping[str, str]
     ) -> TopicInfo:
-        # The adapter in memory asks for one copy where the caller leaves it to the cluster.
+        # The adapter in memory asks for a single copy where the caller leaves the number to the cluster.
         return real(self, name, partitions, copies if name.startswith("_") else replication, config)
 
     monkeypatch.setattr(MemoryCluster, "create", create)

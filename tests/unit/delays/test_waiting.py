@@ -1,4 +1,4 @@
-"""What waits in the delays, while messages are in ingest, in tiers, in a router's memory, at home and cancelled."""
+"""Delayed messages that wait: in ingest, in tiers, in a router's memory, at home and cancelled."""
 
 from __future__ import annotations
 

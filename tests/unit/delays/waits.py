@@ -1,4 +1,4 @@
-"""Messages that wait, for the tests of what a router keeps of them."""
+"""Messages that wait, for the tests of a router's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that keeps a history: who turns it on, what is in the directory, and that the checker agrees with it."""
+"""A client that keeps a history: who turns it on, the files in the directory, and that the checker agrees with them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wait_for_all(acked: Callable[[], int]) -> None:
 
 
 def lived(directory: Path, open_stream: Callable[[Subscription, Handler], Stream]) -> None:
-    """A short life: what is published is received by a stream, all of it."""
+    """A short life: a stream receives all published messages."""
     with PubSub.in_memory(history=directory) as ps:
         topic = ps.create_topic("orders", partitions=2, message_ordering=True)
         policy = RetryPolicy(min_backoff=0.001, max_backoff=0.01)

@@ -1,4 +1,4 @@
-"""A history's file: what was told is there, whatever becomes of the process, and the checker reads it."""
+"""A history's file: told events are there, whatever becomes of the process, and the checker reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream tells its history: verdicts before they take effect, and exactly those that count."""
+"""A stream's reports to its history: verdicts before they take effect, and exactly those that count."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Stream:
         return lease_runner.run(self.evidence.around(callback))
 
     def expire(self, lease: Lease, state: LeaseState = LeaseState.EXPIRED) -> None:
-        """What the core and the runner do when its deadline has passed."""
+        """The steps of core and runner when a deadline has passed."""
         lease.state = state
         self.evidence.expiring([Withdraw([lease])])
 

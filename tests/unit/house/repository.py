@@ -1,7 +1,7 @@
-"""What the house-rule tests look at: the files of this repository, as git would commit them.
+"""The files of this repository, as git would commit them: the subject of the house-rule tests.
 
 Untracked files count unless git ignores them, so that a rule speaks before the commit and not after it. A
-copy without git (an unpacked archive) is walked instead, without what is hidden or generated.
+copy without git (an unpacked archive) is walked instead, without hidden and generated files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pages of `deploy/multicast` say what its rules say."""
+"""The pages of `deploy/multicast` agree with its rules."""
 
 from __future__ import annotations
 

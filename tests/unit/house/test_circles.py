@@ -1,6 +1,6 @@
 """No module needs, by any way round, a module that needs it: each can be read after those that it imports.
 
-Imports for type checkers only count as well: they are what a reader follows.
+Imports for type checkers only count as well: a reader follows them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 
 def circle(graph: grimp.ImportGraph) -> list[str]:
-    """The modules of one circle; empty if there is none.
+    """The modules of a circle; empty if there is none.
 
     A package's own list of public names is left out: a name's module is loaded when the name is used.
     """

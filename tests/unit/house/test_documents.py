@@ -1,4 +1,4 @@
-"""The pages link to what exists, and a decision has its form and its row."""
+"""The links of pages lead somewhere, and a decision has its form and its row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.house.repository import ROOT, files, relative
 DECISIONS = ROOT / "docs" / "decisions"
 #: Half a page.
 LONGEST_DECISION = 3000
-#: Words of docs/benchmarks.md: tables and limits. What was tried goes to decisions.
+#: Words of docs/benchmarks.md: tables and limits. Earlier attempts go to decisions.
 LONGEST_BENCHMARKS = 3000
 #: "decision 012", "decisions 012 and 013".
 NAMED = re.compile(r"\b[dD]ecisions?\s+(\d{3}(?:(?:,|,? and|,? or)\s+\d{3})*)\b")
@@ -28,7 +28,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a renderer makes of the headings."""
+    """The anchors that a renderer makes of the headings."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
 

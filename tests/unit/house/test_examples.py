@@ -1,6 +1,6 @@
 """The examples of the documentation: whoever copies one gets Python that compiles and names that exist.
 
-Rule: a page is read from its top, so what an example has imported is there for those below it.
+Rule: a page is read from its top, so the imports of an example are there for the examples below.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def examples(page: Path) -> list[ast.Module]:
 
 
 def imported(example: ast.Module) -> list[tuple[int, str, str]]:
-    """Line, module and name of what it imports from our packages."""
+    """Line, module and name of the imports from our packages."""
     return [
         (node.lineno, node.module, alias.name)
         for node in ast.walk(example)

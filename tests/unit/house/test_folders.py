@@ -10,12 +10,12 @@ import pytest
 from tests.unit.house.repository import ROOT, files, relative
 
 ROW = re.compile(r"^\| `(\w+)/` \| (\w+) \|", re.MULTILINE)
-#: In two parts, so that this file doesn't carry it.
+#: In two parts, so that this file doesn't carry the mark.
 MARK = "pytest.mark." + "slow"
 
 
 def rows() -> dict[str, str]:
-    """The suite of each folder, as tests/README.md says it."""
+    """The suite of each folder, by tests/README.md."""
     return dict(ROW.findall((ROOT / "tests" / "README.md").read_text(encoding="utf-8")))
 
 

@@ -1,4 +1,4 @@
-"""The direction of imports, and what an import may cost.
+"""The direction of imports, and the cost of an import.
 
 The contracts are in pyproject.toml, where `lint-imports` reads them too. Each is also broken here on purpose,
 in a package with the same folders and hardly anything in them.

@@ -1,7 +1,7 @@
-"""An install command that is copied installs this project: the plain name on the index belongs to another one.
+"""An install command that is copied installs this project: the plain name on the index belongs to another project.
 
 Rules
-1. A command of a document says where the distribution comes from (`NAME @ file://...` or `git+...`), because it isn't
+1. A command of a document says where the distribution comes from (`NAME @ file://...` or `git+...`), as it isn't
    on the index. A hint of a program names the distribution alone: there it is installed, and an extra is added.
 2. A page with such a command says whose the plain name is, or links to the page that does.
 """
@@ -33,7 +33,7 @@ def installed(text: str) -> list[re.Match[str]]:
 
 
 def problems(text: str, *, document: bool) -> list[str]:
-    """Returns what is wrong with the install commands of a text."""
+    """Returns the mistakes in the install commands of a text."""
     found = installed(text)
     wrong = [f"{each[0]!r} isn't {NAME!r}" for each in found if re.split(r"[\[ ]", each[0])[0] != NAME]
     if document:

@@ -1,4 +1,4 @@
-"""requirements.lock: what CI and the images install, by hash, and from wherever the machine's client looks.
+"""requirements.lock: the packages of CI and the images, by hash, and from wherever the machine's client looks.
 
 It must satisfy pyproject.toml under every supported Python, or a stranger's build fails instead of ours.
 """

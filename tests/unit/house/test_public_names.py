@@ -1,4 +1,4 @@
-"""What a user sees: every public name exists, says what it is, and costs nothing until it is used."""
+"""A user's view: every public name exists, has a docstring, and costs nothing until it is used."""
 
 from __future__ import annotations
 

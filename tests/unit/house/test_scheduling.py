@@ -1,4 +1,4 @@
-"""How a parallel run hands out its tests: one worker shows quick results, no worker is left alone with a long test."""
+"""How a parallel run hands out its tests: a worker shows quick results, no worker is left alone with a long test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.scheduling import ROOT, Durations, Scheduling, in_order, recorded
 
-#: One of them shares a fixture of its module.
+#: The first shares a fixture of its module.
 SHARED = "tests/unit/house/test_wheel.py"
 OTHERS = "tests/unit/house/test_text.py"
 
@@ -98,7 +98,7 @@ def test_the_first_worker_begins_with_the_quickest_and_all_end_together() -> Non
     assert [seconds[test] for test in first.done[:50]] == [number / 10 for number in range(1, 51)]
     assert {seconds[worker.done[0]] for worker, _ in others} == {39.9, 39.8, 39.7}
     ends = [end for _, end in told]
-    # What the middle test takes, once that runs and once that waits behind it.
+    # The middle test's time, once that runs and once that waits behind it.
     assert max(ends) - min(ends) <= 2 * 20
 
 

@@ -1,4 +1,4 @@
-"""The demo over an in-memory cluster, and what it draws."""
+"""The demo over an in-memory cluster, and its drawings."""
 
 from __future__ import annotations
 
