@@ -3,7 +3,8 @@
 Rules
 1. A message's key and value are the publisher's at every place. In ingest and in the tiers the key begins with the home
    topic and a zero byte, so that messages of one key take the same way; at home it is the publisher's alone.
-2. At home the header `ps-id` names the message: the place where it came in. Its timestamp is the time of its delivery.
+2. At home the header `ps-id` names the message: by the id that its writer gave it, as Spark does, or else by the place
+   where it came in. Its timestamp is the time of its delivery.
 3. What can't be delivered goes to the topic `DEAD`, as it came in, with the reason in a header.
 4. Only what is stored is counted: what a transaction decided that wasn't stored is decided again.
 5. While a home topic is being repartitioned its messages with a key wait, and what is due after them in the partition.
@@ -53,7 +54,7 @@ from kafka_pubsub.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Waiting
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.log.partitioner import key_into
 from kafka_pubsub.log.ports import Backend
-from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.services.metrics import ServiceMetrics
 from kafka_pubsub.services.role import Append, Beginning, Work
 from kafka_pubsub.subscribe.dead_letters.scan import read_all
@@ -453,12 +454,16 @@ class DelayTask:
         if key is not None:
             key = key.partition(b"\0")[2]
         self._counts["home"] += 1
-        headers = [(ID_HEADER, self._id(message)), *others_of(record)]
+        headers = others_of(record)
+        headers = [*self._ids(message, headers), *headers]
         partition = self._role.homes.partition(home, key)
         return NewRecord(home.name, partition, key, record.value(), headers, self._delivered_at)
 
-    def _id(self, message: Waiting) -> bytes:
-        return f"{INGEST}:{self._number}:{message.offset}".encode()
+    def _ids(self, message: Waiting, headers: Iterable[Header]) -> list[Header]:
+        """Returns the header that names the message; none if its writer has given it an id."""
+        if any(name == ID_HEADER for name, _ in headers):
+            return []
+        return [(ID_HEADER, f"{INGEST}:{self._number}:{message.offset}".encode())]
 
     def _dead(self, message: Waiting, reason: str) -> NewRecord:
         self._counts["dead"] += 1
@@ -466,7 +471,7 @@ class DelayTask:
         headers = list(record.headers() or ())
         if not reason:
             reason = why_dead(record)
-        headers += [(DEAD_REASON_HEADER, reason.encode()), (ID_HEADER, self._id(message))]
+        headers += [(DEAD_REASON_HEADER, reason.encode()), *self._ids(message, headers)]
         return NewRecord(DEAD, self._number, record.key(), record.value(), headers, self._delivered_at)
 
 

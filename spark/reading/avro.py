@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .python_decoder import Decode
 
-__all__ = ["Decoder", "by_avro", "check_schema"]
+__all__ = ["Decoder", "by_avro", "check_schema", "has_spark_avro"]
 
 Decoder = Literal["auto", "spark", "fastavro"]
 _NAMED = ("record", "enum", "fixed", "error")
@@ -51,7 +51,7 @@ def by_avro(
     """
     parsed = check_schema(schema)
     written = None if writers is None else {number: check_schema(text) for number, text in writers.items()}
-    there = _has_spark_avro(messages.sparkSession)
+    there = has_spark_avro(messages.sparkSession)
     if decoder == "spark" and not there:
         raise FailedPrecondition(
             "decoder='spark' needs the package org.apache.spark:spark-avro in the session: add it, or use 'fastavro'"
@@ -104,7 +104,8 @@ def _check(node: Any, named: dict[str, Any], inside: tuple[str, ...]) -> bool:
     return bool(kind == "fixed" and node["size"] == 0)
 
 
-def _has_spark_avro(spark: SparkSession) -> bool:
+def has_spark_avro(spark: SparkSession) -> bool:
+    """Returns whether the package spark-avro is there."""
     try:
         # For a schema Spark only resolves the function.
         _ = spark.range(0).selectExpr("from_avro(binary(''), '\"int\"', map())").schema

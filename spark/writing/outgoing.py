@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
@@ -28,6 +29,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
 
 from ..base.connection import Connection, connection_of
+from .delayed import DUE, check_due, delayed, due_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +50,11 @@ def records(
     row_id: Column | None = None,
     order_by: Sequence[str | Column] = (),
     more_headers: Mapping[str, Column] | None = None,
+    deliver_at: datetime | Column | None = None,
 ) -> DataFrame:
     """Makes the key, value and headers for Spark's sink, with the `ps-id` of each row; the arguments are `write`'s.
+
+    With `deliver_at` there is one more column, `DUE`.
 
     `messages` has the column `data` (bytes or text), and may have `ordering_key` (text) and `attributes` (a map of
     texts). `more_headers` are reserved headers, whose names begin with `ps-`.
@@ -60,19 +65,21 @@ def records(
     attributes = (
         F.col("attributes") if "attributes" in messages.columns else F.lit(None).cast("map<string,string>")
     )
-    named = messages.withColumn("_row", _row_name(messages, row_id))
+    due = [] if deliver_at is None else [due_of(messages, deliver_at)]
+    named = messages.withColumn("_row", _row_name(messages, row_id, due))
     identity = F.concat_ws(":", *map(F.lit, _run_name(query, batch, row_id)), F.col("_row"))
     ours = [_header("id", identity), *(_header(*each) for each in (more_headers or {}).items())]
     checked = named.select(
         _checked_key(key).alias("key"),
         F.col("data").cast("binary").alias("value"),
         F.concat(_checked_headers(attributes), F.array(*ours)).cast(_HEADERS).alias("headers"),
+        *(each.alias(DUE) for each in due),
         *(
             (F.col(each) if isinstance(each, str) else each).alias(f"_order{at}")
             for at, each in enumerate(order_by)
         ),
     )
-    return _in_key_order(checked, len(order_by)).select("key", "value", "headers")
+    return _in_key_order(checked, len(order_by)).select("key", "value", "headers", *([DUE] if due else []))
 
 
 def write(
@@ -85,6 +92,7 @@ def write(
     order_by: Sequence[str | Column] = (),
     more_headers: Mapping[str, Column] | None = None,
     priority: int | None = None,
+    deliver_at: datetime | Column | None = None,
     bootstrap: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> None:
@@ -96,6 +104,8 @@ def write(
     number); without it a row's name is made of its content. One of `batch` and `row_id` must be given (default of both:
     None). `order_by` is the order of a key's rows (default: none). `more_headers` are reserved headers of kafka_pubsub
     (default: none). `priority` is that of all rows (default: the topic's); between priorities a key has no order.
+    `deliver_at` is when rows are delivered, as a datetime with a time zone or as a column of timestamps: a delay router
+    keeps a row back until then; a row whose time has passed, or is null, is published at once (default: all are).
     `bootstrap` is Kafka's address (default: KAFKA_PUBSUB_BOOTSTRAP). `config` are settings of the Java client (default:
     none).
 
@@ -103,8 +113,16 @@ def write(
         orders = df.selectExpr("to_json(struct(*)) AS data", "user AS ordering_key")
         write(orders, "orders", query="daily-orders", batch="2026-01-14")
     """
+    if deliver_at is not None:
+        check_due(messages.sparkSession)
     found = records(
-        messages, query=query, batch=batch, row_id=row_id, order_by=order_by, more_headers=more_headers
+        messages,
+        query=query,
+        batch=batch,
+        row_id=row_id,
+        order_by=order_by,
+        more_headers=more_headers,
+        deliver_at=deliver_at,
     )
     connection = connection_of(bootstrap, config)
     target = target_of(messages.sparkSession, topic, connection, priority)
@@ -146,7 +164,12 @@ def write_records(found: DataFrame, topic: str, connection: Connection) -> None:
     from ..reading.messages import check_topics
 
     check_topics(found.sparkSession, topic, connection)
-    found.write.format("kafka").mode("append").options(**connection.spark_options(), topic=topic).save()
+    options = connection.spark_options()
+    if DUE in found.columns:
+        found = delayed(found, topic, connection)
+    else:
+        options["topic"] = topic
+    found.write.format("kafka").mode("append").options(**options).save()
 
 
 def write_stream(
@@ -158,6 +181,7 @@ def write_stream(
     row_id: Column | None = None,
     order_by: Sequence[str | Column] = (),
     priority: int | None = None,
+    deliver_at: datetime | Column | None = None,
     bootstrap: str | None = None,
     config: Mapping[str, str] | None = None,
     available_now: bool = False,
@@ -170,6 +194,9 @@ def write_stream(
     it goes on). `every` is how often a batch begins, e.g. "10 seconds" (default: as soon as the last one is finished).
     The other arguments are as for `write`.
     """
+    if deliver_at is not None:
+        check_due(messages.sparkSession)
+        due_of(messages, deliver_at)
     connection, where = connection_of(bootstrap, config), f"{checkpoint}/metadata"
     target = target_of(messages.sparkSession, topic, connection, priority)
     ids: list[str] = []
@@ -179,7 +206,10 @@ def write_stream(
         if not ids:
             # With a new checkpoint the numbers of batches begin at 0 again, so the name has the checkpoint's id.
             ids.append(batch.sparkSession.read.json(where).collect()[0].id)
-        found = records(batch, query=f"{query}-{ids[0]}", batch=number, row_id=row_id, order_by=order_by)
+        name = f"{query}-{ids[0]}"
+        found = records(
+            batch, query=name, batch=number, row_id=row_id, order_by=order_by, deliver_at=deliver_at
+        )
         write_records(found, target, connection)
 
     return start(messages, publish, query, str(checkpoint), available_now=available_now, every=every)
@@ -277,7 +307,7 @@ def _checked_headers(attributes: Column) -> Column:
     )
 
 
-def _row_name(messages: DataFrame, row_id: Column | None) -> Column:
+def _row_name(messages: DataFrame, row_id: Column | None, due: Sequence[Column]) -> Column:
     if row_id is not None:
         return row_id.cast("string")
     parts = [F.coalesce(F.hex(F.col("data").cast("binary")), F.lit("-"))]
@@ -286,6 +316,7 @@ def _row_name(messages: DataFrame, row_id: Column | None) -> Column:
     if "attributes" in messages.columns:
         # The map is compared as a sorted list, because Spark can't compare maps.
         parts.append(F.coalesce(F.to_json(F.array_sort(F.map_entries("attributes"))), F.lit("-")))
+    parts += [F.coalesce(F.unix_micros(each).cast("string"), F.lit("-")) for each in due]
     digest = F.sha2(F.concat_ws("|", *parts), 256).substr(1, 32)
     equal = Window.partitionBy(digest).orderBy(F.lit(0))
     return F.concat_ws("-", digest, F.row_number().over(equal).cast("string"))

@@ -147,6 +147,27 @@ def test_records_that_are_not_ours_go_to_the_dead_letters_and_hold_up_nothing(
         writer.close()
 
 
+@pytest.mark.parametrize(
+    "delay", [0.1, 1.3, 10**12], ids=["from memory", "from a tier", "to the dead letters"]
+)
+def test_an_id_that_the_writer_gave_stays_the_only_one(
+    ps: PubSub, backend: MemoryBackend, delay: float
+) -> None:
+    ps.create_topic("orders")
+    request = encode_request(DelayRequest("orders", None, round(delay * 1000)))
+    with DelayRouter(ps, tiers=TIERS) as router:
+        router.wait_until_running()
+        writer = backend.writer(Batching(), 10**6)
+        writer.append(
+            INGEST, b"x", b"orders\0k", [(DELAY_HEADER, request), ("ps-id", b"q:1:r")], lambda *_: None
+        )
+        target = DEAD if delay > 2 else "orders"
+        until(lambda: bodies(backend, target) == [b"x"])
+        writer.close()
+    (record,) = stored(backend, target)
+    assert [value for name, value in record.headers() or () if name == "ps-id"] == [b"q:1:r"]
+
+
 def test_another_router_takes_over_and_nothing_is_lost_or_doubled(ps: PubSub, backend: MemoryBackend) -> None:
     topic = ps.create_topic("orders")
     wanted = {b"%d" % n for n in range(60)}
