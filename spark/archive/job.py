@@ -1,8 +1,9 @@
-"""The job `archive` writes topics to a Delta table, each message once, and copies parts of it to plain files."""
+"""The job `archive` writes topics to a Delta table, each message once, and takes keys and old dates out of it."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,15 +12,19 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 
 from ..reading.protobuf import Protobuf
 from ..run.bodies import Bodies, expect_options, framing_options, schema_option
-from ..run.job import Context, Job, Outcome, follow_options, option, table_options, time_of
+from ..run.job import Context, Job, Outcome, follow_options, option, seconds_of, table_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from ..base.tables import Table
     from ..run.streams import Run
 
 __all__ = ["JOB", "run"]
+
+_DAY = 86_400
+#: Seconds between two looks for old dates.
+_LOOK = 3600
 
 
 def run(
@@ -35,21 +40,21 @@ def run(
     expect: tuple[str, ...],
     rejects: str | None,
     checkpoint: str | None,
-    export: str | None,
-    into: str | None,
-    since: str | None,
-    until: str | None,
+    keep: str | None,
+    forget: tuple[str, ...],
     **streaming: Any,
 ) -> Outcome:
     """Runs the job `archive`."""
-    _check_usage(topics, pattern, export, into, since or until)
-    if into is not None:
-        return _export(context, to, into, topics, since, until)
+    _check_usage(topics, pattern, keep, forget)
+    if forget:
+        return _forget(context, to, topics, forget, rejects)
     compiled = _compiled(pattern)
     spark = context.spark()
     from ..run.rejects import Rejects, rejects_table
     from ..run.streams import Streaming, prepare
     from .table import archive_table
+
+    days = None if keep is None else _days_of(spark, keep)
 
     table = archive_table(spark, to, option="--to")
     about = {"topics": ",".join(sorted(topics)) or f"pattern {pattern}", "to": table.address}
@@ -58,8 +63,8 @@ def run(
     tables = [table] if rejected is None else [table, rejected.table]
     going = prepare(context, spark, Streaming(**streaming), kept, about, tables)
     _check_belongs(table, going)
-    if schema is None:
-        _check_not_decoded(table)
+    _check_decoded(table, decoded=schema is not None)
+    dropped = None if days is None else _Dropped(going, table, days)
     found = going.messages(spark, compiled or list(topics), beside=_beside())
     found = Bodies(schema, framing, registry, subject).decoded(found, topics[0] if len(topics) == 1 else None)
     if rejected is not None:
@@ -83,22 +88,25 @@ def run(
         going.go_counting(found, take_expected)
     text = f"{going.batches} batches archived to {to}, {going.optimized} small files put together"
     facts = going.facts(None, table.address)
+    if dropped is not None:
+        facts["dropped"] = dropped.rows
+        text += f", {dropped.rows:,} messages older than {keep} dropped"
     if rejected is not None:
         facts, text = {**facts, **rejected.facts()}, text + rejected.said()
     return Outcome(facts, going.said(text))
 
 
 def _check_usage(
-    topics: tuple[str, ...], pattern: str | None, export: str | None, into: str | None, times: str | None
+    topics: tuple[str, ...], pattern: str | None, keep: str | None, forget: tuple[str, ...]
 ) -> None:
-    if (export is None) != (into is None):
-        raise click.UsageError("--export says which kind of files and --into where: give both or neither")
-    if into is None and times is not None:
-        raise click.UsageError("--since and --until are for --export: an archive takes all that a topic has")
-    if into is None and bool(topics) == bool(pattern):
+    if forget and (pattern is not None or keep is not None):
+        raise click.UsageError(
+            "--forget goes with --to, --topic and --rejects only: nothing is archived then"
+        )
+    if not all(forget):
+        raise InvalidArgument("--forget: a key cannot be empty")
+    if not forget and bool(topics) == bool(pattern):
         raise click.UsageError("give --topic (it can be repeated) or --pattern")
-    if into is not None and pattern is not None:
-        raise click.UsageError("--pattern doesn't go with --export: name the topics with --topic")
 
 
 def _compiled(pattern: str | None) -> re.Pattern[str] | None:
@@ -108,14 +116,47 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise InvalidArgument(f"--pattern {pattern!r} isn't a regular expression: {error}") from error
 
 
-def _export(
-    context: Context, archive: str, into: str, topics: tuple[str, ...], since: str | None, until: str | None
-) -> Outcome:
-    first, last = time_of(since, "--since"), time_of(until, "--until")
-    from .table import export
+def _days_of(spark: SparkSession, keep: str) -> timedelta:
+    seconds = seconds_of(spark, keep, "--keep")
+    if seconds < _DAY or seconds % _DAY:
+        raise InvalidArgument(f"--keep {keep!r}: an archive is kept for whole days, e.g. '90 days'")
+    return timedelta(seconds=seconds)
 
-    copied = export(context.spark(), archive, into, topics=topics, since=first, until=last, option="--to")
-    return Outcome({"exported": copied, "into": into}, f"{copied:,} messages of {archive} copied to {into}")
+
+class _Dropped:
+    """Drops old dates from an archive while a job fills it."""
+
+    def __init__(self, going: Run, table: Table, days: timedelta) -> None:
+        from ..run.streams import Chore
+
+        self.rows = 0
+        self._table, self._days = table, days
+        # Before the others: what is dropped needn't be put together.
+        going.chores = {"keep": Chore(_LOOK, self._drop), **going.chores}
+
+    def _drop(self, _: float | None) -> None:
+        from .taken_out import drop_before
+
+        if self._table.exists():
+            self.rows += drop_before(self._table, datetime.now(UTC).date() - self._days)
+
+
+def _forget(
+    context: Context, archive: str, topics: tuple[str, ...], keys: tuple[str, ...], rejects: str | None
+) -> Outcome:
+    spark = context.spark()
+    from ..run.rejects import rejects_table
+    from .table import archive_table
+    from .taken_out import forget
+
+    table = archive_table(spark, archive, option="--to")
+    aside = rejects_table(spark, rejects, table)
+    if rejects is not None:
+        # A table that was named and isn't there is an error.
+        aside.read()
+    deleted = forget(table, keys, topics, aside)
+    text = f"{deleted:,} messages of {len(keys)} keys deleted from {archive}"
+    return Outcome({"forgotten": deleted, "to": table.address}, text)
 
 
 def _beside() -> dict[str, Any]:
@@ -145,9 +186,9 @@ def _check_belongs(table: Table, going: Run) -> None:
         )
 
 
-def _check_not_decoded(table: Table) -> None:
+def _check_decoded(table: Table, *, decoded: bool) -> None:
     """Refuses an archive of decoded bodies: without --schema its new rows would have neither record nor problem."""
-    if table.query() is not None and "record" in table.read().columns:
+    if not decoded and table.query() is not None and "record" in table.read().columns:
         raise FailedPrecondition(
             f"{table.where} holds decoded bodies, in the column record: give --schema as at the last start, or archive "
             "to another path or name"
@@ -168,8 +209,8 @@ JOB = Job(
             "topics",
             multiple=True,
             metavar="NAME",
-            help="A topic to keep, with its lanes. Can be repeated. With --export: only this topic is copied (default: "
-            "all).",
+            help="A topic to keep, with its lanes. Can be repeated. With --forget: look at this topic only (default: "
+            "at all).",
         ),
         option(
             "--pattern",
@@ -196,30 +237,18 @@ JOB = Job(
             help="The directory that keeps how far the job has come. Default: TO-checkpoint, if --to is a path.",
         ),
         option(
-            "--export",
-            type=click.Choice(["parquet"]),
-            help="Copy messages of the archive to plain files of this format, for programs that don't read Delta. "
-            "Nothing is "
-            "read from Kafka then. Default: messages are archived.",
+            "--keep",
+            metavar="INTERVAL",
+            help="Delete messages that were published longer ago, e.g. '90 days': whole dates (UTC), once an hour and "
+            "at the end. An audit knows from which date on the archive is kept. Default: all are kept.",
         ),
         option(
-            "--into",
-            metavar="PATH",
-            help="With --export: the directory of the copy, which must be empty or not there. It gets a directory for "
-            "each "
-            "topic and date.",
-        ),
-        option(
-            "--since",
-            metavar="TIME",
-            help="With --export: copy only messages published from then on (ISO 8601, UTC unless it says otherwise). "
-            "Default: from the first one on.",
-        ),
-        option(
-            "--until",
-            metavar="TIME",
-            help="With --export: copy only messages published before then (ISO 8601, UTC unless it says otherwise). "
-            "Default: up to the last one.",
+            "--forget",
+            multiple=True,
+            metavar="KEY",
+            help="Delete the messages of this ordering key from the archive and from its rejected rows, and note a "
+            "hash of the key, so that an audit knows. Can be repeated; with --topic, only those of the topic. Nothing "
+            "is read from Kafka then: what comes later, or isn't archived yet, is archived. Default: no key.",
         ),
         *follow_options(),
         *table_options(),
@@ -227,10 +256,8 @@ JOB = Job(
     [
         ("what is there, then end", "--topic orders --to /data/archive"),
         ("go on, a batch a minute", "--topic orders --to /data/archive --follow --every '60 seconds'"),
-        (
-            "a day as plain files",
-            "--to /data/archive --export parquet --into /data/day --since 2026-01-14 --until 2026-01-15",
-        ),
+        ("the last 90 days", "--topic orders --to /data/archive --follow --keep '90 days'"),
+        ("without a person's messages", "--to /data/archive --forget user-17 --forget user-18"),
     ],
     run,
 )

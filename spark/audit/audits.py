@@ -30,6 +30,7 @@ from kafka_pubsub.topics.key_places import former_partitions, remedy
 
 from ..archive.blocks import compared, content_of, within
 from ..archive.table import archive_table
+from ..archive.taken_out import TakenOut, taken_out
 from ..base.cluster import Cluster
 from ..base.connection import Connection
 from ..base.files import Files
@@ -145,6 +146,8 @@ class Audit:
         self._start: Ends = self.beginnings
         self._compared: Ends = {}
         self._reached: Ends = {}
+        #: What was taken out of the archive on purpose, once it is compared.
+        self.taken_out = TakenOut("", None)
 
     def begin(
         self,
@@ -327,7 +330,10 @@ class Audit:
         }
         ranges = _ranges(self._compared_from(), self._reached)
         held = within(self._archived(), ranges)
-        step = self._step("archive and log", compared(within(self.kept(), ranges), held))
+        # Read after the archive: it is noted before it is deleted.
+        self.taken_out = taken_out(table, self.topic_ids.values())
+        log = self.taken_out.others(within(self.kept(), ranges))
+        step = self._step("archive and log", compared(log, self.taken_out.others(held)))
         behind = {f"{at.topic}:{at.partition}": end - self._reached[at] for at, end in self.ends.items()}
         return step, {at: left for at, left in behind.items() if left > 0}
 

@@ -174,7 +174,8 @@ def _judged_by(audit: Audit) -> dict[str, Any]:
 
 def _archive(audit: Audit, path: str, facts: dict[str, Any]) -> list[Step]:
     step, behind = audit.archive()
-    facts["archive"] = {"path": path, "behind": behind, "delays": audit.delays()}
+    gone = audit.taken_out.facts()
+    facts["archive"] = {"path": path, "behind": behind, "delays": audit.delays(), "taken_out": gone}
     order = audit.archive_order()
     return [step] if order is None else [step, order]
 
@@ -195,11 +196,14 @@ def _text(facts: dict[str, Any], report: str | None) -> str:
         counts = ", ".join(f"{each[name]:,} {name}" for name in ("acked", "waiting", "parked", "dead"))
         lines.append(f"subscription {each['name']}: {counts}")
     if "archive" in facts:
-        told = facts["archive"]["delays"]
+        told, gone = facts["archive"]["delays"], facts["archive"]["taken_out"]
         left = sum(facts["archive"]["behind"].values())
         lines.append(
             f"archive: {told['messages']:,} messages, {left:,} offsets behind, p99 {told['p99']:.1f} s after publishing"
         )
+        if gone["before"] or gone["keys"]:
+            since = f"from {gone['before']} on" if gone["before"] else "of all dates"
+            lines.append(f"  compared are messages {since}, without {gone['keys']:,} forgotten keys")
     for name, counts in facts["steps"].items():
         lines.append(f"{name}: " + (", ".join(f"{n:,} {kind}" for kind, n in counts.items()) or "clean"))
         if name in facts["advice"]:

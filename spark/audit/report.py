@@ -283,11 +283,14 @@ def _distribution(counts: Sequence[int]) -> dict[str, Any]:
 
 def _archive(facts: Mapping[str, Any]) -> dict[str, Any]:
     found, told = facts["archive"], facts["archive"]["delays"]
+    gone = found["taken_out"]
     behind = sum(found["behind"].values())
     figures = [
         ("archived", f"{told['messages']:,}", "messages", ""),
         ("behind", f"{behind:,}", "offsets", "warn" if behind else "ok"),
         *((name, duration(told[key]), "after publishing", "") for name, key in _PERCENTILES.items()),
+        *([("kept from", gone["before"], "on", "")] if gone["before"] else []),
+        *([("forgotten", f"{gone['keys']:,}", "keys", "")] if gone["keys"] else []),
     ]
     ranges, before, named = {}, 0, "up to"
     for bound, count in told["below"].items():

@@ -78,6 +78,9 @@ OF_A_JOB = {
     # Kafka isn't in this list, so that batches are read and written as streams are: no row becomes a Java object, and
     # rows can be counted while they are written.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # OPTIMIZE ... ZORDER BY sorts rows within files, too, so that parts of a file are skipped.
+    "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
+    "spark.databricks.io.skipping.mdc.addNoise": "false",
 }
 #: Settings that a user may replace. Into how many tasks small work is cut: Delta reads a table's log after each batch,
 #: and its default of 50 tasks takes a second. For VACUUM, Spark's default of 10,000 tasks takes a minute for any table.

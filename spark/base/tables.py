@@ -9,7 +9,8 @@ Rules
    with other files, is refused before anything is written.
 2. A table is made by the first batch that is written to it: a job that fails earlier leaves no table.
 3. OPTIMIZE replaces small files, and VACUUM deletes files that were replaced longer ago than `KEEP`. A reader that
-   takes less time than that isn't disturbed.
+   takes less time than that isn't disturbed. In a sorted table the rows of one key lie together, in few files and few
+   pages of a file. A date is sorted once, by the first OPTIMIZE after it is over.
 4. A text with a dot and without a slash is a name (`schema.table`, `catalog.schema.table`); all else is a path.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound, SchemaError
@@ -39,11 +41,16 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){1,2}")
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a kind of table. `statistics` are the columns by which Delta skips files."""
+    """The layout of a kind of table.
+
+    `statistics` are the columns by which Delta skips files. `sorted_by` is the column by which the rows of each `date`
+    are sorted when it is over ("": they aren't).
+    """
 
     kind: str
     partitions: Sequence[str]
     statistics: Sequence[str]
+    sorted_by: str = ""
 
 
 def is_name(where: str) -> bool:
@@ -138,7 +145,7 @@ class Table:
         """Raises `FailedPrecondition` if something other than a table of this kind is there, or if Delta is missing."""
         check_delta(self.spark)
         if self.exists():
-            found = self._properties()
+            found = self.properties()
             kind = kind_of(found)
             if kind != self.layout.kind:
                 said = kind or "a Delta table that kafka_pubsub didn't make"
@@ -172,11 +179,20 @@ class Table:
                 f"{self.where}: there is no schema {schema}; create it, or name another one"
             )
 
-    def _properties(self) -> dict[str, str]:
+    def properties(self) -> dict[str, str]:
+        """Returns the properties of the table, which exists, as they are now."""
         try:
             return {row.key: row.value for row in self.spark.sql(f"SHOW TBLPROPERTIES {self._sql}").collect()}
         except Exception as error:
             raise FailedPrecondition(f"{self.where} can't be read as a table: {first_line(error)}") from error
+
+    def set_property(self, name: str, value: str) -> None:
+        """Sets a property of the table."""
+        self.spark.sql(f"ALTER TABLE {self._sql} SET TBLPROPERTIES ('{name}' = '{value}')")
+
+    def delete(self, where: str) -> int:
+        """Deletes the rows of which a condition holds, and returns how many there were."""
+        return int(self.spark.sql(f"DELETE FROM {self._sql} WHERE {where}").collect()[0][0] or 0)
 
     def query(self) -> str | None:
         """Returns the id of the query that made the table; None if there is no table yet."""
@@ -302,21 +318,33 @@ class Table:
             return self.spark.table(self._sql)
         return self.spark.read.format("delta").load(self.address)
 
-    def optimize(self, note: Callable[[str], None]) -> int:
-        """Puts small files together, and returns how many small files there were."""
-        found = self._maintain("OPTIMIZE", note)
-        return 0 if found is None else int(found["metrics"]["numFilesRemoved"])
+    def optimize(self, note: Callable[[str], None], last: float | None = None) -> int:
+        """Puts small files together, and returns how many small files there were.
+
+        Of a table that is sorted, the dates that are over since `last` (seconds since 1970; None: all) are sorted.
+        """
+        done = []
+        if self.layout.sorted_by:
+            dates = f"date < DATE '{datetime.now(UTC).date()}'"
+            if last is not None:
+                dates += f" AND date >= DATE '{datetime.fromtimestamp(last, UTC).date()}'"
+            # Of a date that goes on, the next command would sort all rows again.
+            done.append(
+                self._maintain("OPTIMIZE", note, f"WHERE {dates} ZORDER BY ({self.layout.sorted_by})")
+            )
+        done.append(self._maintain("OPTIMIZE", note))
+        return sum(int(found["metrics"]["numFilesRemoved"]) for found in done if found is not None)
 
     def vacuum(self, note: Callable[[str], None]) -> None:
         """Deletes files that were replaced long ago."""
         self._maintain("VACUUM", note)
 
-    def _maintain(self, command: str, note: Callable[[str], None]) -> Any:
+    def _maintain(self, command: str, note: Callable[[str], None], more: str = "") -> Any:
         """Runs a command of maintenance; None if it failed, because the rows are safe and it is tried again later."""
         if not self.exists():
             return None
         try:
-            return self.spark.sql(f"{command} {self._sql}").collect()[0]
+            return self.spark.sql(f"{command} {self._sql} {more}").collect()[0]
         except Exception as error:
             note(f"{command} of {self.where} failed, and is tried again later: {first_line(error)}")
             return None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -40,7 +39,6 @@ __all__ = [
     "pairs",
     "seconds_of",
     "table_options",
-    "time_of",
 ]
 
 #: The jobs. Each is a folder beside this one, whose `job.py` holds its `JOB`.
@@ -228,17 +226,6 @@ def seconds_of(spark: SparkSession, text: str, name: str) -> float:
             f"{name} {text!r} isn't a span of time: write a number and a unit, e.g. '10 seconds' or '1 hour'"
         )
     return float(found / 1e6)
-
-
-def time_of(text: str | None, name: str) -> datetime | None:
-    """Parses the time of the option `name` (ISO 8601; UTC unless it has an offset); None if it wasn't given."""
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidArgument(f"{name} {text!r} isn't a time, e.g. 2026-01-14T12:00:00+00:00") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:

@@ -9,8 +9,9 @@ Rules
    each batch. It may name an offset that the job still gets, because a consumer reads ahead.
 4. Of two drivers on one checkpoint one ends with an error that says so. Spark's logs of offsets and commits and
    Delta's transactions decide which one. What the other driver wrote stays, and is there once.
-5. Between two batches the job's tables are optimized and vacuumed when that is due. The checkpoint keeps the times of
-   both, so a job that is started each hour doesn't repeat them each hour. A query that follows is stopped for it.
+5. Between two batches the job's tables are optimized and vacuumed, and other chores done, when that is due. The
+   checkpoint keeps the times, so a job that is started each hour doesn't repeat them each hour. A query that follows is
+   stopped for it.
 6. A batch that wasn't finished is repeated by itself, before the query goes on.
 """
 
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Run", "Streaming", "prepare"]
+__all__ = ["Chore", "Run", "Streaming", "prepare"]
 
 #: Seconds between two checks of a running query.
 _LOOK = 1
@@ -78,6 +79,13 @@ class Streaming:
     vacuum_every: str | None = None
 
 
+class Chore(NamedTuple):
+    """What is done every so many seconds; `do` takes when it was done last (seconds since 1970; None: never)."""
+
+    every: float
+    do: Callable[[float | None], None]
+
+
 @dataclass
 class Run:
     """One start of a streaming job: it runs a query over a DataFrame and hands its batches to the job."""
@@ -89,8 +97,8 @@ class Run:
     about: Mapping[str, str]
     #: The tables that the job writes.
     tables: Sequence[Table] = ()
-    #: Seconds between two runs of a command over these tables; a command that isn't named doesn't run.
-    spans: Mapping[str, float] = field(default_factory=dict)
+    #: What is done with these tables between two batches, by name.
+    chores: dict[str, Chore] = field(default_factory=dict)
     #: What was deleted before the job could read it, as text; only with lost="skip".
     lost: list[str] = field(default_factory=list)
     #: Up to which offset of a partition such losses were reported.
@@ -245,7 +253,7 @@ class Run:
         try:
             while not running.awaitTermination(_LOOK):
                 self._note_progress(running)
-                if self._unmaintained and self.streaming.follow and any(self._due(self.began).values()):
+                if self._unmaintained and self.streaming.follow and self._due(self.began):
                     busy += 1
                     # A query that is never found between two batches is stopped in one, which is repeated.
                     if not running.status["isTriggerActive"] or busy > _BUSY_LOOKS:
@@ -316,29 +324,29 @@ class Run:
             return None
         return sum(max(0, end - read[at.topic].get(at.partition, 0)) for at, end in ends.items())
 
-    def _due(self, first: float) -> dict[str, bool]:
-        """Returns which command of maintenance is due; `first` stands for the last time of one that never ran."""
-        if not self.tables:
-            return {"optimize": False, "vacuum": False}
+    def _due(self, first: float) -> list[str]:
+        """Returns which chores are due; `first` stands for the last time of one that was never done."""
         last = self._maintained()
-        return {
-            command: command in self.spans and last.get(command, first) + self.spans[command] <= time.time()
-            for command in ("optimize", "vacuum")
-        }
+        return [
+            name for name, each in self.chores.items() if last.get(name, first) + each.every <= time.time()
+        ]
 
     def _maintain(self, first: float) -> None:
-        """Runs OPTIMIZE and VACUUM where they are due; `first` is as for `_due`."""
+        """Does the chores that are due; `first` is as for `_due`."""
         due, last = self._due(first), self._maintained()
         self._unmaintained = False
-        for table in self.tables:
-            if due["optimize"]:
-                self.optimized += table.optimize(self.context.note)
-            if due["vacuum"]:
-                table.vacuum(self.context.note)
-        if any(due.values()):
-            now = {command: time.time() for command, is_due in due.items() if is_due}
-            self._last = {**last, **now}
+        for name in due:
+            self.chores[name].do(last.get(name))
+        if due:
+            self._last = {**last, **dict.fromkeys(due, time.time())}
             self.checkpoint.write(_MAINTENANCE, json.dumps(self._last))
+
+    def _optimize(self, last: float | None) -> None:
+        self.optimized += sum(table.optimize(self.context.note, last) for table in self.tables)
+
+    def _vacuum(self, _: float | None) -> None:
+        for table in self.tables:
+            table.vacuum(self.context.note)
 
     def _maintained(self) -> dict[str, float]:
         if self._last is None:
@@ -437,7 +445,9 @@ def prepare(
     for table in tables:
         table.check()
     mine = ownership.check(files, "checkpoint", told, begun=_BEGUN)
-    run = Run(context, streaming, files, told, tables, spans)
+    run = Run(context, streaming, files, told, tables)
+    doing = {"optimize": run._optimize, "vacuum": run._vacuum}
+    run.chores = {name: Chore(span, doing[name]) for name, span in spans.items()}
     run.gauges = Gauges(spark, context.name)
     if mine:
         refuse_ahead(spark, files, *(table.address for table in tables))

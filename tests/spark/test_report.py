@@ -171,12 +171,15 @@ def test_plots_of_the_rate_and_of_the_way_to_the_archive() -> None:
     delays = {"messages": 6000, "p50": 1.0, "p90": 2.0, "p99": 90.0, "max": 90.0, "over_time": over}
     delays["below"] = {"1": 4000, "10": 5998, "60": 5998, "600": 6000}
     archive = {"path": "/data/archive", "behind": {"0": 12}, "delays": delays}
+    archive["taken_out"] = {"before": "2026-01-14", "keys": 2}
     page = made(facts(archive=archive))
     assert "2026-01-14 09:01:00 UTC, for 1 min: 100 messages, 1.667 a second" in page
     assert page.count("<polyline") == 4
     seen = text_of(page)
     assert "up to 10 min 2" in seen
     assert "behind 12 offsets" in seen
+    assert "kept from 2026-01-14" in seen
+    assert "forgotten 2 keys" in seen
     # Nothing is archived yet, and no message has a time.
     nothing = {**delays, "messages": 0, "over_time": {**over, "p50": [], "p99": []}}
     empty = made(facts(archive={**archive, "delays": nothing}, rate={**facts()["rate"], "counts": []}))

@@ -1,4 +1,4 @@
-"""`archive`: the log, once each; topics that grow, maintenance, plain copies; places that aren't ours or are free."""
+"""`archive`: the log, once each; topics that grow, maintenance; places that aren't ours or are free."""
 
 from __future__ import annotations
 
@@ -84,7 +84,6 @@ def test_each_message_once_over_several_runs(run: Runner, name: str, tmp_path: P
     assert values(archived(run.spark, to)) == expected(120)
     operations = {row.operation for row in run.spark.sql(f"DESCRIBE HISTORY delta.`{to}`").collect()}
     assert {"OPTIMIZE", "VACUUM END"} <= operations
-    _export(run, to, tmp_path, name)
 
 
 def test_tables_are_optimized_between_two_batches_and_not_within_one(
@@ -101,7 +100,7 @@ def test_tables_are_optimized_between_two_batches_and_not_within_one(
         ps.create_topic(name, partitions=1)
         publish(ps, name, some(0, 20))
 
-        def spied(self: Table, note: Callable[[str], None]) -> int:
+        def spied(self: Table, note: Callable[[str], None], last: float | None) -> int:
             within.append(ownership.is_open(Files(self.spark, f"{to}-checkpoint")))
             if len(within) == 3:
                 raise KilledHere("the third time")
@@ -122,24 +121,6 @@ def test_how_many_messages_wait_behind_a_batch_is_told(run: Runner, name: str, t
         publish(ps, name, some(0, 60))
     told = run("archive", topics=(name,), to=str(tmp_path / "archive"), max_per_batch=20).facts["progress"]
     assert [(each["messages_read"], each["behind"]) for each in told] == [(20, 40), (20, 20), (20, 0)]
-
-
-def _export(run: Runner, to: str, tmp_path: Path, name: str) -> None:
-    """A range as plain files; to a directory that is empty."""
-    from spark.archive.table import archived
-
-    copy = str(tmp_path / "copy")
-    times = sorted(row.publish_time for row in archived(run.spark, to).collect())
-    since, until = (f"{times[at].isoformat()}+00:00" for at in (30, 90))
-    wanted = [each for each in times if times[30] <= each < times[90]]
-    outcome = run("archive", to=to, export="parquet", into=copy, since=since, until=until, topics=(name,))
-    assert outcome.facts["exported"] == len(wanted)
-    found = run.spark.read.parquet(copy)
-    assert sorted(row.publish_time for row in found.collect()) == wanted
-    with pytest.raises(FailedPrecondition, match="export to a directory that is empty"):
-        run("archive", to=to, export="parquet", into=copy)
-    none = run("archive", to=to, export="parquet", into=f"{copy}-none", until="2020-01-01")
-    assert none.facts["exported"] == 0
 
 
 def test_topics_that_appear_or_grow_are_taken_in(run: Runner, name: str, tmp_path: Path) -> None:

@@ -54,8 +54,6 @@ def test_an_archive_has_all_lanes_and_a_replay_publishes_them(run: Runner, name:
         publish(ps, name, numbers(80, 90), [(7, True)])
         assert run("archive", topics=(name,), to=to).facts["behind"] == 0
         assert values(archived(run.spark, to)) == numbers(0, 90)
-    copied = run("archive", to=to, export="parquet", into=tmp_path / "copy", topics=(name,))
-    assert copied.facts["exported"] == 90
     for source in ({}, {"archive": to}):
         options = {**source, "topic": name, "to": target}
         assert run("replay", **options, dry_run=True).facts["messages"] == 90
