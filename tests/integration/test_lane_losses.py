@@ -1,7 +1,7 @@
 """The messages that a subscriber of lanes misses when brokers are killed: none durable, and the others are counted.
 
 Three brokers, killed with SIGKILL. A transient message is lost in two ways: the client gives it up (its future fails),
-Three brokers, killed with SIGKILL. A transient message is lost in two ways: the client gives it up (its future fails),
+or its leader dies before another replica has it, though its future has resolved. Each test says which may happen.
 """
 
 from __future__ import annotations

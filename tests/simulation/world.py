@@ -319,7 +319,7 @@ class SimulatedWorld(Troubles):
         self._close()
 
     def _finish_logs(self, how: str) -> None:
-        """Messages that main has lost may be with a process, or wait there behind another: these must be finished too."""
+        """Messages that main has lost may be with a process, or wait there behind another: they must be finished."""
         for number in range(self.numbers):  # a last record, so that no hole ends the log
             key = b"end%d" % number
             record = self.cluster.append(*self.home(number), b"the end", key)

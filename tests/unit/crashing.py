@@ -88,7 +88,7 @@ def checkpointed(
     fresh: Sequence[Run] = (),
     main: Sequence[Run] = (),
 ) -> Named:
-    """Partition 0 of billing's retry topic gets a checkpoint of these runs, and a commit that names it."""
+    """Partition 0 of billing's retry topic gets a checkpoint of these runs, and a commit that names this checkpoint."""
     named = write(cluster, retry, *told, main=main, topic_id=topic_id)
     text = ack_map.encode(AckMap(7, tuple(fresh), checkpoint=named, more=bool(told)), 0)
     with cluster.change():

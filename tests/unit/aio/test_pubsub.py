@@ -442,7 +442,7 @@ def test_a_cancelled_receive_takes_nothing_more() -> None:
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         await topic.publish(b"x", ordering_key="k")
-        async with asyncio.timeout(5):  # its thread would keep it until the deadline (10 s)
+        async with asyncio.timeout(5):  # its thread would keep the message until the deadline (10 s)
             (message,) = await sub.receive(1)
         assert (message.data, message.delivery_attempt) == (b"x", 1)
         message.ack()

@@ -87,7 +87,7 @@ def test_a_row_without_an_end_is_heard_of_and_ended_with_what_it_said_last(tmp_p
 
     def tell(seconds: float, _said: str) -> None:
         if not heard:
-            pipe.open().close()  # until it has said so
+            pipe.open().close()  # until the row has said so
         heard.append(seconds)
 
     call = {"call": "tests.unit.bench.test_harness:talking_row", "parameters": {"pipe": str(pipe)}}

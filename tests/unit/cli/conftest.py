@@ -23,7 +23,7 @@ class CommandLine:
 
     pubsub: PubSub
     address: str | None = "memory"
-    #: Whether commands use `pubsub` itself, because a test has replaced a part of it.
+    #: Whether commands use `pubsub` itself, because a test has replaced a part of the client.
     shares: bool = False
     status: Status = field(default_factory=lambda: Status("running", "memory"))
 

@@ -83,7 +83,7 @@ def test_what_is_advised_can_be_called_and_typed(method: str) -> None:
     assert isinstance(commands, click.Group)
     command = commands.get_command(click.Context(commands), name)
     assert command is not None
-    command.make_context(name, rest)  # raises if it doesn't take them
+    command.make_context(name, rest)  # raises if the method doesn't take them
 
 
 def commands(group: click.Group) -> Iterator[click.Command]:
@@ -99,7 +99,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 #: Texts that no command can meet, by their beginning: they answer a call that only Python programs make.
 ONLY_IN_PYTHON = (
     "group_protocol must be",  # KAFKA_PUBSUB_GROUP_PROTOCOL is checked before, under its own name
-    "X has no time zone",  # options have one
+    "X has no time zone",  # options have an example
     "deliver_at: X has no time zone",
     "message X was only looked at",
     "max_messages must",  # checked by click
@@ -196,7 +196,7 @@ def test_an_error_keeps_its_calls_between_processes() -> None:
 
 @pytest.fixture
 def run() -> Iterator[CommandLine]:
-    """A cluster with a topic of ours, a topic of Kafka's own, and subscriptions, one of them without its topic."""
+    """A cluster with a topic of ours, a topic of Kafka's own, and subscriptions, of which some have no topic."""
     backend = MemoryBackend()
     backend.admin.create_topic("kafkas", 1, None, {})
     with PubSub.in_memory(backend, services=False) as pubsub:

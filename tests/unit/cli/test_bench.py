@@ -1,4 +1,4 @@
-"""`kafka-pubsub bench` over an in-memory cluster: its answers, and that it leaves nothing behind."""
+"""`kafka-pubsub bench` over an in-memory cluster: its answers, and that nothing is left behind."""
 
 from __future__ import annotations
 

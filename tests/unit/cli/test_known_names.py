@@ -1,4 +1,4 @@
-"""A shell completes the names of topics and subscriptions, and hears nothing when it can't."""
+"""A shell completes the names of topics and subscriptions, and hears nothing after a failure."""
 
 from __future__ import annotations
 

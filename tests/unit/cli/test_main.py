@@ -18,7 +18,7 @@ NAMES = [name for section in COMMANDS.values() for name in section]
 
 
 def commands() -> list[list[str]]:
-    """Every command and subcommand, by the words that name it."""
+    """Every command and subcommand, by the words of its name."""
     found = []
     for name in NAMES:
         command = cli.get_command(click.Context(cli), name)

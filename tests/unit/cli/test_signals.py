@@ -8,7 +8,7 @@ import threading
 
 from kafka_pubsub.cli.signals import StopFlag
 
-#: The signal comes at any step of the wait: with a `threading.Event` for the flag it hangs within some ten rounds.
+#: The signal comes at any step of the wait: with a `threading.Event` as the flag the wait hangs within some ten rounds.
 SCRIPT = """
 import random, signal
 from kafka_pubsub.cli.signals import StopFlag

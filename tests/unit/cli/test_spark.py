@@ -137,7 +137,7 @@ def test_a_path_with_braces_stays_as_it_is_in_a_format() -> None:
 
 
 def test_the_module_that_spark_imports_by_its_name_never_fails(tmp_path: Path) -> None:
-    """Though ours lacks something that it needs, and a package called `spark` isn't ours and is broken."""
+    """Though ours lacks a needed package, and a package called `spark` isn't ours and is broken."""
     bodies = {"kafka_pubsub_spark": "import nothing_of_this_name", "spark": "raise RuntimeError('broken')"}
     for name, body in bodies.items():
         (tmp_path / name / "reading").mkdir(parents=True)

@@ -249,7 +249,9 @@ def test_a_repartitioning_says_what_it_refuses_and_asks(
     assert "Give topic orders 3 partitions instead of 2? [y/N]: " in asked.stderr
     assert "Nothing was done." in asked.stderr
     assert run.pubsub.repartition_progress("orders") is None
-    assert run("topic", "repartition", "orders", "--partitions", "2").exit_code == 0  # as many as it has
+    assert (
+        run("topic", "repartition", "orders", "--partitions", "2").exit_code == 0
+    )  # as many as the topic has
 
 
 def test_a_repartitioning_that_is_under_way_goes_on_and_is_given_up_without_asking(

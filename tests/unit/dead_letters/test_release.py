@@ -52,7 +52,7 @@ def test_a_released_message_is_tried_again_before_its_successors(ps: PubSub, sub
 
 
 def test_a_message_that_waits_for_its_time_is_released_too(ps: PubSub, sub: Subscription) -> None:
-    """A clock that was wrong may have put it off for days."""
+    """A clock that was wrong may have put the message off for days."""
     publish(ps, ("slow", b"1"), ("slow", b"2"))
     with sub.pull(lambda message: message.nack(delay=86_400)):
         until(lambda: [each.state for each in held_up(sub)] == ["waiting"])

@@ -68,7 +68,7 @@ def test_what_fails_again_dies_again_and_says_how_often_it_was_replayed(
 def test_a_key_comes_back_in_the_order_in_which_it_was_published(ps: PubSub, sub: Subscription) -> None:
     publish(ps, *((f"k{at % 3}", b"%d" % at) for at in range(9)))
     dead_letters = kill(sub, 9)
-    # the first of each key dies once more, so that it lies behind its successors
+    # the first message of each key dies once more, so that its letter lies behind its successors
     sub.replay_dead_letters(
         ids=[next(each.id for each in dead_letters if each.key == b"k%d" % k) for k in range(3)]
     )

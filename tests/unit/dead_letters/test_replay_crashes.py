@@ -88,7 +88,7 @@ def test_a_process_may_die_before_any_of_its_steps(
 
 
 def ends(cluster: MemoryCluster) -> tuple[int, int]:
-    """Where the marks' topic ends for readers of committed records, and where it ends."""
+    """Where the marks' topic ends for readers of committed records, and where its log ends."""
     with cluster.changed:
         log = cluster.log(MARKS)
         return log.stable_end, log.end
@@ -141,7 +141,7 @@ def test_a_commit_that_comes_late_brings_nothing_back_twice(
     came_back_once(sub)
 
 
-# -- the rules are needed: without one of them something above goes wrong ----------------------------------------
+# -- the rules are needed: without any of them something above goes wrong ----------------------------------------
 
 
 def test_without_the_fence_a_late_commit_doubles(

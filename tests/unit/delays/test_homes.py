@@ -124,7 +124,7 @@ def test_a_topic_that_was_made_again_as_a_causal_one_gets_messages_from_its_sequ
     ps.create_topic("x", causal=True)
     with idle as router, Sequencer(ps) as sequencer:
         sequencer.wait_until_running()
-        # As a publisher of an older version says it, without the topic's id.
+        # As a publisher of an older version writes, without the topic's id.
         write(backend, INGEST, encode_request(DelayRequest("x", None, 100)))
         ps.publish_multi(["x"], b"ordered").result(20)
         until(lambda: router.metrics().get("dead") == 2)
@@ -157,7 +157,7 @@ def test_a_forged_record_is_a_dead_letter_and_stops_nothing(ps: PubSub, backend:
 
 
 def as_newer(header: bytes) -> bytes:
-    """The header as a later version of ours would seal it."""
+    """The header as sealed by a later version of ours."""
     body = bytes([VERSION + 1]) + header[1:-4]
     return body + crc32(body).to_bytes(4, "big")
 

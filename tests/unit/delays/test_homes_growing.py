@@ -26,7 +26,7 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def announce(backend: MemoryBackend, partitions: int | None) -> None:
-    """Writes into the catalog that `orders` gets so many partitions; None: that it doesn't."""
+    """Writes into the catalog that `orders` gets so many partitions; None: no change."""
     before = backend.catalog.topics()["orders"]
     change = None if partitions is None else Repartition(partitions=partitions, started=1.0)
     backend.catalog.put_topic(before.model_copy(update={"repartition": change}), before)
@@ -45,7 +45,7 @@ def stored(backend: MemoryBackend, name: str) -> list[bytes | None]:
 
 
 def test_what_is_known_of_a_home_counts_for_less_than_publishers_are_waited_for() -> None:
-    """A transaction that was decided by it takes 20 seconds at most."""
+    """A transaction that was decided by the old catalog takes 20 seconds at most."""
     assert homes._UNREAD_S + KNOWN_S + 20 < FENCE
 
 

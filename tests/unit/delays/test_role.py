@@ -388,14 +388,14 @@ def test_only_what_is_stored_is_counted_however_often_it_was_tried() -> None:
         counts = router.metrics()
     assert counts["aborted"] > 3
     assert (counts["home"], counts["dead"], counts["cancelled"]) == (len(delays), 1, 1)
-    # The request to cancel waits for the rest of the 4 seconds when it came in.
+    # The request to cancel waits for the rest of the 4 seconds, as counted at its arrival.
     hops = sum(int(delay).bit_count() for delay in delays) + 1
     assert hops <= counts["hops"] <= hops + 2
     assert counts["hops"] + counts["home"] + counts["dead"] == counts["records"]
 
 
 class LostAnswer(FaultPlan):
-    """The answer of the first transaction with a message is lost, though it is stored."""
+    """The answer of the first transaction with a message is lost, though the transaction is stored."""
 
     def __init__(self) -> None:
         self.wrote = self.lost = False

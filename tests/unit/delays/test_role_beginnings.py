@@ -45,7 +45,7 @@ def test_a_router_refuses_to_guess_and_names_the_command(ps: PubSub, backend: Me
 def test_where_what_was_handled_is_deleted_nearly_nothing_comes_twice(
     ps: PubSub, backend: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A router that ends in order deletes its handled messages; those that rested in memory hold some of them."""
+    """A router that ends in order deletes its handled messages; messages that rested in memory hold some of them."""
     ids = run_for_a_while(ps)
     before = {each for each in ids if each in delayed(backend)}
     with (

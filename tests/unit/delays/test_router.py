@@ -34,7 +34,7 @@ class Setting:
         self.router.receive_ingest([record], 0)
 
     def take(self) -> list[tuple[int, int]]:
-        """Where each message goes, by the offset at which it came in."""
+        """Where each message goes, by the offset of its arrival."""
         return [(to, message.offset) for to, message in self.router.take(1000)]
 
 

@@ -1,4 +1,4 @@
-"""A router works days after the last one; the time of a log is ahead because a broker's clock was."""
+"""A router works days after the last router; the time of a log is ahead because a broker's clock was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tier as its router reads it: when the first message of it is known."""
+"""A tier as its router reads it: when its first message is known."""
 
 from __future__ import annotations
 

@@ -13,5 +13,5 @@ __all__ = ["wait"]
 def wait(
     due: int, offset: int, *, position: int = UNWRITTEN, target: int = -1, home: str | None = "h"
 ) -> Waiting:
-    """A message that is due at a time and came in at an offset; `position`: where it lies in the log of its tier."""
+    """A message that is due at a time and came in at an offset; `position`: its place in the log of its tier."""
     return Waiting(due, offset, due, 0, home, position, cast("StoredRecord", b""), target)

@@ -1,4 +1,4 @@
-"""A client that keeps a history: who turns it on, the files in the directory, and that the checker agrees with them."""
+"""A client that keeps a history: who turns the history on, its files, and that the checker agrees with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream's reports to its history: verdicts before they take effect, and exactly those that count."""
+"""A stream's reports to its history: verdicts before they take effect, and exactly the verdicts that count."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RECORD = SubscriptionRecord(
 
 
 class Stream:
-    """Reports with a history, and a way to read it."""
+    """Reports with a history, and a way to read this history."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -242,7 +242,7 @@ def test_without_a_history_a_callback_is_called_as_it_is() -> None:
 BESIDE = "t.sub.s.retry"
 
 
-#: A checkpoint of the retry partition's runs (1, 2) and (4, 6), as commits name it.
+#: A checkpoint of the retry partition's runs (1, 2) and (4, 6), by the name in commits.
 NINE = Named(9, 5)
 
 

@@ -1,6 +1,6 @@
 """The files of this repository, as git would commit them: the subject of the house-rule tests.
 
-Untracked files count unless git ignores them, so that a rule speaks before the commit and not after it. A
+Untracked files count unless git ignores them, so that a rule speaks before the commit and not afterwards. A
 copy without git (an unpacked archive) is walked instead, without hidden and generated files.
 """
 

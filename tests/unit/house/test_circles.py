@@ -1,4 +1,4 @@
-"""No module needs, by any way round, a module that needs it: each can be read after those that it imports.
+"""No module needs, by any way round, a module that needs the first: each can be read after its imports.
 
 Imports for type checkers only count as well: a reader follows them.
 """

@@ -1,4 +1,4 @@
-"""The examples of the documentation: whoever copies one gets Python that compiles and names that exist.
+"""The examples of the documentation: whoever copies an example gets Python that compiles and names that exist.
 
 Rule: a page is read from its top, so the imports of an example are there for the examples below.
 """
@@ -17,7 +17,7 @@ from tests.unit.house.repository import ROOT, relative
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: The name of a package as users have it, and as a clone does.
+#: The name of a package as users have it, and the name in a clone.
 OURS = {"kafka_pubsub": "kafka_pubsub", "kafka_pubsub_spark": "spark"}
 
 

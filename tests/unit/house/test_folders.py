@@ -25,7 +25,7 @@ def folders() -> set[str]:
 
 
 def slow_as_a_whole() -> tuple[str, ...]:
-    """SLOW of tests/conftest.py, read without running it."""
+    """SLOW of tests/conftest.py, read without running that module."""
     tree = ast.parse((ROOT / "tests" / "conftest.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SLOW":

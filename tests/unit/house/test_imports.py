@@ -18,7 +18,7 @@ from tests.unit.house.repository import PACKAGE, ROOT
 
 #: The rooms of spark/.
 SPARK_ROOMS = ("base", "reading", "writing", "run", "archive", "audit", "replay", "cdc")
-#: A package with these modules, and with those that the contracts name.
+#: A package with these modules, and with the modules that the contracts name.
 MODULES = [
     *(
         "app",
@@ -50,7 +50,7 @@ def named_in_contracts() -> set[str]:
     return {name for name in named if (PACKAGE / f"{name.replace('.', '/')}.py").exists()}
 
 
-# Who may import a distribution that we depend on. A new one finds its place here, or fails the test.
+# Who may import a distribution that we depend on. A new distribution finds its place here, or fails the test.
 OWNERS = {
     "certifi": {"local"},
     "click": {"cli"},

@@ -2,7 +2,8 @@
 
 Rules
 1. A command of a document says where the distribution comes from (`NAME @ file://...` or `git+...`), as it isn't
-   on the index. A hint of a program names the distribution alone: there it is installed, and an extra is added.
+   on the index. A hint of a program names the distribution alone: there the distribution is installed, and an extra is
+   added.
 2. A page with such a command says whose the plain name is, or links to the page that does.
 """
 

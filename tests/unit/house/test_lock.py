@@ -1,6 +1,6 @@
 """requirements.lock: the packages of CI and the images, by hash, and from wherever the machine's client looks.
 
-It must satisfy pyproject.toml under every supported Python, or a stranger's build fails instead of ours.
+The lock must satisfy pyproject.toml under every supported Python, or a stranger's build fails instead of ours.
 """
 
 from __future__ import annotations

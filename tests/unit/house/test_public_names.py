@@ -71,7 +71,7 @@ def test_a_light_name_loads_no_librdkafka(name: str) -> None:
 
 
 def _own_methods(thing: object) -> list[str]:
-    """Public functions and properties that a class of ours defines; what it inherits is not."""
+    """Public functions and properties that a class of ours defines, without inherited ones."""
     if not inspect.isclass(thing):
         return []
     ours = [base for base in thing.__mro__ if base.__module__.partition(".")[0] == "kafka_pubsub"]

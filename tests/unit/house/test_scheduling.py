@@ -128,7 +128,7 @@ def test_the_recorded_tests_exist() -> None:
 
 
 def is_defined(nodeid: str) -> bool:
-    """Whether the file of a test defines it."""
+    """Whether the file of a test defines this test."""
     file, _, name = nodeid.partition("::")
     defined = name.partition("::")[0].partition("[")[0]  # a class, if the test is a method
     path = ROOT / file

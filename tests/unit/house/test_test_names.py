@@ -74,13 +74,13 @@ def subjects(folder: Path) -> set[str]:
 
 
 def is_named_after(test: Path, names: set[str]) -> bool:
-    """Whether a file of tests is named after one of the names, with or without a subject behind it."""
+    """Whether a file of tests is named after any of the names, with or without a subject behind the name."""
     words = test.stem.removeprefix("test_").split("_")
     return any("_".join(words[:count]) in names for count in range(1, len(words) + 1))
 
 
 def has_tests(module: Path) -> bool:
-    """Whether a module has a file of tests of its name where rule 3 looks for one."""
+    """Whether a module has a file of tests of its name where rule 3 looks."""
     place = module.relative_to(PACKAGE).parent
     wanted = f"test_{module.name}"
     tests = ROOT / "tests"

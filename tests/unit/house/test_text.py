@@ -1,7 +1,7 @@
-"""What no file of this repository may contain: where packages come from, and where it was written.
+"""Texts that no file of this repository may contain: addresses of package registries, and paths of a machine.
 
 Package clients find their registry by themselves, so an address here would only override what a machine has
-set up for good reasons. A path of one machine is wrong on all others.
+set up for good reasons. A path of a single machine is wrong on all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The wheel holds the whole package: what is imported, and the data and the type marker beside it."""
+"""The wheel holds the whole package: the modules, and the data and the type marker beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handler that writes down what came, and what it does with some of it."""
+"""A handler that writes messages down, and acks, nacks or keeps some of them."""
 
 from __future__ import annotations
 

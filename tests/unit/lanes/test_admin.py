@@ -30,7 +30,7 @@ def test_lanes_are_added_to_a_topic_without_changing_what_it_holds(
     assert publish(ps, b"after", priority=1) == "jobs:0:1"
     assert publish(ps, priority=2) == "jobs.lane.p2:0:0"
     ps.update_topic("jobs", priorities=10, transient=True)
-    # The topic itself stays what it was, or its messages would change their priority.
+    # The topic itself stays unchanged, or its messages would change their priority.
     assert jobs.options.default_priority == 1
     assert publish(ps) == "jobs:0:2"
     assert publish(ps, priority=9) == "jobs.lane.p9:0:0"
@@ -105,7 +105,7 @@ def test_lanes_are_deleted_with_their_topic_and_a_new_one_has_none(
     ps.create_topic("jobs.more", priorities=10)
     ps.topic("jobs.more").publish(b"x", priority=7).result(PATIENCE)
     publish(ps, priority=7)
-    # One that a call has left which didn't end.
+    # A lane that an unfinished call has left.
     backend.admin.create_topic("jobs.lane.p8", 1, None, {})
     ps.delete_topic("jobs")
     assert backend.admin.topic_names() == ["jobs.more", "jobs.more.lane.p7"]

@@ -1,4 +1,4 @@
-"""A stream of a topic with lanes: everything arrives once, from all lanes, also from those that come later."""
+"""A stream of a topic with lanes: everything arrives once, from all lanes, also from later lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key in several lanes: its later message waits until the earlier one is finished, however that one ends."""
+"""A key in several lanes: its later message waits until the earlier message is finished, in whichever way."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_dead_letter_ends_the_wait_of_its_key(ps: PubSub, topic: Topic) -> Non
 
 
 def test_a_stream_that_begins_later_keeps_to_what_is_finished(ps: PubSub, topic: Topic) -> None:
-    """The message that another one follows may be finished, unfinished, or wait in a retry topic at the start."""
+    """The message that another message follows may be finished, unfinished, or wait in a retry topic at the start."""
     sub = ps.create_subscription(
         "billing", topic, message_ordering=True, retry=RetryPolicy(min_backoff=0.2, max_backoff=0.2)
     )

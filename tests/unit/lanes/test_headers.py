@@ -1,4 +1,4 @@
-"""What a message in a lane says of its publisher and of the messages before it."""
+"""The header of a message in a lane: its publisher and the messages before."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_lanes_that_come_to_a_live_topic_lose_and_reorder_nothing(ps: PubSub) ->
     with sub.pull(take), sub.pull(take):
         for thread in threads:
             thread.start()
-        handler.until(80)  # messages from before the lanes know no order with those in new lanes
+        handler.until(80)  # messages from before the lanes know no order with messages in new lanes
         ps.update_topic("jobs", priorities=10, transient=True)
         laned.set()
         for thread in threads:

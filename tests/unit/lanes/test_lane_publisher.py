@@ -34,7 +34,7 @@ def test_a_delayed_message_comes_home_to_its_lane_with_its_id(ps: PubSub, cluste
             record = log.read(0, 1)[0]
             assert dict(record.headers() or ())["ps-id"] == message_id.encode()
             assert record.key() == b"k"
-            # It isn't in the order of its publishing any more.
+            # The message isn't in the order of its publishing any more.
             assert "ps-seq" not in dict(record.headers() or ())
 
 
@@ -97,7 +97,7 @@ def test_coroutines_publish_to_lanes_without_blocking() -> None:
     async def run() -> None:
         async with aio.PubSub.in_memory() as ps:
             jobs = await ps.create_topic("jobs", partitions=1, priorities=3, transient=True)
-            # The first message of a lane makes it, on another thread.
+            # The first message of a lane makes the lane, on another thread.
             assert await jobs.publish(b"x", priority=2) == "jobs.lane.p2:0:0"
             ids = await asyncio.gather(
                 *jobs.publish_many([b"a", {"data": b"b", "durable": False}, {"data": b"c", "priority": 2}])

@@ -256,7 +256,7 @@ def test_messages_of_two_lanes_that_meet_are_never_on_their_way_together(
 
 
 def judge(events: Sequence[tuple[str, StoredRecord]]) -> None:
-    """Fails if a message was sent before one that it should have waited for was reported."""
+    """Fails if a message was sent before a message was reported for which it should have waited."""
     # Line or key -> the topics of its unanswered messages by number; and its last number.
     unanswered: dict[Hashable, dict[int, str]] = defaultdict(dict)
     last: dict[Hashable, int] = defaultdict(int)

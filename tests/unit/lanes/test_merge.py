@@ -1,4 +1,4 @@
-"""Scenes of the merge: those of the seed first, with a buffer of a message and with a large one."""
+"""Scenes of the merge: the classic scenes first, with a buffer of a message and with a large buffer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scene:
             self.merge.add(lane, 0, str(lane))
 
     def publish(self, lane: Lane, time: int, number: int, publisher: str = "p") -> None:
-        """The message names its publisher's last one of the other class; in a copy, by an offset of another log."""
+        """The message names its publisher's last message of the other class; in a copy, by an offset of another log."""
         other = self.last.get((Lane(lane.priority, not lane.durable), publisher))
         offset = len(self.logs[lane])
         self.logs[lane].append((offset, time, Sent(publisher, number, other)))

@@ -1,4 +1,4 @@
-"""Lifting: a message for which one of a higher priority waits goes with that priority."""
+"""Lifting: a message for which a message of a higher priority waits goes with that priority."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_a_backlog_in_ten_lanes_that_is_larger_than_the_room_arrives(
 
 
 def test_a_low_message_is_read_and_ages_while_high_ones_fill_the_room() -> None:
-    """In each partition, whichever of them it is in. Few high ones begin between its time and its callback."""
+    """In each partition, wherever the message is. Few high messages begin between its time and its callback."""
     ageing = 0.5
     with PubSub.in_memory() as ps:
         topic = ps.create_topic("jobs", partitions=8, priorities=10)

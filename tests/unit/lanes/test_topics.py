@@ -155,7 +155,7 @@ def test_subscriptions_get_a_retry_topic_for_each_lane_whichever_comes_first(
     assert older["jobs.lane.p7"].retry_topic.name == RETRY
     assert backend.admin.topic(RETRY).partitions == 2
     assert older["jobs.lane.p7"].retry_topic.topic_id == backend.admin.topic(RETRY).topic_id
-    # The older one begins at the lane's beginning, the younger one at its end.
+    # The older subscription begins at the lane's beginning, the younger at its end.
     assert older["jobs.lane.p7"].positions == {}
     assert sorted(younger["jobs.lane.p7"].positions.values()) == [0, 2]
     committed = backend.admin.group_offsets("audit", "jobs.lane.p7")

@@ -30,7 +30,7 @@ def write(
 def test_a_lost_transient_message_blocks_no_key(
     ps: PubSub, topic: Topic, backend: MemoryBackend, later: int
 ) -> None:
-    """Its offset is given again to a message that comes after the one that names it, or to none."""
+    """Its offset is given again to a message that comes after its follower, or to none."""
     sub = ps.create_subscription("billing", topic, message_ordering=True)
     wanted = [b"first", b"durable"]
     topic.publish(b"first", ordering_key="k").result(PATIENCE)
@@ -78,7 +78,7 @@ def test_keys_of_a_copied_topic_keep_their_order(shift: int) -> None:
 def test_a_lane_that_does_not_exist_is_not_waited_for(
     ps: PubSub, topic: Topic, backend: MemoryBackend
 ) -> None:
-    """A copy without one of its lanes."""
+    """A copy without some lane."""
     sub = ps.create_subscription("billing", topic, message_ordering=True)
     topic.publish(b"makes the lane", priority=9).result(PATIENCE)
     headers = [sequence_header(Sent("p", 8)), after_header({Lane(7, True): Name(7, 3, "elsewhere")})]

@@ -1,4 +1,4 @@
-"""The jars: the lock is complete, what doesn't fit it is refused, and the network is used once."""
+"""The jars: the lock is complete, other files are refused, and the network is used once."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_broker_that_is_gone_counts_as_crashed_until_down(home: Path) -> None:
     assert "ended by itself" in found.problem
     assert found.log_tail == ("FATAL it was the butler",)
     assert find_running() is None
-    # The process that has the id now is this very test: it must survive.
+    # The process that has the id now is this very test, which must survive.
     assert down().state == "crashed"
     assert status().state == "stopped"
     assert (home / "data").exists()

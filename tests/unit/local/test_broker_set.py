@@ -1,4 +1,4 @@
-"""What a cluster refuses before it starts anything, and how a broker's view of it is read."""
+"""The refusals of a cluster before a start, and how a broker's view of its cluster is read."""
 
 from __future__ import annotations
 

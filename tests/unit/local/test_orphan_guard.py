@@ -1,4 +1,4 @@
-"""A guard ends what it watches and deletes what is temporary when its maker is gone, and nothing else."""
+"""A guard ends its process and deletes temporary files when its maker is gone, and nothing else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def make(folder: Path, sleepers: list[subprocess.Popen[bytes]], how: str) -> None:
     pids = [str(each.pid) for each in sleepers]
-    # The guard holds our end of this pipe too: when it is read to its end, the guard has done its work.
+    # The guard holds our end of this pipe too: when the pipe is read to its end, the guard has done its work.
     done = subprocess.run(
         [sys.executable, "-c", MAKER, str(folder), *pids, how], capture_output=True, timeout=60, check=False
     )
@@ -58,7 +58,7 @@ def test_what_is_watched_goes_with_its_maker_paused_or_not(
     make(folder, sleepers, "die")
     assert watched.wait(60) == -signal.SIGKILL
     assert spared.poll() is None
-    # We are the parent of the watched one, so it was a corpse until now; the directory goes after that.
+    # We are the parent of the watched process, so it was a corpse until now; the directory goes after that.
     deadline = 200
     while folder.exists() and deadline:
         deadline -= 1

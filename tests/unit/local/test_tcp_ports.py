@@ -21,7 +21,7 @@ def test_a_port_with_a_listener_isnt_free() -> None:
 
 
 def answer(reply: bytes, cluster_id: str) -> bool:
-    """What we think of a listener that sends `reply` to whatever it is asked."""
+    """Our judgement of a listener that sends `reply` to every request."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -12,7 +12,7 @@ from kafka_pubsub.subscribe.stream.runner import StreamRunner
 
 
 class Clocks:
-    """Two clocks; each read of the steady one takes a while."""
+    """Two clocks; each read of the steady clock takes a while."""
 
     def __init__(self) -> None:
         self.now, self.wrong_by, self.slow = 100.0, 5000.0, 0.0

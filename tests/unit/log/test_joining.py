@@ -1,4 +1,4 @@
-"""A thread that doesn't end holds nobody up, and is named with what it is doing."""
+"""A thread that doesn't end holds nobody up, and is named with its work."""
 
 from __future__ import annotations
 

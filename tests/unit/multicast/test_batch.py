@@ -30,7 +30,7 @@ MESSAGES = st.builds(
     headers=HEADERS,
 )
 BATCHES = st.lists(MESSAGES, min_size=1, max_size=12)
-#: One of each kind.
+#: A batch of each kind.
 BATCH = [
     BatchMessage(1_700_000_000_123, b"k", b"body", [("a", b"1"), ("a", None), ("ä", b"")]),
     BatchMessage(1_700_000_000_124, None, b"", []),
@@ -99,7 +99,7 @@ def test_the_format_of_version_1_stays() -> None:
     assert encode_batch(BATCH).hex() == FORMAT
 
 
-#: `BATCH` as it is written since the first version.
+#: `BATCH` as written since the first version.
 FORMAT = (
     "01000000020000018bcfe5687b0000018bcfe5687c00000001ffffffff0000001d0000000000000004000000006b0000"
     "000100000001613100000001ffffffff610000000200000000c3a4626f6479daa2f974"

@@ -128,7 +128,7 @@ def test_a_batch_comes_home_whole_and_in_the_order_of_publishing(
 
 
 def test_it_does_so_when_transactions_fail(backend: MemoryBackend, topics: PubSub, faults: Picky) -> None:
-    """Of the publisher and of the sequencer, before the commit and without an answer to it."""
+    """Of the publisher and of the sequencer, before the commit and without an answer."""
     faults.failing = 8
     play(backend, topics)
     assert faults.failing == 0

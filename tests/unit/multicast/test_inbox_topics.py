@@ -76,6 +76,6 @@ def test_a_deleted_topic_can_be_made_again(
 def test_what_a_half_deleted_topic_has_left_is_checked_too(backend: MemoryBackend, topics: PubSub) -> None:
     with Sequencer(topics):
         topics.delete_topic("a")
-    backend.admin.create_topic("a", 1, None, {})  # as if Kafka had kept it
+    backend.admin.create_topic("a", 1, None, {})  # as if Kafka had kept the topic
     with pytest.raises(FailedPrecondition, match=r"partitions: .* delete_topic\('a'\) removes it"):
         topics.create_topic("a", causal=True, partitions=2)

@@ -224,7 +224,7 @@ def test_a_new_topic_joins_the_others_without_a_new_member(ps: PubSub) -> None:
 
 
 class Asked(FaultPlan):
-    """Notes which topics are asked for, one by one."""
+    """Notes each topic that is asked for."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []

@@ -34,7 +34,7 @@ def publisher(topics: PubSub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Multi
 
 
 def lose_one_answer(publisher: MulticastPublisher, meanwhile: Callable[[], object]) -> None:
-    """The next transaction is stored, its caller doesn't learn it, and before it looks something else happens.
+    """The next transaction is stored, its caller doesn't learn so, and before it looks something else happens.
 
     Receipts are read once the caller knows enough, so that they don't end its doubts.
     """
@@ -46,7 +46,8 @@ def lose_one_answer(publisher: MulticastPublisher, meanwhile: Callable[[], objec
         noted.set()
 
     publisher._note = tell  # type: ignore[method-assign, assignment]
-    publisher._settle = lambda some: (not some or noted.wait(PATIENCE)) and settle(some)  # type: ignore[method-assign, assignment]
+    # type: ignore[method-assign, assignment]
+    publisher._settle = lambda some: (not some or noted.wait(PATIENCE)) and settle(some)
 
     def transact(*arguments: Any, **options: Any) -> Any:
         transactions.transact = real

@@ -36,7 +36,7 @@ def test_a_record_of_an_inbox_that_isnt_ours_is_one_dead_letter(
 ) -> None:
     record = NewRecord("a.inbox", 0, b"key", b"?", [("ps-stage", b"?"), ("more", None)])
     backend.transactions("foreign").transact([record], {}, None)
-    for number in range(3):  # a successor doesn't bury it again
+    for number in range(3):  # a successor makes no second dead letter
         with Sequencer(topics) as sequencer:
             topics.publish_multi(["a", "b"], b"%d" % number).result(PATIENCE)
             until(lambda: len(log(backend, "a")) == number + 1)  # noqa: B023
@@ -50,11 +50,11 @@ def test_a_record_of_an_inbox_that_isnt_ours_is_one_dead_letter(
 def test_a_foreign_record_behind_a_batch_that_waits_is_buried_once(
     backend: MemoryBackend, topics: PubSub
 ) -> None:
-    """It lies between what a successor reads again."""
+    """Lies between records that a successor reads again."""
     stage = StageRecord(Stage("foreign-1", named(backend, "a", "b")), 0)
     header_of_stage = [encode_stage(stage)]
     foreign = backend.transactions("foreign")
-    # Staged at one of its two topics only: it waits for ever.
+    # Staged at a single topic of two: the message waits for ever.
     foreign.transact([NewRecord("a.inbox", 0, None, b"", header_of_stage)], {}, None)
     foreign.transact([NewRecord("a.inbox", 0, None, b"?", ())], {}, None)
     for number in range(2):

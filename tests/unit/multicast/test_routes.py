@@ -1,4 +1,4 @@
-"""Which inboxes take part in a message, and that an inbox which was made again is another one."""
+"""Which inboxes take part in a message, and that an inbox which was made again is another inbox."""
 
 from __future__ import annotations
 

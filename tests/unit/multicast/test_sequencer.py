@@ -86,7 +86,7 @@ def test_a_message_to_one_topic_waits_behind_a_block() -> None:
 
 
 class Counted(int):
-    """A clock that counts how often it is compared."""
+    """A clock that counts its comparisons."""
 
     count = 0
 
@@ -101,7 +101,7 @@ class Counted(int):
 
 
 def comparisons(messages: int) -> float:
-    """The comparisons of one operation while so many messages wait."""
+    """The comparisons of an operation while so many messages wait."""
     queue, Counted.count = ReleaseQueue(), 0
     for number in range(messages):
         queue.raise_to(f"m{number}", Timestamp(Counted(number * 7919 % messages), "b"))

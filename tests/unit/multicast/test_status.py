@@ -25,7 +25,7 @@ PATIENCE = 20.0
 
 
 def handle(backend: MemoryBackend, topic: str) -> None:
-    """Handles the topic's inbox as its sequencer does, in one go; proposals only."""
+    """Handles the topic's inbox as its sequencer does, in a single pass; proposals only."""
     place = TopicPartition(inbox_topic(topic), 0)
     start, end = backend.admin.log_range(place)
     sequencer = Sequencer(named(backend, topic)[0])
@@ -44,7 +44,7 @@ def handle(backend: MemoryBackend, topic: str) -> None:
 
 
 def held(found: CausalStatus) -> tuple[int, str | None, tuple[str, ...]]:
-    """How many messages wait, which one they wait for, and for which topics that one waits."""
+    """How many messages wait, which message they wait for, and for which topics that message waits."""
     block = found.block
     return found.pending, None if block is None else block.message_id, () if block is None else block.held_by
 
@@ -106,7 +106,7 @@ def test_nothing_waits_once_sequencers_have_run(topics: PubSub) -> None:
 
 
 def test_a_status_is_right_while_sequencers_run(topics: PubSub) -> None:
-    """Whenever it is asked, no message waits that was delivered before, and a block names what is still to come."""
+    """No message waits at any time that was delivered before, and a block names the missing topics."""
     with service.Sequencer(topics):
         for _ in range(30):
             futures = [topics.publish_multi(["a", "b", "c"], b"x") for _ in range(5)]

@@ -20,7 +20,7 @@ __all__ = ["HeldBackend", "after_of", "number_of", "other_of"]
 
 
 def number_of(record: StoredRecord) -> int:
-    """The publisher's number of a record; 0: it has none."""
+    """The publisher's number of a record; 0: none."""
     said = read_lane_headers(record.headers())[0]
     return 0 if said is None else said.number
 

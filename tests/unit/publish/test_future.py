@@ -19,7 +19,7 @@ from kafka_pubsub.publish.flow_control import Epoch, Outstanding
 from kafka_pubsub.publish.future import CallbackThread, PublishFuture
 from tests.support import until
 
-# Seconds; only a hanging test needs it.
+# Seconds; only a hanging test needs them.
 PATIENCE = 30.0
 
 
@@ -334,7 +334,7 @@ def test_a_report_in_between_lets_a_publisher_go_on_once_a_quarter_is_free(owner
 @pytest.mark.usefixtures("restless")
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_no_wake_up_is_lost_between_publishers_a_flush_and_reports(owner: Owner, most: int) -> None:
-    """A lost one would stop a publisher or the flush for ever."""
+    """A lost report would stop a publisher or the flush for ever."""
     owner.outstanding.limit(PublishFlow(max_messages=most))
     queued: Queue[PublishFuture | None] = Queue()
 

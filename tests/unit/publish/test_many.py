@@ -32,7 +32,7 @@ class QuickWriter(Writer):
     def __init__(self) -> None:
         super().__init__()
         self.quick_calls = 0
-        # How many more the quick way takes before it refuses one. None: it takes all.
+        # How many more the quick way takes before a refusal. None: it takes all.
         self.quick_left: int | None = None
         self.open = True
 

@@ -35,7 +35,7 @@ Report = Callable[[object, StoredRecord], None]
 
 
 class Writer:
-    """Keeps what is appended until the test reports it; reports run in the pump's thread, as they must."""
+    """Keeps appended records until the test reports them; reports run in the pump's thread, as they must."""
 
     def __init__(self) -> None:
         self.appended: list[tuple[str, bytes | None, bytes | None, Sequence[Header] | None]] = []

@@ -1,4 +1,4 @@
-"""Who serves delivery reports, and what may not cut one short."""
+"""Who serves delivery reports, and which exceptions may not cut a report short."""
 
 from __future__ import annotations
 

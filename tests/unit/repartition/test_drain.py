@@ -67,7 +67,7 @@ def test_a_message_that_moves_to_the_tail_meanwhile_is_seen_there(
     cluster.append(RETRY, 0, b"parked", b"k")
 
     class Moves(FaultPlan):
-        """Between two looks the owner moves it, finishes its old place and trims that."""
+        """Between two looks the owner moves the message, finishes its old place and trims that."""
 
         def request(self, operation: str, name: str) -> None:
             if operation == "high_watermarks":

@@ -34,7 +34,7 @@ def test_what_nobody_can_read_is_named_and_refused_until_it_has_somewhere_to_go(
     cluster.append("orders", 0, b"x", b"k")
     commit(backend, {home(0): 1})
     seen: list[RepartitionProgress] = []
-    with pytest.raises(DeadlineExceeded):  # others are still at it
+    with pytest.raises(DeadlineExceeded):  # others still look for it
         change.run("orders", 5, timeout=FENCE + 10, on_progress=seen.append)
     reason = "it has 0 ps-retry headers instead of one"
     assert seen[-1].unreadable == {"billing": [UnreadableRecord(RETRY, 1, 0, reason)]}

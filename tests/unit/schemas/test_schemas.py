@@ -24,7 +24,7 @@ from tests.unit.house.repository import ROOT
 SCHEMAS = ROOT / "schemas"
 RECORDS = Path(__file__).parent / "records"
 
-#: Of every schema file; a released one is never changed.
+#: Of every schema file; a released schema is never changed.
 CHECKSUMS = {
     "alive/v1.avsc": "21cf60daa4bef4882f9a0a604face07802ecfa9798b27eeb2776d11ec27ee752",
     "checkpoint/v1.avsc": "39e9fa31fd5bf241c90d5ccffdcbec97749e196c1f0dd30e291c461adb3ffa81",
@@ -97,7 +97,7 @@ def test_a_record_of_a_version_that_is_not_known_is_not_guessed() -> None:
     assert checkpoints.decode(checkpoints.encode(split(SMALL)[0]), 99) is None
 
 
-#: What each kind of the delays' records says, and how it is written and read.
+#: The data of each kind of the delays' records, and how they are written and read.
 REQUEST = delays.DelayRequest("orders.eu", None, 2**28 * 1000 - 1)
 ABSOLUTE = delays.DelayRequest("orders.eu", 1_700_000_000_123, None)
 DELAYED = delays.Delayed("orders.eu", 1_700_000_000_123, 1_700_000_000_000, 2**27 + 5, 2**40)

@@ -18,7 +18,7 @@ PLACE = TopicPartition("orders", 0)
 
 
 class Log:
-    """A log, its reader and its role: it holds up what fences an id until `go` is set."""
+    """A log, its reader and its role: holds up the fences of an id until `go` is set."""
 
     name = "router"
 

@@ -1,4 +1,4 @@
-"""How a service deals with partitions that cannot begin, and with topics that it cannot see."""
+"""Partitions that cannot begin, and topics that a service cannot see."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_dead_owner_whose_transaction_is_not_ended_holds_up_its_own_partitions
 
 
 class HangingFence(StuckOwner):
-    """The log takes its time to end that transaction, until it is told to."""
+    """The log doesn't end that transaction before the test says so."""
 
     def __init__(self) -> None:
         super().__init__()

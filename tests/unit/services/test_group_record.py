@@ -1,4 +1,4 @@
-"""A service warns before the broker can't keep its group any more, because it reads too many topics."""
+"""A service warns before its group reads too many topics for the broker to keep."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_a_close_without_a_sequencer_is_quick_and_names_what_is_left(
 
 
 class NoStages(FaultPlan):
-    """No publisher gets a transaction through, once it is `on`."""
+    """No publisher gets a transaction through, once the fault is `on`."""
 
     on = False
 
@@ -136,7 +136,7 @@ def test_a_close_gives_up_what_can_not_be_staged(monkeypatch: pytest.MonkeyPatch
 
 
 def test_flush_waits_for_its_topic_only(topics: PubSub) -> None:
-    """Without a sequencer, messages to causal topics have no outcome; those of other topics aren't waited for."""
+    """Without a sequencer, messages to causal topics have no outcome; messages of other topics aren't waited for."""
     jobs = topics.topic("jobs")
     topics.topic("a").publish(b"")
     topics.publish_multi(["a", "b"], b"")

@@ -1,4 +1,4 @@
-"""A service that decides its next transaction while a large one is under way, and what happens when that one fails."""
+"""A service that decides its next transaction while a large transaction is under way, which then may fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MESSAGES = 150
 
 
 class Watched(FaultPlan):
-    """A commit waits until the next transaction is sent; of those during which one was sent, every third is refused."""
+    """A commit waits until the next transaction is sent; of these commits every third is refused."""
 
     def __init__(self) -> None:
         self.sent = self.begun = self.ahead = 0

@@ -1,4 +1,4 @@
-"""What is wrong with a single partition of a service, or with one home topic, stops no other partition."""
+"""A fault of a single partition of a service, or of a home topic, stops no other partition."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def key_in(topic: str, partition: int) -> str:
 
 
 class Away(FaultPlan):
-    """A single topic takes no records until it is `back`; `slow`: the log thinks about it for so long."""
+    """A single topic takes no records until it is `back`; `slow`: the log thinks for so long."""
 
     def __init__(self, topic: str, error: PubSubError, *, slow: bool = False) -> None:
         self.topic, self.error = topic, error

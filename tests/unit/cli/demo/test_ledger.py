@@ -1,4 +1,4 @@
-"""The demo's judge: it must catch every way in which order can break, and nothing else."""
+"""The demo's judge must catch every way in which order can break, and nothing else."""
 
 from __future__ import annotations
 

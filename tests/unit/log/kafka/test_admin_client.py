@@ -24,7 +24,7 @@ CALLS: dict[str, Callable[[LockedAdminClient, float], object]] = {
 
 
 class Librdkafka:
-    """Notes each request; the first one takes until `go_on`."""
+    """Notes each request; the first takes until `go_on`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[str] = []

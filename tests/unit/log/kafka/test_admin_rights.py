@@ -15,7 +15,7 @@ from kafka_pubsub.log.kafka.configuration import Configuration
 
 
 class ScriptedClient:
-    """Answers what it was told to."""
+    """Gives the answers of the test."""
 
     def __init__(self, *, may_see: bool) -> None:
         self._may_see = may_see
@@ -53,7 +53,7 @@ def _admin(monkeypatch: pytest.MonkeyPatch, client: ScriptedClient) -> KafkaAdmi
 def test_without_the_right_to_see_settings_a_topic_is_still_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     info = _admin(monkeypatch, ScriptedClient(may_see=True)).topic("orders")
     assert (info.topic_id, info.partitions, info.replication) == ("id", 3, 2)
-    # A stock broker's limit, and nothing claimed beyond it.
+    # A stock broker's limit, and no claim beyond.
     assert (info.max_message_bytes, dict(info.config)) == (1_048_588, {})
 
 

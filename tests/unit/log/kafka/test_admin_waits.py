@@ -34,7 +34,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 class Client:
-    """An admin client that tells `answers`, one a request; None: nothing, until somebody looks around."""
+    """An admin client that tells `answers`, an answer a request; None: nothing, until somebody looks around."""
 
     def __init__(self, *answers: int | KafkaError | None) -> None:
         self._answers = list(answers)
@@ -61,7 +61,7 @@ class Client:
 
 
 class Admin(KafkaAdmin):
-    """One for whom every topic is there, with a single partition."""
+    """A client for which every topic is there, with a single partition."""
 
     def __init__(self, client: Client, address: str = NOWHERE) -> None:
         handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address=address)
@@ -83,7 +83,7 @@ def asked(client: Client) -> int:
 
 
 def test_an_end_that_is_not_known_yet_is_asked_for_again() -> None:
-    """Told without an error while a leader is away; taken for an end, it would say that the log was truncated."""
+    """Told without an error while a leader is away; as an end it would say that the log was truncated."""
     assert asked(Client(OFFSET_INVALID, OFFSET_INVALID, 7)) == 7
 
 
@@ -112,9 +112,9 @@ class Forgetful:
 
     def __init__(self, denials: int, *, made: Sequence[KafkaError] = ()) -> None:
         self._denials = denials
-        # What requests to make the topic are refused with, in turn; the one after the last succeeds.
+        # Refusals of requests to make the topic, in turn; the request after the last refusal succeeds.
         self._made = list(made)
-        # What waits for the topic to be there, when it is made, isn't what is tried here.
+        # The wait for the topic, when it is made, isn't tried here.
         self.known = False
         self.looks = 0
 
@@ -156,7 +156,7 @@ def over(client: Forgetful) -> KafkaAdmin:
 
 
 def test_a_topic_that_we_have_made_is_asked_for_again_when_a_broker_denies_it() -> None:
-    """Another broker than the one that said "made" may be asked next, and be cut off from the controller."""
+    """Another broker than the broker that said "made" may be asked next, and be cut off from the controller."""
     client = Forgetful(3)
     new = over(client)
     new.create_topic("t", 2, None, {})
@@ -175,7 +175,7 @@ def test_a_topic_that_was_there_already_is_asked_for_again_too() -> None:
 
 
 def test_a_topic_is_made_when_the_brokers_are_let_in_again() -> None:
-    """A broker without processor time misses its heartbeats: the controller fences it until the next one."""
+    """A broker without processor time misses its heartbeats: the controller fences it until the next heartbeat."""
     fenced = KafkaError(
         KafkaError.INVALID_REPLICATION_FACTOR,
         "Unable to replicate the partition 1 time(s): All brokers are currently fenced.",
@@ -254,7 +254,7 @@ def test_a_first_answer_that_takes_long_is_waited_for_where_something_takes_conn
     """TLS and a login over a long way take seconds, and so does a broker that is starved of processor time."""
     monkeypatch.setattr(bounded_calls, "FIRST", 0.01)
     client = Mute()
-    if several:  # another broker being down says nothing about this one
+    if several:  # another broker being down says nothing about this broker
         silent = f"{NOWHERE},{silent}"
     slow = Admin(client, silent)
     if several:
@@ -275,7 +275,7 @@ def test_what_takes_connections_and_never_answers_fails_when_the_time_is_up(
 
 
 def test_a_reason_that_is_known_is_told_at_once(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a client without TLS speaks to a broker with it: that is connected, and hung up at once."""
+    """As where a client without TLS speaks to a broker with TLS: connected, and hung up at once."""
     monkeypatch.setattr(bounded_calls, "FIRST", 0.01)
     wrong = Admin(Mute(), silent)
     wrong._trouble.note(KafkaError(KafkaError._TRANSPORT, "Disconnected while requesting ApiVersion"))

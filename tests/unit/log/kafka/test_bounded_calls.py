@@ -40,7 +40,7 @@ def never() -> Iterator[threading.Event]:
 
 
 class Client:
-    """Closes when it is told to."""
+    """Closes when the test says so."""
 
     def __init__(self, close: Any) -> None:
         self.close = close

@@ -1,4 +1,4 @@
-"""A producer of librdkafka's that never finds its broker again is replaced, and only such a one."""
+"""A producer of librdkafka's that never finds its broker again is replaced, and only such a producer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CLOSED = RuntimeError("Handle has been closed")
 
 
 class Scripted:
-    """A producer that answers nothing; `finds`: whether it knows a broker."""
+    """A producer that answers nothing; `finds`: whether the producer knows a broker."""
 
     def __init__(self, on_error: Any, finds: bool) -> None:
         self.on_error, self.finds = on_error, finds
         self.asked = 0
-        #: What it raises if it finds none, and an event for which it waits before that.
+        #: Its error if it finds no broker, and an event for which it waits before that.
         self.failure: Exception = UNREACHED
         self.held: threading.Event | None = None
         #: Whether each flush stores a single message.
@@ -65,7 +65,7 @@ class Scripted:
 
 
 class Producers:
-    """Makes scripted producers: the first one has lost its brokers, the others find them unless `down`."""
+    """Makes scripted producers: the first has lost its brokers, the others find them unless `down`."""
 
     def __init__(self) -> None:
         self.down = False
@@ -189,7 +189,7 @@ def test_a_producer_has_time_after_its_first_complaint(
     monkeypatch.setattr(writer, "LOST_S", 600.0)
     log, _ = write_one(producers)
     log._answered_at -= 3600.0
-    until(lambda: not looks())  # those of other tests
+    until(lambda: not looks())  # lines of other tests
     producers.made[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     log.poll(0)
     assert (looks(), len(producers.made)) == (False, 1)

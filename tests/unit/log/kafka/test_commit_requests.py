@@ -1,4 +1,4 @@
-"""The commits of a reader: one at a time, on a thread that ends by itself, and nothing sent that was given up."""
+"""The commits of a reader: singly, on a thread that ends by itself, and nothing sent that was given up."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_thread_ends_when_nothing_is_committed_and_another_takes_its_place(
 
 
 def test_a_second_commit_is_refused_while_the_first_is_on_its_way(broker: Broker, sender: Commits) -> None:
-    """Stored before the first one, it would be undone by that."""
+    """Stored before the first commit, it would be undone by that."""
     gate = threading.Event()
     broker.before = _wait_on(gate)
     sender.begin({ZERO: Committed(1, "")}, first := Told())
@@ -113,7 +113,7 @@ def test_a_second_commit_is_refused_while_the_first_is_on_its_way(broker: Broker
 
 
 def test_a_waiting_call_goes_on_after_the_answer(broker: Broker, sender: Commits) -> None:
-    """What is decided then must know of it: a last word, for instance."""
+    """Later decisions must know of the answer: a final commit, for instance."""
     told, gate = threading.Event(), threading.Event()
 
     def answered(answers: object) -> None:
@@ -130,7 +130,7 @@ def test_a_waiting_call_goes_on_after_the_answer(broker: Broker, sender: Commits
 def test_what_was_given_up_sends_nothing_more_and_is_answered_when_it_is_over(
     broker: Broker, sender: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sent after the revoke it would be stored under the next membership, over another owner's."""
+    """Sent after the revoke the commit would be stored under the next membership, over another owner's."""
     monkeypatch.setattr(commit_requests, "_PATIENCE", 0.05)
     monkeypatch.setattr(commit_requests, "_REQUEST_BYTES", 1000)
     gate = threading.Event()
@@ -148,7 +148,7 @@ def test_what_was_given_up_sends_nothing_more_and_is_answered_when_it_is_over(
 
 
 def test_without_a_place_in_the_group_nothing_is_sent(broker: Broker, sender: Commits) -> None:
-    """The broker would take it for a commit from outside, and not fence it."""
+    """The broker would take the commit for a commit from outside, and not fence it."""
     broker.member = False
     sender.begin({ZERO: Committed(1, "")}, told := Told())
     assert sender.settle()
@@ -157,7 +157,7 @@ def test_without_a_place_in_the_group_nothing_is_sent(broker: Broker, sender: Co
 
 
 def test_one_refused_partition_does_not_take_the_others_with_it(broker: Broker, sender: Commits) -> None:
-    """Librdkafka says of all partitions what is true of one, though the others are stored."""
+    """Librdkafka says of all partitions the error of a single partition, though the others are stored."""
 
     def refuse(offsets: list[KafkaPartition]) -> None:
         if any(each.partition == 1 for each in offsets):

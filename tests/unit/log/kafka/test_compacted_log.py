@@ -18,7 +18,7 @@ from kafka_pubsub.model import TopicInfo
 
 
 class Consumer:
-    """A consumer that asks the leader it remembers until its metadata is asked for again; the topic is empty."""
+    """A consumer that asks the remembered leader until its metadata is asked for again; the topic is empty."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -46,7 +46,7 @@ END = KafkaError(KafkaError._PARTITION_EOF)
 
 
 class Admin:
-    """One for whom the catalog is there; it notes the time limits of the requests."""
+    """A client for which the catalog is there; notes the time limits of the requests."""
 
     def __init__(self) -> None:
         self.deadlines: list[float] = []

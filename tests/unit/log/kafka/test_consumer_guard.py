@@ -1,4 +1,4 @@
-"""A consumer of librdkafka's that never finds its broker again is replaced, and only such a one."""
+"""A consumer of librdkafka's that never finds its broker again is replaced, and only such a consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACE = TopicPartition("t", 0)
 
 
 class Client:
-    """A consumer or an admin client; `finds`: whether it knows a broker."""
+    """A consumer or an admin client; `finds`: whether the client knows a broker."""
 
     def __init__(self, on_error: Any, finds: bool) -> None:
         self.on_error, self.finds = on_error, finds

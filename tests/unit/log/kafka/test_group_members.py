@@ -19,7 +19,7 @@ LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class Client:
-    """An admin client that lists `lists` in turn, the last one for ever: states of the group, or errors."""
+    """An admin client that lists `lists` in turn, the last list for ever: states of the group, or errors."""
 
     def __init__(self, *lists: ConsumerGroupState | KafkaError | None) -> None:
         self._lists = list(lists)
@@ -59,7 +59,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("state", [ConsumerGroupState.STABLE, ConsumerGroupState.UNKNOWN])
 def test_a_listed_group_with_members_has_some(state: ConsumerGroupState, asked: list[str]) -> None:
-    """A state that librdkafka doesn't know is one of the newer protocol's, between two assignments."""
+    """A state that librdkafka doesn't know is a state of the newer protocol's, between two assignments."""
     client = Client(state)
     assert over(client).has_members("g")
     assert (client.described, asked) == (0, [])

@@ -27,7 +27,7 @@ class Time:
 
 
 class User:
-    """A `PubSub` whose broker is away until `back`; it is closed at `closed`."""
+    """A `PubSub` whose broker is away until `back`, and which is closed at `closed`."""
 
     def __init__(self, time: Time, *, back: float, closed: float = float("inf")) -> None:
         self._time, self._back, self._closed = time, time.now + back, time.now + closed

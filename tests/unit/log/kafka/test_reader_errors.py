@@ -1,4 +1,4 @@
-"""Errors of a reader: which are reported, of which partition, and which of them end it."""
+"""Errors of a reader: which are reported, of which partition, and which end the reader."""
 
 from __future__ import annotations
 

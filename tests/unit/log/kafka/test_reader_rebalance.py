@@ -1,4 +1,4 @@
-"""A rebalance in the middle of a read, scripted: on a broker it can't be brought about at will."""
+"""A rebalance in the middle of a read, scripted: a broker doesn't bring it about at will."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class ScriptedConsumer:
-    """Each `consume` runs the next step of the script and returns what it returns."""
+    """Each `consume` runs the next step of the script and returns the step's result."""
 
     def __init__(self) -> None:
         self.steps: list[Callable[[], list[Message]]] = []
@@ -155,7 +155,7 @@ def test_the_next_read_hands_out_everything_again(world: World) -> None:
 
 
 def test_an_error_that_comes_with_the_assignment_is_told(world: World) -> None:
-    """It is told only once: if it were dropped, the partition would stand still without a word."""
+    """A record told only once: without it the partition would stand still without a word."""
     error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "out of range")
     world.consumer.steps = [
         world.step("on_revoke", P0),
@@ -245,7 +245,7 @@ def test_a_membership_lasts_from_the_assignment_until_it_is_taken(world: World) 
 
 @pytest.mark.parametrize("place", [b"\xff\xff\xff\xffg\0m\0\x01", b"\1\0\0\0g\0\0\x01", b"\1", b""])
 def test_a_place_without_a_generation_or_a_member_is_none(world: World, place: bytes) -> None:
-    """The broker would take it for a commit from outside the group, and not fence it."""
+    """The broker would take the commit for a commit from outside the group, and not fence it."""
     world.consumer.consumer_group_metadata = lambda: b"CGMDv2:" + place  # type: ignore[method-assign]
     world.consumer.steps = [world.step("on_assign", P0)]
     world.reader.read(10, 0)
@@ -265,7 +265,7 @@ def test_a_newer_epoch_is_taken_over_between_two_reads(hasty: World) -> None:
     hasty.reader.read(10, 0)
     second = hasty.reader.membership()
     assert second != first
-    for worse in (-1, 0, 1):  # what librdkafka says while it is out of the group, and of an earlier time
+    for worse in (-1, 0, 1):  # librdkafka's words while it is out of the group, and of an earlier time
         hasty.consumer.epoch = worse
         hasty.reader.read(10, 0)
         assert hasty.reader.membership() == second

@@ -1,4 +1,4 @@
-"""The reader of a partition: which errors it reports, and that none of them takes records with it."""
+"""The reader of a partition: which errors it reports, and that no error takes records with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FakeRecord:
 
 
 class FakeConsumer:
-    """Has these records; each read takes the first one alone, as librdkafka's do, and then what else is there."""
+    """Has these records; each read takes the first record alone, as librdkafka's do, and then the others."""
 
     def __init__(self, *reads: Sequence[FakeRecord]) -> None:
         self._reads = [list(each) for each in reads]

@@ -1,4 +1,4 @@
-"""How many partitions are asked for their ends: those whose leaders' logs may have lost something, and no others."""
+"""How many partitions are asked for their ends: only those whose leaders' logs may have lost something."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Leaders:
     """Leaders of logs, as a consumer meets them; counts the partitions that it begins to read."""
 
     def __init__(self, cut: dict[int, int] | None = None) -> None:
-        #: Where the logs end now that have lost something, for one who has read them before.
+        #: Where the shortened logs end now, for a client that has read them before.
         self.cut = cut or {}
         self.asked: list[int] = []
         self.opened = 0

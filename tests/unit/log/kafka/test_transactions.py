@@ -1,4 +1,4 @@
-"""The calls of a transaction: their order, and that one which never returns costs the producer and nothing else."""
+"""The calls of a transaction: their order, and that a call which never returns costs only the producer."""
 
 from __future__ import annotations
 

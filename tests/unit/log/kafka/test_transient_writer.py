@@ -1,4 +1,4 @@
-"""A transient producer: its settings, and one that never finds its broker again."""
+"""A transient producer: its settings, and a producer that never finds its broker again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import until
 
 
 class Scripted:
-    """A producer whose messages time out at the next poll; `finds`: whether it knows a broker."""
+    """A producer whose messages time out at the next poll; `finds`: whether the producer knows a broker."""
 
     def __init__(self, finds: bool) -> None:
         self.finds = finds

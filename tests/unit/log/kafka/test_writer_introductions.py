@@ -83,7 +83,7 @@ def test_a_producer_is_introduced_before_it_takes_its_transactional_id(handles: 
 
 
 def test_no_request_of_a_producer_makes_a_topic(handles: ClientFactory) -> None:
-    """A broker with `auto.create.topics.enable` makes what a producer asks for, unless the producer forbids it."""
+    """A broker with `auto.create.topics.enable` makes every topic that a producer asks for, unless forbidden."""
     script, _ = scripted(handles)
     assert script.settings["allow.auto.create.topics"] == "false"
 

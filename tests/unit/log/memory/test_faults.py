@@ -18,7 +18,7 @@ AT = TopicPartition("t", 0)
 
 
 class Script(FaultPlan):
-    """Hands out the fates it was given, then none."""
+    """Hands out the given fates, then none."""
 
     def __init__(
         self, *fates: RequestOutcome, delays: tuple[float, ...] = (), limit: int | None = None

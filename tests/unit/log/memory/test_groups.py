@@ -184,7 +184,7 @@ def test_range_splits_each_topic_by_the_order_of_members() -> None:
 
 
 def test_a_member_that_lists_fewer_topics_breaks_the_co_assignment() -> None:
-    """What "whole or nothing" guards against: it must be possible here as it is on a broker."""
+    """The danger behind "whole or nothing" must be possible here as on a broker."""
     cluster, _ = cluster_of("t", "u", partitions=4)
     both, only = Process(cluster, "a", "t", "u"), Process(cluster, "b", "t")
     for _ in range(5):
@@ -257,7 +257,7 @@ def test_who_was_removed_is_refused_before_the_generation_rises() -> None:
         removed.read()
         other.read()
     cluster.evict("g", "a")
-    # The rebalance is open and the other hasn't joined: the generation is the one that both know.
+    # The rebalance is open and the other hasn't joined: both know the same generation.
     answer = commit(removed.reader, {AT: Committed(5, "")})
     assert isinstance(answer[AT], FailedPrecondition)
     assert commit(other.reader, {AT: Committed(6, "")}) == {AT: None}

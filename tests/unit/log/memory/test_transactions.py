@@ -167,7 +167,7 @@ def test_who_dies_before_the_answer_has_stored_everything(scene: Scene) -> None:
 
 
 def test_what_nobody_ends_is_aborted_when_the_coordinator_looks(scene: Scene) -> None:
-    scene.clock.advance(3)  # it looks when full tens of seconds are over
+    scene.clock.advance(3)  # the broker looks when full tens of seconds are over
     _until(scene.steps(), Step.COMMIT)
     scene.clock.advance(16)
     with pytest.raises(DeadlineExceeded):
@@ -183,7 +183,7 @@ def test_a_writer_that_took_too_long_does_not_know_and_stored_nothing(scene: Sce
     scene.clock.advance(20)
     assert _rest(steps).ending is Ending.UNKNOWN
     assert scene.committed() == Committed(None, "")
-    scene.owner.reader.read(1, 0)  # it was silent itself for as long
+    scene.owner.reader.read(1, 0)  # the member was silent itself for as long
     owner = scene.process("b")
     scene.owner = owner
     assert scene.transact().ending is Ending.STORED

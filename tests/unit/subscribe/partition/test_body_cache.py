@@ -1,4 +1,4 @@
-"""What messages in the retry partition cost in memory: numbers, and bodies only of those that are soon due."""
+"""The memory of messages in the retry partition: numbers, and only the bodies that are soon due."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_room_for_bodies_counts_what_holds_them() -> None:
 
 
 def test_what_only_follows_is_taken_in_quickly_and_no_differently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a restart: most records go the short way, and each of these is what the long way makes of it."""
+    """At a restart most records go the short way, with the same result as the long way's."""
     whys = [Why.NACKED, *[Why.BACKLOG] * 30, Why.REPLAYED, Why.BACKLOG, Why.EXPIRED]
     records = [
         parked(at, origin, b"k%d" % (at % 3), attempt=2 if why is Why.NACKED else 1, due=at % 2 * 9, why=why)

@@ -1,4 +1,4 @@
-"""When a checkpoint is written, what the commits around it say, and what is deleted."""
+"""When a checkpoint is written, the contents of the commits around it, and deletions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def said(commit: CommitBoth) -> tuple[AckMap, AckMap]:
 
 
 def scattered(scene: Scene, count: int) -> None:
-    """So many messages of main are acked, and between each two of them one waits."""
+    """So many messages of main are acked, and between any two of them another waits."""
     before = scene.partition.offsets.position
     scene.fetch(*((before + at, b"%d" % (before + at)) for at in range(2 * count)))
     for lease in scene.begun(2 * count):
@@ -129,7 +129,7 @@ def test_a_partition_that_comes_back_is_announced_with_a_checkpoint_if_much_has_
 def test_the_first_commit_of_an_ownership_is_plain_however_full_and_however_often_it_is_refused(
     scene: Scene,
 ) -> None:
-    """By the number of its writer the next owner finds what this one leaves open."""
+    """By the number of its writer the next owner finds the transactions that this owner leaves open."""
     scattered(scene, 15)
     stored, runs = scene.partition.commits.stored, scene.partition.offsets.runs()
     start = Start(0, 2, 7, stored, 0, RetryStart("t", TOPIC_ID, 0), runs)
@@ -266,7 +266,7 @@ def test_nonces_of_checkpoints_differ() -> None:
 
 
 def test_a_dead_letter_is_in_a_checkpoint_at_once() -> None:
-    """It lies in another topic: an owner that goes on from a checkpoint without it would bury it again."""
+    """It lies in another topic: an owner that goes on from a checkpoint without the letter would write it again."""
     scene = Scene(policy=Policy(1))
     scene.fetch((0, b"a"))
     scene.nack(scene.begun()[0])

@@ -1,4 +1,4 @@
-"""What a partition says when it is given up in good order: nothing that started here is blamed for a crash."""
+"""The final commit of a partition in good order: no message that started here is blamed for a crash."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Owned:
         return started
 
     def started(self) -> list[Lease]:
-        """What begins, at once or when it is noted."""
+        """The messages that begin, at once or when they are noted."""
         return [*_leases(self.do(Demand(9, 9))), *self.pass_time()]
 
     def nack(self, lease: Lease) -> None:

@@ -1,4 +1,4 @@
-"""A dead-letter topic that is away, or takes some records only: what waits for it, and what doesn't."""
+"""A dead-letter topic that is away, or takes some records only: which messages wait, and which don't."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def step(scene: Scene, seconds: float = 0.1) -> list[WriteDeadLetters]:
 
 
 def next_dead_letters(scene: Scene, most: float) -> tuple[WriteDeadLetters, float]:
-    """The next burial, and after how many seconds it was begun."""
+    """The next dead letter, and after how many seconds it was begun."""
     before = scene.now
     while scene.now < before + most:
         if found := step(scene):
@@ -69,7 +69,7 @@ def origins(effect: WriteDeadLetters | StoreMoves) -> list[int]:
 
 
 def fail(scene: Scene, bury: WriteDeadLetters, culprit: int | None) -> bool:
-    """The log takes dead letters without the culprit, and says nothing of why it doesn't take the others."""
+    """The log takes dead letters without the culprit, and says nothing of why the others are refused."""
     if culprit is None or culprit in origins(bury):
         scene.do(Written(False, reason="no answer"))
         return True

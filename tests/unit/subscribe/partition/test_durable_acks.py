@@ -89,7 +89,7 @@ def stored(cluster: MemoryCluster, message: Message) -> bool:
 
 
 class Durable:
-    """Handlers that ack, wait until that is durable, and look whether it is."""
+    """Handlers that ack, wait until that is durable, and look whether it is so."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self._cluster = cluster
@@ -175,7 +175,7 @@ def test_coroutines_await_it(ps: PubSub, cluster: MemoryCluster, exact: Subscrip
 def test_acks_that_nobody_waits_for_at_once_keep_their_pace(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster
 ) -> None:
-    """Walked inline, and not taken over for it."""
+    """Walked inline, and not taken over."""
     futures: list[tuple[Message, Future[None]]] = []
     enough = threading.Event()
     threads: set[str] = set()
@@ -199,7 +199,7 @@ def test_acks_that_nobody_waits_for_at_once_keep_their_pace(
 def test_a_callback_that_the_fetcher_runs_makes_way_before_it_waits(
     ps: PubSub, sub: Subscription, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds up the thread that commits; here nobody else would notice."""
+    """Holds up the thread that commits; here nobody else would notice."""
     monkeypatch.setattr(inline_scheduler, "LOOK", 1e9)
     durable = Durable(cluster)
     with sub.pull(durable):
@@ -208,7 +208,7 @@ def test_a_callback_that_the_fetcher_runs_makes_way_before_it_waits(
 
 
 def test_done_callbacks_run_beside_the_stream(ps: PubSub, exact: Subscription) -> None:
-    """One that waits for another ack holds up nobody."""
+    """A handler that waits for another ack holds up nobody."""
     told: list[str] = []
     both = threading.Event()
     first: list[Message] = []

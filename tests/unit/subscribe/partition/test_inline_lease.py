@@ -1,4 +1,4 @@
-"""What is nacked by the thread that read it: it moves at once, and its key's later messages wait behind it."""
+"""Nacks of the thread that reads: the message moves at once, and its key's later messages wait behind it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def offsets(lease: Lease) -> list[int]:
 
 
 def waiting_behind(*keys: bytes) -> tuple[Scene, Lease]:
-    """The first message of each key was nacked and is due; one more of each waits behind it, in main."""
+    """The first message of each key was nacked and is due; another of each key waits behind it, in main."""
     scene = Scene()
     walk = record_inline(scene, *keys, *keys)
     count = len(keys)

@@ -7,7 +7,7 @@ from tests.support import FakeBody
 
 
 def test_holes_leave_nothing_behind() -> None:
-    """One hole after each record, as transactions of a record make them."""
+    """A hole after each record, as transactions of a record make them."""
     offsets = Offsets(0)
     for first in range(0, 40_000, 20):
         records = [FakeBody(offset=offset) for offset in range(first, first + 20, 2)]

@@ -1,4 +1,4 @@
-"""What waits in memory behind parked messages of many keys: it must not fill the window of all the others."""
+"""Messages that wait in memory behind parked messages of many keys must not fill the window of all the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOR_AN_HOUR = 3_600_000
 
 
 def behind(followers: int) -> Scene:
-    """Keys that are parked for an hour, with a single message each that waits behind it."""
+    """Keys that are parked for an hour, each with a single message that waits behind the parked message."""
     keys = [b"%d" % number for number in range(followers)]
     scene = Scene([parked(number, number, key, due=FOR_AN_HOUR) for number, key in enumerate(keys)])
     scene.fetch(*((followers + number, key) for number, key in enumerate(keys)))
@@ -119,7 +119,7 @@ def failing(keys: int, followers: int) -> Scene:
 
 @pytest.mark.parametrize("stuffed", [False, True])
 def test_what_goes_on_soon_is_waited_for(stuffed: bool) -> None:
-    """Relocated it would hold its key for longer than the backoff, and more would have to follow."""
+    """Relocated the message would hold its key for longer than the backoff, and more would have to follow."""
     scene = failing(50, MOST_WAITING + 200)
     assert {info.why for info in wait(scene, 0.6 * SOON, stuffed=stuffed)} == {Why.DELAYED}
     assert waiting(scene) == []

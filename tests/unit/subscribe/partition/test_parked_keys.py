@@ -1,4 +1,4 @@
-"""What a command asks of an owner: releases, drops and replays, told one by one."""
+"""A command's requests to an owner: releases, drops and replays, told in turn."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.unit.subscribe.partition.test_retry_partition import Scene, leases_of
 
 @pytest.mark.parametrize("moves", [True, False])
 def test_only_a_commit_that_was_made_after_the_return_lets_callbacks_begin(moves: bool) -> None:
-    """One that was in flight then, plain or with a transaction, doesn't tell that the partition is still ours."""
+    """A commit that was in flight then, plain or with a transaction, doesn't tell that the partition is still ours."""
     scene = Scene()
     scene.fetch((0, b"a"), (1, b"b"))
     (first, second) = scene.begun()

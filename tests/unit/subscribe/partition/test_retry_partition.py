@@ -1,4 +1,4 @@
-"""Scenes of a partition with a retry topic, told one by one: what random schedules rarely or never meet."""
+"""Scenes of a partition with a retry topic that random schedules rarely or never meet."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def leases_of(effects: Sequence[Effect]) -> list[Lease]:
 
 
 class Scene:
-    """A single partition; what it wants is kept until the scene answers."""
+    """A single partition; its effects are kept until the scene answers."""
 
     def __init__(self, retry: Sequence[Stored] = (), policy: Policy | None = None, **beside: Any) -> None:
         """`beside`: what else the ownership is told of its retry partition."""
@@ -109,7 +109,7 @@ class Scene:
         return self.do(Tick())
 
     def settle(self) -> None:
-        """The log takes what it is given, until nothing is left to be sent."""
+        """The log takes all requests, until nothing is left to be sent."""
         for _ in range(10):
             for effect in self.tick(0.2):
                 if isinstance(effect, StoreMoves):

@@ -1,4 +1,4 @@
-"""A wall clock that is wrong, and is set while a partition is owned: what is due when, told one by one."""
+"""A wall clock that is wrong, and is set while a partition is owned: scenes of due times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def begins_at(scene: Scene, *times: float) -> float | None:
 
 
 def test_a_due_time_is_reported_by_the_wall_clock_as_it_is_now() -> None:
-    scene = Scene(wall=HOUR)  # it was wrong when the partition was taken over
+    scene = Scene(wall=HOUR)  # the clock was wrong when the partition was taken over
     scene.fetch((0, b"k"))
     (lease,) = scene.begun()
     scene.do(Tick(wall=0.0))  # and is right now

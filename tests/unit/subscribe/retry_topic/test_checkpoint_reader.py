@@ -1,4 +1,4 @@
-"""What a commit calls finished, read with the checkpoint that it names."""
+"""The finished messages of a commit, read with its checkpoint."""
 
 from __future__ import annotations
 

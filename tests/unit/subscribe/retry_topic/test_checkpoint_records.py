@@ -1,4 +1,4 @@
-"""Two versions of the client side by side: what a newer one has written is refused, and never delivered again."""
+"""Two versions of the client side by side: records of a newer version are refused, and never delivered again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Patch = pytest.MonkeyPatch
 
 @contextmanager
 def next_metadata(patch: Patch) -> Iterator[None]:
-    """The client as its next version may be, whose metadata is another one; it reads this version's as well."""
+    """The client as its next version may be, with other metadata; reads this version's as well."""
     with patch.context() as newer:
         newer.setattr(ack_map, "VERSION", ack_map.VERSION + 1)
         yield
@@ -71,7 +71,7 @@ class Group:
             until(lambda: len(self.seen) >= before + count, f"{count} messages")
 
     def refused(self) -> str:
-        """A process of this version tries to serve it; returns why it doesn't."""
+        """A process of this version tries to serve the subscription; returns why it doesn't."""
         before = len(self.seen)
         with (
             pytest.raises(FailedPrecondition) as refusal,
@@ -95,7 +95,7 @@ def test_what_this_version_wrote_is_read_by_the_next_one_which_is_refused_afterw
     group.seen.clear()
     with next_metadata(monkeypatch):
         group.publish(1)
-        group.serve(6)  # the five that weren't acked, and the new one
+        group.serve(6)  # the five unacked messages, and the new message
         assert sorted(group.seen) == [0, 2, 4, 6, 8, 10]
     before = group.stored()
     why = group.refused()

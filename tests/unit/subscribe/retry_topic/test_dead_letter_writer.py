@@ -40,7 +40,7 @@ TO = {TopicPartition("orders", 0): Committed(7, "map")}
 
 
 class Log:
-    """Transactions whose records are taken, but for those that the test answers itself."""
+    """Transactions whose records are taken, but for records that the test answers itself."""
 
     transactional_id = "me"
 

@@ -1,4 +1,4 @@
-"""Which keys are held up, told from the log alone; and what releasing does to those that are parked."""
+"""Which keys are held up, told from the log alone; and the effect of a release on parked messages."""
 
 from __future__ import annotations
 

@@ -106,7 +106,9 @@ def test_what_was_acked_below_what_is_lost_stays_acked(
     done, acked = threading.Event(), list[str]()
 
     def handle(message: Message) -> None:
-        if message.data == b"old0":  # it isn't settled, so the others are finished above the position
+        if (
+            message.data == b"old0"
+        ):  # the message isn't settled, so the others are finished above the position
             done.wait(10)
             message.nack()
         else:

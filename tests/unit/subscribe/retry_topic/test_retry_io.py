@@ -95,7 +95,7 @@ def first_time(number: int) -> Callable[[Message], bool]:
 def unfinished(
     cluster: MemoryCluster, place: TopicPartition, stored: Committed, end: int
 ) -> list[int | None]:
-    """The messages that a commit doesn't list as finished. It may stay at a checkpoint, for as long as that is new."""
+    """The messages that a commit doesn't list as finished. The commit may stay at a checkpoint while that is new."""
     position = stored.offset or 0
     noted = ack_map.decode(stored.metadata, position)
     done = {offset for run in noted.runs for offset in range(*run)} if noted is not None else set()
@@ -336,7 +336,7 @@ def test_suspects_are_tried_one_at_a_time_over_all_streams_of_a_process(
 ) -> None:
     publish(ps, 30, keys=10)
     record = MemoryBackend(cluster=cluster).catalog.subscriptions()["billing"]
-    # As a process leaves it that was killed, like the one before it.
+    # As a killed process leaves the topic, like the process before it.
     noted = ack_map.encode(AckMap(1, (), False, 1, Notes(((0, 1),)), doubt=Doubt(1)), 0)
     with cluster.change():
         for number in range(2):

@@ -31,7 +31,7 @@ def operators(backend: MemoryBackend, partitions: int = 3, **changes: str) -> To
 
 
 def without_retry_topic(backend: MemoryBackend) -> None:
-    """As an older version has left it."""
+    """As an older version has left the catalog."""
     record = record_of(backend)
     backend.admin.delete_topic(RETRY)
     backend.catalog.put_subscription(record.model_copy(update={"retry_topic": None}), record)
@@ -313,7 +313,7 @@ def test_it_keeps_what_was_acknowledged_as_the_home_topic_does(
     sub = ps.create_subscription("billing", "orders")
     assert backend.admin.topic(RETRY).config[replicas] == "2"
     assert backend.admin.topic(RETRY).config[unclean] == "false"
-    # One from an earlier version, of a home topic that has got more replicas since.
+    # A topic from an earlier version, of a home topic that has got more replicas since.
     backend.admin.update_topic("orders", {replicas: "3"})
     backend.admin.update_topic(RETRY, {unclean: "true"})
     sub.pull(lambda message: message.ack()).close()

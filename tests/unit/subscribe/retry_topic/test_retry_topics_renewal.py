@@ -26,7 +26,7 @@ QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.02)
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is noticed soon, and "not found" is believed soon."""
+    """The loss is noticed soon, and "not found" is believed soon."""
     real = deletion_watch.Watch.__init__
 
     def often(self: deletion_watch.Watch, subscriptions: Any, subscribers: Any) -> None:
@@ -64,7 +64,7 @@ class Handler:
 
     def __init__(self) -> None:
         self.acked: list[int] = []
-        #: Messages that it never acks. Empty: it acks each at the second delivery at the latest.
+        #: Messages that it never acks. Empty: each is acked at the second delivery at the latest.
         self.refused: set[int] = set()
 
     def __call__(self, message: Message) -> None:
@@ -181,7 +181,7 @@ def test_a_log_that_ends_below_the_commit_is_gone_on_with_from_the_copy(
 
 
 def test_a_position_that_speaks_of_an_earlier_topic_is_not_believed() -> None:
-    """The new one has grown beyond it: believed, what lies below would never be delivered."""
+    """The new topic has grown beyond the position: believed, earlier messages would never be delivered."""
     retry = RetryTopic(name=RETRY, topic_id="new", positions={0: 0})
     record = SubscriptionRecord(
         name="billing",

@@ -1,4 +1,4 @@
-"""Where an ownership begins: each rule, and what is said about it."""
+"""Where an ownership begins: each rule, and the line in the log."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_both_ends_of_the_log_are_in_it(offset: int) -> None:
 
 
 def test_a_dead_owner_had_not_come_to_the_end_of_a_long_log() -> None:
-    """Else a backlog of a million messages would be begun one noted message after the other."""
+    """Else a backlog of a million messages would be begun with a note for each."""
     assert reach(Beginning(100), 1_000_000) == 100 + REACH
     assert reach(Beginning(100, [(200, 300), (400, 900)]), 1_000_000) == 900 + REACH
     assert reach(Beginning(100, [(200, 300)]), 310) == 310

@@ -100,7 +100,7 @@ def sub(ps: PubSub) -> Subscription:
 
 
 class Handler:
-    """Key `bad` fails always, `slow` stays with its callback until it is let go."""
+    """Key `bad` fails always, `slow` stays with its callback until the test lets go."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -177,7 +177,7 @@ def test_nothing_that_a_checkpoint_holds_is_delivered_again_and_no_dead_letter_i
 def test_an_operators_reset_counts_as_it_stands(
     ps: PubSub, sub: Subscription, backend: MemoryBackend
 ) -> None:
-    """A position without metadata isn't a forgotten one: an operator wants the messages again."""
+    """A position without metadata isn't a forgotten position: an operator wants the messages again."""
     first = Handler()
     with sub.pull(first):
         publish(ps)

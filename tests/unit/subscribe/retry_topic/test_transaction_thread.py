@@ -89,7 +89,7 @@ class Scene:
         return {move_result.move_request.partition: move_result for move_result in some}
 
     def together(self, *move_requests: MoveRequest) -> None:
-        """Sent while the mover is busy, so that they are there when it looks."""
+        """Sent while the mover is busy, so that they are there at its next look."""
         self.log.go.clear()
         self.mover.send(move_request(99))
         for each in move_requests:
@@ -163,7 +163,7 @@ def test_a_full_transaction_takes_no_further_move_request(scene: Scene) -> None:
 
 
 class Records(list[NewRecord]):
-    """May be watched while others hold it."""
+    """May be watched while others hold the lock."""
 
 
 def test_what_has_answered_isnt_held_while_there_is_nothing_to_do(scene: Scene) -> None:
@@ -187,7 +187,7 @@ def test_a_move_request_is_never_sent_under_a_newer_membership(scene: Scene) -> 
 def test_a_refused_record_concerns_its_own_move_request_only(scene: Scene) -> None:
     def refuse(records: Sequence[NewRecord]) -> Outcome:
         values = [record.value for record in records]
-        if b"too large" not in values:  # on a busy machine it may come alone
+        if b"too large" not in values:  # on a busy machine the request may come alone
             return stored(records)
         at = values.index(b"too large")
         why = InvalidArgument("too large")

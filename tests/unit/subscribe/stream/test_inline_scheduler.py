@@ -1,6 +1,6 @@
-"""What the fetcher does beside its walks: it takes what was handed out meanwhile, and judges callbacks only.
+"""The fetcher beside its walks: takes messages that were handed out meanwhile, and judges callbacks only.
 
-And when the crew has all that it can begin, it tries for itself whether callbacks are quick.
+And when the crew has all that it can begin, the fetcher tries for itself whether callbacks are quick.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def test_a_fetcher_that_was_relieved_is_not_the_fetcher_any_more() -> None:
     assert stage.walk(more=True) is False
 
 
-# When the crew has all that it can begin
+# When the crew has all that can begin
 
 
 class Full(Stage):
@@ -242,7 +242,7 @@ class Full(Stage):
 
 
 def test_a_full_worker_pool_whose_threads_only_wait_for_the_interpreter_is_relieved() -> None:
-    """Its rate says nothing: in the time in which it has finished nothing at all, the fetcher takes everything."""
+    """Its rate says nothing: in the time in which the crew has finished nothing, the fetcher takes everything."""
     go, reports = threading.Event(), Reported()
     stage = Stage(calling=1e-6, steps=0)
     by: list[str] = []
@@ -338,7 +338,7 @@ def test_trials_of_slow_callbacks_become_rare() -> None:
 
 
 def test_where_threads_take_longer_than_patience_nothing_is_called() -> None:
-    """A callback that takes a second, for instance: one more or less gets through meanwhile."""
+    """A callback that takes a second, for instance: about one more gets through meanwhile."""
     stage = Full(calling=1.0, workers=64, ends=1)
     assert stage.walk() is True
     assert stage.now <= 1.1 * PATIENCE
@@ -347,7 +347,7 @@ def test_where_threads_take_longer_than_patience_nothing_is_called() -> None:
 
 
 def test_a_worker_pool_that_does_not_get_through_is_no_proof_so_trials_go_on() -> None:
-    """A machine that is busy for half a minute does that, and the stream falls behind until it is found out."""
+    """A machine that is busy for half a minute does that, and the stream falls behind until the fetcher notices."""
     stage = Full(calling=5e-6, ends=0)
     assert max(stage.trials(9)) == pytest.approx(LONGEST_DOUBT)
     stage._ends = 8

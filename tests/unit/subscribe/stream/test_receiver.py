@@ -51,7 +51,7 @@ def group() -> Iterator[Group]:
 
 
 class Clock:
-    """The clock by which a membership is idle; it stands still until a test moves it on."""
+    """The clock by which a membership is idle; stands still until a test moves it on."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -127,7 +127,7 @@ def test_a_call_after_the_membership_has_ended_joins_again(group: Group, clock: 
 
 
 def test_calls_that_come_while_a_membership_ends_miss_nothing(group: Group, clock: Clock) -> None:
-    """Whenever no call runs it is idle for long enough, so calls meet the ends of memberships."""
+    """Whenever no call runs the membership is idle for long enough, so calls meet the ends of memberships."""
     done = threading.Event()
 
     def run_ahead() -> None:

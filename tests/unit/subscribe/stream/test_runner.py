@@ -1,4 +1,4 @@
-"""What the engine keeps apart: decisions from before a rebalance, and what it finds after it."""
+"""The engine keeps apart decisions from before a rebalance, and events after it."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_refused_commit_is_no_accepted_one(
 def test_a_commit_is_not_waited_for_and_no_other_is_sent_before_its_answer(
     engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
-    """Stored later than the next one, it would undo what that has stored."""
+    """Stored later than the next commit, this commit would undo the next."""
     log.late = True
     engine._to_commit.append({0: _commit(3)})
     engine.commit_posted()
@@ -236,7 +236,7 @@ def test_a_last_word_that_is_not_answered_in_time_counts_as_refused(
 
 
 def test_each_tick_looks_at_the_wall_clock(engine: StreamRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be wrong when a partition is taken over, and be set right later."""
+    """The clock may be wrong when a partition is taken over, and be set right later."""
     told: list[float | None] = []
     wall = [5000.0]
     engine.clock, engine.wall = lambda: 100.0, WallClock(lambda: wall[0])
@@ -260,7 +260,7 @@ def test_an_idle_runner_is_woken_when_the_fetcher_has_run(engine: StreamRunner) 
 
 
 class Rebuilding:
-    """Of the retry topic, as far as a fetch asks: whether it holds up all."""
+    """Of the retry topic, as far as a fetch asks: whether the topic holds up all."""
 
     def __init__(self) -> None:
         self.rebuilding = True
@@ -283,7 +283,7 @@ def test_retry_partitions_are_rebuilt_in_large_reads_however_slow_callbacks_are(
 
 
 def test_a_sweep_takes_what_was_posted_before_it_and_goes_on(engine: StreamRunner) -> None:
-    """Else a fetcher that keeps up keeps it from commits and deadlines, and it would think that it stood still."""
+    """Else a fetcher that keeps up keeps the runner from commits and deadlines, as if it stood still."""
     taken: list[int] = []
 
     def take() -> None:

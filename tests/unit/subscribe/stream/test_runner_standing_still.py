@@ -1,4 +1,4 @@
-"""A process that stood still for longer than a session: it begins nothing until the log has taken a commit of its own.
+"""A process that stood still for longer than a session begins nothing until the log has taken its own commit.
 
 The shell is real, threads included; the log is in memory, and a clock that jumps is what standing still looks like.
 """
@@ -22,7 +22,7 @@ A_WHILE = 1.0
 
 
 class Log(FaultPlan):
-    """Refuses commits when it is told to, and takes its time with answers; knows how many it refused."""
+    """Refuses commits when the test says so, and takes its time with answers; counts the refused commits."""
 
     def __init__(self) -> None:
         self.down = False
@@ -41,7 +41,7 @@ class Log(FaultPlan):
 
 
 class Life:
-    """A stream, and what it does."""
+    """A stream, and its events."""
 
     def __init__(self, ps: PubSub, log: Log, workers: int) -> None:
         self.log = log
@@ -62,7 +62,7 @@ class Life:
         self._topic.publish(text, ordering_key="key").result(PATIENCE)
 
     def has(self, text: bytes, timeout: float = PATIENCE) -> bool:
-        """Whether it was handled by then."""
+        """Whether the message was handled by then."""
         with self._changed:
             return self._changed.wait_for(lambda: text in self._acked, timeout)
 
@@ -70,7 +70,7 @@ class Life:
         with self._engine.core:
             before = self._engine.clock
             self._engine.clock = lambda: before() + seconds
-            # the runner may be about to use a time that it took before
+            # the runner may be about to use an earlier time
             self._engine.step(self._engine.clock())
 
 
@@ -110,7 +110,7 @@ def test_a_commit_that_was_sent_before_says_nothing() -> None:
         assert log.asked.wait(PATIENCE)
         life.stand_still(AWAY + 1)
         log.down = True
-        log.answers.set()  # the first one is accepted
+        log.answers.set()  # the first commit is accepted
         life.publish(b"after")
         assert not life.has(b"after", A_WHILE)
         log.down = False

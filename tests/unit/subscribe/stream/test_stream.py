@@ -181,7 +181,7 @@ def test_a_callback_may_close_its_own_stream(room: Room) -> None:
     there.set()
     room.publish("a")
     streams[0].result(timeout=PATIENCE)
-    # What it acked itself may come again: an ack is booked when its callback has ended, and this one waits for close.
+    # Its own acks may come again: an ack is booked when its callback has ended, and this callback waits for close.
     assert room.sub.state().lag <= 1
 
 
@@ -240,7 +240,7 @@ def test_stats_tell_what_was_done(room: Room) -> None:
     assert (stats.received, stats.acked, stats.redelivered, stats.stale) == (3, 2, 1, 2)
     assert stats.commits >= 1
     assert (stats.in_flight, stats.partitions, stats.paused) == (0, (), ())
-    messages[0].ack()  # too late: it was given back when the stream ended
+    messages[0].ack()  # too late: the message was given back when the stream ended
 
 
 def test_a_log_that_was_truncated_ends_the_stream_with_a_clear_error(room: Room) -> None:

@@ -1,4 +1,4 @@
-"""Streams on a clock that a test moves: backoffs and deadlines come when it is advanced."""
+"""Streams on a clock that a test moves: backoffs and deadlines come when the clock is advanced."""
 
 from __future__ import annotations
 
