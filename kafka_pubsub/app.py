@@ -25,7 +25,7 @@ from kafka_pubsub.local.address import choose_address
 from kafka_pubsub.log.ports import Backend, MovableClock
 from kafka_pubsub.multicast.calls import CausalTopics
 from kafka_pubsub.multicast.future import Sent
-from kafka_pubsub.options import SubscriptionSettings, TopicChanges, TopicSettings, check_names
+from kafka_pubsub.options import Start, SubscriptionSettings, TopicChanges, TopicSettings, check_names
 from kafka_pubsub.repartition.repartition import RepartitionProgress
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscription import Subscription
@@ -272,11 +272,15 @@ class PubSub(FlatNames):
         name: str,
         topic: str | Topic,
         *,
+        start: Start = "latest",
         exist_ok: bool = False,
         **settings: Unpack[SubscriptionSettings],
     ) -> Subscription:
         """Makes a subscription, which receives the messages that are published after this call has returned.
 
+        `start`: "earliest" begins at the oldest message of the topic that is left instead, a datetime with a time zone
+        at the first one that was published then or later, a timedelta so long ago; "latest" is the default. The
+        positions are stored by this call, for each lane too; a subscription that exists stays where it is.
         `ack_deadline`: the seconds (1 to 600, default 10) after which a message without an ack is delivered again.
         `max_extension`: the seconds (up to a week, default 3600) for which a running callback keeps its message.
         `message_ordering`: True delivers the messages of one key one after the other; default False. `retry`: the
@@ -293,7 +297,7 @@ class PubSub(FlatNames):
         check_names("create_subscription", settings, SubscriptionSettings.__optional_keys__)
         wanted = options_of(SubscriptionOptions, settings)
         home = topic.name if isinstance(topic, Topic) else topic
-        self._cluster.subscriptions.create(name, home, wanted, exist_ok=exist_ok)
+        self._cluster.subscriptions.create(name, home, wanted, exist_ok=exist_ok, start=start)
         return self.subscription(name)
 
     def subscription(self, name: str) -> Subscription:

@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kafka_pubsub.administration import manage_subscriptions, manage_topics
@@ -37,7 +38,6 @@ from kafka_pubsub.log.ports import Admin, Backend, MovableClock
 from kafka_pubsub.multicast.dead_letters import MulticastDeadLetters
 from kafka_pubsub.multicast.multicast import Multicast
 from kafka_pubsub.multicast.publisher import sequencer_watch
-from kafka_pubsub.publish.causal import CausalTopic
 from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.publish.writer_pool import WriterPool
 from kafka_pubsub.publishers import new_publisher
@@ -258,7 +258,9 @@ class Cluster:
                 backend = self._connect()
                 topics = manage_topics(backend, may_create=self._may_create, on_changed=self._topic_changed)
                 lanes = LaneAdmin(backend, topics, may_create=self._may_create)
-                subscriptions = manage_subscriptions(backend, topics, may_create=self._may_create)
+                subscriptions = manage_subscriptions(
+                    backend, topics, may_create=self._may_create, now=self.wall_time
+                )
                 repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
                 dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
@@ -304,6 +306,7 @@ class Cluster:
                     lambda: _target(connection.topics, topic),
                     connection.writers,
                     lambda lane: _lane_target(connection.backend.admin, connection.lanes, topic, lane),
+                    partial(connection.multicast.publish_to, topic),
                     self._histories,
                 )
             return self.publishers[topic]
@@ -333,11 +336,6 @@ def _close_all(publishers: Sequence[TopicPublisher]) -> None:
 
 def _target(topics: TopicAdmin, name: str) -> PublishTarget:
     record, info = topics.found(name)
-    if record.options.causal:
-        raise CausalTopic(
-            f"topic {name!r} is causal: a sequencer orders its messages, so they have no delay, priority or class: "
-            "leave these out; publish_many can't be used"
-        )
     no_keys = None
     try:
         check_layout(record, info)
@@ -350,6 +348,7 @@ def _target(topics: TopicAdmin, name: str) -> PublishTarget:
         info.partitions,
         record.lane_rules,
         info.topic_id,
+        record.options.causal,
     )
 
 

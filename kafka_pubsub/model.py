@@ -16,7 +16,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from enum import Enum
@@ -47,6 +47,7 @@ __all__ = [
     "Positions",
     "PositionsLater",
     "ReadFrom",
+    "Run",
     "StoredRecord",
     "TopicInfo",
     "TopicPartition",
@@ -94,6 +95,10 @@ class Committed(NamedTuple):
     offset: int | None
     metadata: str
     epoch: int | None = None
+
+
+#: A run of offsets: the first one, and the one after the last.
+Run = tuple[int, int]
 
 
 class LogEnd(NamedTuple):
@@ -193,13 +198,15 @@ class Outcome(NamedTuple):
 
     If the ending isn't known, the offsets say where the records lie if it was stored.
 
-    `refused`: the records, by index, that the log refuses whatever else is in the transaction.
+    `refused`: the records, by index, that the log refuses whatever else is in the transaction. `silent`: those that
+    got no answer in time, if that was the reason and is known.
     """
 
     ending: Ending
     offsets: Sequence[int] = ()
     reason: PubSubError | None = None
     refused: Mapping[int, PubSubError] = {}
+    silent: Collection[int] = ()
 
 
 class Fetched(NamedTuple):

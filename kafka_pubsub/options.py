@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 
@@ -17,6 +17,7 @@ __all__ = [
     "LetterSelection",
     "PublishOptions",
     "Seconds",
+    "Start",
     "SubscriptionSettings",
     "TopicChanges",
     "TopicSettings",
@@ -24,6 +25,9 @@ __all__ = [
 ]
 
 Seconds = float | timedelta
+
+#: Where a new subscription begins (`PubSub.create_subscription`).
+Start = Literal["latest", "earliest"] | datetime | timedelta
 
 
 class TopicChanges(TypedDict, total=False):

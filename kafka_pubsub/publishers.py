@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kafka_pubsub.history.protocol import Histories
 from kafka_pubsub.history.recorded_publisher import RecordedPublisher
-from kafka_pubsub.lanes.home_publisher import HomePublisher, LaneTarget
+from kafka_pubsub.lanes.home_publisher import HomePublisher, LaneTarget, Ordered
 from kafka_pubsub.publish.topic_settings import PublishTarget
 from kafka_pubsub.publish.writer_pool import WriterPool
 
@@ -22,9 +22,10 @@ def new_publisher(
     target: Callable[[], PublishTarget],
     writers: WriterPool,
     lane_target: LaneTarget,
+    ordered: Ordered,
     histories: Histories | None,
 ) -> HomePublisher:
     """Returns the publisher of a topic, which records if there are histories."""
     if histories is None:
-        return HomePublisher(topic, target, writers, lane_target)
-    return _Recorded(topic, target, writers, lane_target).record(histories.of_publisher(topic))
+        return HomePublisher(topic, target, writers, lane_target, ordered)
+    return _Recorded(topic, target, writers, lane_target, ordered).record(histories.of_publisher(topic))

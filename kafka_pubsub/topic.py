@@ -18,7 +18,6 @@ from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.looks.tail import tail_of
 from kafka_pubsub.options import PublishOptions
 from kafka_pubsub.payloads import encode_json
-from kafka_pubsub.publish.causal import CausalTopic
 from kafka_pubsub.publish.many import PublishFutures, PublishItem, read_items
 from kafka_pubsub.topics.topics import TopicAdmin
 
@@ -129,10 +128,7 @@ class Topic:
             )
         if priority is not None or durable is not None:
             return publisher.publish_in(data, ordering_key, attributes, priority, durable)
-        try:
-            return publisher.publish(data, ordering_key, attributes)
-        except CausalTopic:
-            return self._multicast().publish_to(self._name, data, ordering_key, attributes)
+        return publisher.publish(data, ordering_key, attributes)
 
     def cancel(self, message_id: str, *, timeout: float = 10.0) -> bool:
         """Cancels a delayed message, by the id that its future gives; returns whether it was in time.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_pubsub.log.memory import MemoryCluster
-from kafka_pubsub.model import Header
-from kafka_pubsub.subscribe.partition.checkpoint import MOST, Checkpoint, Log, Named, split
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import RetryInfo, Why, retry_headers
+from kafka_pubsub.model import Header, Run
+from kafka_pubsub.subscribe.formats.checkpoint import MOST, Checkpoint, Log, Named, split
+from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 
 __all__ = ["headers", "made", "write"]

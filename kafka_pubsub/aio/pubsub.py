@@ -17,7 +17,7 @@ from kafka_pubsub.app import ConfigValue
 from kafka_pubsub.app import PubSub as SyncPubSub
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.multicast.future import Sent
-from kafka_pubsub.options import SubscriptionSettings, TopicChanges, TopicSettings
+from kafka_pubsub.options import Start, SubscriptionSettings, TopicChanges, TopicSettings
 from kafka_pubsub.repartition.repartition import RepartitionProgress
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT
@@ -199,12 +199,15 @@ class PubSub(FlatNames):
         name: str,
         topic: str | Topic,
         *,
+        start: Start = "latest",
         exist_ok: bool = False,
         **settings: Unpack[SubscriptionSettings],
     ) -> Subscription:
-        """Makes a subscription; see `kafka_pubsub.PubSub.create_subscription`."""
+        """Makes a subscription, which begins at `start`; see `kafka_pubsub.PubSub.create_subscription`."""
         home = topic.name if isinstance(topic, Topic) else topic
-        await asyncio.to_thread(self._sync.create_subscription, name, home, exist_ok=exist_ok, **settings)
+        await asyncio.to_thread(
+            self._sync.create_subscription, name, home, start=start, exist_ok=exist_ok, **settings
+        )
         return self.subscription(name)
 
     def subscription(self, name: str) -> Subscription:

@@ -13,16 +13,18 @@ from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.log_notes import noted
 from kafka_pubsub.cli.options import Setting
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.subscription_keys import keys
 from kafka_pubsub.cli.subscription_metrics import metrics
 from kafka_pubsub.cli.subscription_state import FIGURES, LIMIT, figures, for_eyes, progress, read_state
-from kafka_pubsub.cli.types import DURATION, rough_duration
+from kafka_pubsub.cli.types import DURATION, START, rough_duration
 from kafka_pubsub.errors import PubSubError
 
 if TYPE_CHECKING:
     from kafka_pubsub.config import SubscriptionOptions
+    from kafka_pubsub.options import Start
     from kafka_pubsub.subscribe.stream.status import SubscriptionState
     from kafka_pubsub.subscription import Subscription
 
@@ -76,6 +78,7 @@ def subscription() -> None:
 @subscription.command(
     examples=[
         ("", "kafka-pubsub subscription create billing --topic orders --ordering"),
+        ("all that the topic has", "kafka-pubsub subscription create audit --topic orders --start earliest"),
         (
             "",
             "kafka-pubsub subscription create mail --topic orders --ack-deadline 60s --min-backoff 1s --max-backoff 5m",
@@ -83,19 +86,38 @@ def subscription() -> None:
     ]
 )
 @shared.NAME
+@click.option("--topic", required=True, shell_complete=known_names.topics, help="What it receives.")
 @click.option(
-    "--topic", required=True, shell_complete=known_names.topics, help="What it receives; from now on."
+    "--start",
+    type=START,
+    metavar="earliest|latest|TIME|AGO",
+    help="Where it begins: earliest, latest, 2026-03-01T08:00, or 30m ago.  [default: latest]",
 )
 @shared.settings_of(*SETTINGS, new=True)
 @shared.EXIST_OK
 @click.pass_obj
-def create(session: Session, /, name: str, topic: str, exist_ok: bool, **given: object) -> None:
-    """Create a subscription: it receives what is published from now on."""
-    with session.pubsub() as pubsub:
-        made = pubsub.create_subscription(name, topic, exist_ok=exist_ok, **_settings(given))
+def create(
+    session: Session, /, name: str, topic: str, start: Start | None, exist_ok: bool, **given: object
+) -> None:
+    """Create a subscription: it receives what is published from now on, or from --start on.
+
+    One that exists stays where it is.
+    """
+    with session.pubsub() as pubsub, noted(session.output, "kafka_pubsub.subscriber"):
+        made = pubsub.create_subscription(
+            name, topic, start=start or "latest", exist_ok=exist_ok, **_settings(given)
+        )
         shown = _describe(made)
+        passed_over = 0 if start or exist_ok else pubsub._cluster.subscriptions.passed_over(name)
+    if passed_over:
+        shown["passed_over"] = passed_over
     done = f"Subscription {name} exists" if exist_ok else f"Created subscription {name}"
     session.output.result(shown, f"{done} on topic {topic}")
+    if passed_over:
+        session.output.note(
+            f"It doesn't receive the messages that the topic has already, up to {passed_over:,}. To get them, delete "
+            f"it, and create it with --start earliest, or with a time: --start 30m."
+        )
 
 
 @subscription.command(

@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
-__all__ = ["DURATION", "MOMENT", "PAIR", "MomentType", "ago", "duration_text", "pairs", "rough_duration"]
+__all__ = [
+    "DURATION",
+    "MOMENT",
+    "PAIR",
+    "START",
+    "MomentType",
+    "ago",
+    "duration_text",
+    "pairs",
+    "rough_duration",
+]
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
@@ -86,6 +97,17 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
     return f"{text} ago" if seconds >= 0 else f"in {text}"
 
 
+class StartType(click.ParamType[Any]):
+    """Where a subscription begins: earliest, latest, a time, or how long ago."""
+
+    name = "start"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        """Converts text to what `create_subscription` takes."""
+        text = str(value).strip()
+        return text if text in ("earliest", "latest") else MOMENT.convert(value, param, ctx)
+
+
 class PairType(click.ParamType[tuple[str, str]]):
     """NAME=VALUE; the value may be empty and may contain `=`."""
 
@@ -105,6 +127,7 @@ class PairType(click.ParamType[tuple[str, str]]):
 
 DURATION = DurationType()
 MOMENT = MomentType()
+START = StartType()
 PAIR = PairType()
 
 

@@ -25,7 +25,7 @@ from kafka_pubsub.model import (
     decode_ordering_key,
     published_at,
 )
-from kafka_pubsub.subscribe.partition.dead_letter_record import DeadLetterRecord, own_headers
+from kafka_pubsub.subscribe.formats.dead_letter_record import DeadLetterRecord, own_headers
 
 __all__ = [
     "DeadLetterMessage",

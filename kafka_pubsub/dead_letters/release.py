@@ -31,7 +31,7 @@ from kafka_pubsub.model import NewRecord, message_id_of
 from kafka_pubsub.subscribe.admin.exclusive_session import ExclusiveSession
 from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.subscribe.dead_letters.processed_marks import ProcessedMarks
-from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, RetryRecord, Why, retry_headers
+from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, RetryRecord, Why, retry_headers
 from kafka_pubsub.subscribe.retry_topic.key_states import WaitingRoom
 from kafka_pubsub.subscribe.retry_topic.retry_topics import retry_topic_of
 

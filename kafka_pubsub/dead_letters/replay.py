@@ -57,7 +57,7 @@ from kafka_pubsub.subscribe.admin.exclusive_session import ExclusiveSession
 from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.subscribe.dead_letters.processed_marks import MARKS_TOPIC, ProcessedMarks, read_marks
 from kafka_pubsub.subscribe.dead_letters.scan import DeadLetterScan, Found, Replayable, read_places, reader_of
-from kafka_pubsub.subscribe.partition.dead_letter_record import read_dead_letter, replay_headers
+from kafka_pubsub.subscribe.formats.dead_letter_record import read_dead_letter, replay_headers
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.retry_topics import retry_topic_of
 from kafka_pubsub.topics.names import check_subscription_name, check_topic_name

@@ -27,7 +27,7 @@ from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import NewRecord, StoredRecord, decode_ordering_key
 from kafka_pubsub.services.dead_letters import ServiceDeadLetters, id_of, place_in_topic
 from kafka_pubsub.subscribe.dead_letters.scan import Found, attributes_of, header_of
-from kafka_pubsub.subscribe.partition.dead_letter_record import DeadLetterRecord
+from kafka_pubsub.subscribe.formats.dead_letter_record import DeadLetterRecord
 
 __all__ = ["DelayDeadLetter", "DelayDeadLetters"]
 

@@ -8,9 +8,10 @@ Rules
 1. What a message's times are follows from the log alone, however often it is read. Clocks of routers and publishers,
    and what a record says of times, count for nothing.
 2. A relative delay counts from the time at which the message came in; `due` is never before that.
-3. The time at a position is the highest stamp below it; it is stored with the position, because the records below may
-   be trimmed.
-4. A request to cancel counts if its message is due after the time at which the request came in.
+3. The time at the committed position is stored with it, because the records below may be trimmed. Where a message
+   lies at that position, this is the time at which it came in: then no other stamps need to be remembered.
+4. A request to cancel counts if its message is due after the time at which the request came in. Another one is left
+   out: its message may still wait, for a home that takes none.
 5. A record that no broker stamped (ingest had CreateTime when it was stored) moves no time, and comes in with the first
    record behind it that a broker did stamp. If more such records wait than are kept, the log is read on until that
    record is found, and then once more from there.
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from kafka_pubsub.delays.values import Came, Tick, Waiting
 from kafka_pubsub.errors import InvariantViolated
@@ -39,13 +39,6 @@ def due_of(message: Came, now: int) -> int:
     """Returns when a message is due that comes in now."""
     due = now + message.delay if message.due is None and message.delay is not None else message.due
     return max(now, now if due is None else due)
-
-
-class _Rise(NamedTuple):
-    """The time above an offset."""
-
-    offset: int
-    time: int
 
 
 class Ingest:
@@ -73,9 +66,6 @@ class Ingest:
         self._dropped: int | None = None
         # The first stamped record behind those that weren't kept; None: none is needed, or it wasn't found yet.
         self._ahead: Tick | None = None
-        # The rises of time above the stored position, and the time at that position.
-        self._rises: deque[_Rise] = deque()
-        self._stored_time = time
 
     @property
     def undated(self) -> bool:
@@ -91,12 +81,6 @@ class Ingest:
             return self._undated[0].offset
         return self.read if self._dropped is None else self._dropped
 
-    def time_at(self, position: int) -> int:
-        """The time at a position, which never goes back from one call to the next."""
-        while self._rises and self._rises[0].offset < position:
-            self._stored_time = self._rises.popleft().time
-        return self._stored_time
-
     def receive(self, records: Sequence[Came | Tick]) -> None:
         """Takes what was read, in the order of the log; what was read before is left out."""
         for record in records:
@@ -108,7 +92,7 @@ class Ingest:
                 if self._dropped is not None:
                     self._go_back(self._dropped, record.offset, record.stamp)
                     return
-                self._date(record.offset, record.stamp)
+                self._date(record.stamp)
                 if isinstance(record, Came):
                     self._arrive(record)
             elif isinstance(record, Came) and self._dropped is None:
@@ -130,7 +114,7 @@ class Ingest:
 
     def _take_undated(self, message: Came) -> None:
         if self._ahead is not None and message.offset < self._ahead.offset:
-            self._rise(message.offset, self._ahead.stamp or 0)
+            self._rise(self._ahead.stamp or 0)
             self._arrive(message)
             return
         self._undated.append(message)
@@ -145,24 +129,23 @@ class Ingest:
         self.seek = self.read = dropped
         self._dropped = None
 
-    def _date(self, offset: int, stamp: int) -> None:
+    def _date(self, stamp: int) -> None:
         """A record with this stamp dates itself, and all before it that have none."""
-        self._rise(self._undated[0].offset if self._undated else offset, stamp)
+        self._rise(stamp)
         while self._undated:
             self._arrive(self._undated.popleft())
         self._undated_size = 0
 
-    def _rise(self, offset: int, stamp: int) -> None:
-        if stamp > self.time:
-            self.time = stamp
-            self._rises.append(_Rise(offset, stamp))
+    def _rise(self, stamp: int) -> None:
+        self.time = max(self.time, stamp)
 
     def _arrive(self, message: Came) -> None:
         """Decides the message's times: it came in now."""
         now, home = self.time, message.home
         target = message.target
-        # A request that comes too late keeps its time, so it finds no message.
         due = due_of(message, now) if target < 0 else message.due or 0
+        if target >= 0 and due <= now:
+            return
         # A request to cancel must be in memory before its message is due.
         left = (due - (1 if target >= 0 else 0) - now) // self._unit
         most = (1 << self._tiers) - 1

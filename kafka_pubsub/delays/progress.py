@@ -2,8 +2,8 @@
 
 Theory. Of each log the committed offset is the lowest that a restart must read again: of what waits in memory, else of
 what wasn't handled. The text beside it says up to where the log was handled. The text beside the offset of ingest says
-besides how far home was written (`mark`), what time it was at that offset, how many tiers were read, and by which
-transactional id it is written, so that a successor can end a dead router's transaction.
+besides how far home was written (`mark`, and `behind`), what time it was at that offset, how many tiers were read, and
+by which transactional id it is written, so that a successor can end a dead router's transaction.
 
 Rules
 1. A text begins with the version and ends with a checksum over itself and the offset. What can't be read, or is of a
@@ -12,7 +12,8 @@ Rules
 3. Version 1 of the text of ingest dated messages by ticks. It is taken over if nothing rests in memory, because that
    would be dated anew.
 4. Version 2 moved the positions with each message that came home. A router that reads only that version would deliver
-   again what came home since the last flush, so version 3 is another one, though its fields are the same.
+   again what came home since the last flush, so version 3 is another one, though its fields are the same. Version 4
+   also names the homes that are behind the mark.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import zlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.delays.values import BEFORE_ALL, Key
+from kafka_pubsub.delays.values import BEFORE_ALL, Key, number_of
 from kafka_pubsub.errors import FailedPrecondition
 
 __all__ = ["IngestProgress", "Progress", "RouterStart", "parse_ingest", "parse_tier", "writer_of"]
 
 #: Versions of the texts of tiers and of ingest.
-_TIER, _BY_TICKS, _AT_ONCE, _INGEST = "1", "1", "2", "3"
-_OF_INGEST = (_BY_TICKS, _AT_ONCE, _INGEST)
+_TIER, _BY_TICKS, _AT_ONCE, _ONE_MARK, _INGEST = "1", "1", "2", "3", "4"
+_OF_INGEST = (_BY_TICKS, _AT_ONCE, _ONE_MARK, _INGEST)
 
 
 class Progress(NamedTuple):
@@ -45,7 +46,8 @@ class Progress(NamedTuple):
 class IngestProgress(NamedTuple):
     """The same of the log of ingest; `mark` is the key of the last message that was written home.
 
-    `time` is the time below the position; None: it isn't known. `tiers` is how many tiers were read by then.
+    `time` is the time at the position; None: it isn't known. `tiers` is how many tiers were read by then. `behind` has
+    the numbers of homes that have a mark of their own, with that mark.
     """
 
     position: int
@@ -53,11 +55,18 @@ class IngestProgress(NamedTuple):
     mark: Key = BEFORE_ALL
     time: int | None = 0
     tiers: int = 0
+    behind: tuple[tuple[int, int, int], ...] = ()
+
+    def mark_of(self, home: str) -> Key:
+        """Returns the key up to which the messages of a home were written there."""
+        number = number_of(home)
+        return next(((due, offset) for each, due, offset in self.behind if each == number), self.mark)
 
     def text(self, writer: str) -> str:
         """What is committed beside the position, by the transactional id `writer`."""
         numbers = (self.handled, self.mark[0] + 1, self.mark[1] + 1, self.time or 0, self.tiers)
-        return _sealed(self.position, ";".join((_INGEST, *(f"{each:x}" for each in numbers), writer)))
+        behind = ",".join(f"{home:x}.{due + 1:x}.{offset + 1:x}" for home, due, offset in self.behind)
+        return _sealed(self.position, ";".join((_INGEST, *(f"{each:x}" for each in numbers), behind, writer)))
 
 
 class RouterStart(NamedTuple):
@@ -90,6 +99,7 @@ def parse_ingest(position: int, text: str) -> IngestProgress:
         return IngestProgress(position, position, time=None)
     version, *fields, _ = _opened(position, text, _OF_INGEST)
     try:
+        behind = _marks(fields.pop()) if version == _INGEST else ()
         handled, due, offset, time, *tiers = (int(field, 16) for field in fields)
         if len(tiers) != (version != _BY_TICKS):
             raise ValueError
@@ -100,7 +110,12 @@ def parse_ingest(position: int, text: str) -> IngestProgress:
             f"delay router: the commit at offset {position} is of version 1, and messages of it are in their last "
             "second: start a router of the former version for a moment, and stop it while nothing comes in"
         )
-    return IngestProgress(position, handled, (due - 1, offset - 1), time, *tiers)
+    return IngestProgress(position, handled, (due - 1, offset - 1), time, tiers[0] if tiers else 0, behind)
+
+
+def _marks(text: str) -> tuple[tuple[int, int, int], ...]:
+    marks = ([int(each, 16) for each in mark.split(".")] for mark in text.split(",") if mark)
+    return tuple((home, due - 1, offset - 1) for home, due, offset in marks)
 
 
 def writer_of(position: int, text: str) -> str | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -93,7 +94,7 @@ class DelayedPublisher:
         deliver_at: datetime | None,
         priority: int | None = None,
         durable: bool | None = None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
         """Queues a message for later, or straight home if that is now. Its home is the topic, or one of its lanes."""
         due = parse_due(delay, deliver_at, self._wall())
         laned = priority is not None or durable is not None

@@ -7,7 +7,8 @@ Rules
    where it came in. Its timestamp is the time of its delivery.
 3. What can't be delivered goes to the topic `DEAD`, as it came in, with the reason in a header.
 4. Only what is stored is counted: what a transaction decided that wasn't stored is decided again.
-5. While a home topic is being repartitioned its messages with a key wait, and what is due after them in the partition.
+5. What is due for a home topic that takes no messages waits, and the others go on: `away.py` has the topics that have
+   refused one, `homes.py` those of which keys are about to move.
 6. A router that reads fewer tiers than a commit names refuses to begin, and looks again. What is longer than its tiers
    waits until `_LONGER` seconds of looking have found no more of them.
 7. Where no time is committed, it is that at which the last records of the tiers were written.
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
+from kafka_pubsub.delays.away import AwayHomes
 from kafka_pubsub.delays.homes import Homes
 from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, UNIT, tier_topic, tiers_of
 from kafka_pubsub.delays.messages import (
@@ -56,7 +58,7 @@ from kafka_pubsub.log.partitioner import key_into
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.services.metrics import ServiceMetrics
-from kafka_pubsub.services.role import Append, Beginning, Work
+from kafka_pubsub.services.role import OF_THE_RECORD, Append, Beginning, Work
 from kafka_pubsub.subscribe.dead_letters.scan import read_all
 
 __all__ = ["MAX_RATE", "DelayRole", "DelayTask", "Pace"]
@@ -128,7 +130,7 @@ class DelayRole:
     ) -> None:
         self.topics: Sequence[str] = (INGEST, *map(tier_topic, range(tiers)))
         self.sets = (self.topics,)
-        self.homes = Homes(backend)
+        self.homes, self.away = Homes(backend), AwayHomes(backend.admin)
         self.metrics = metrics
         self._backend = backend
         self._tiers = tiers
@@ -372,7 +374,7 @@ class DelayTask:
         counts, self._counts = self._counts, Counter()
         positions = self._positions(named=named)
         note = _Note(offsets, counts, self.router.last_ingest())
-        return Work(records, positions, note) if positions else None
+        return Work(records, positions, note, self.router.waits_for_homes) if positions else None
 
     def _positions(self, *, named: bool = False) -> Mapping[int, Committed]:
         """What changed of the positions; with `named` that of ingest, which names us, in any case."""
@@ -393,14 +395,19 @@ class DelayTask:
         said = self._stored
         return {} if said is None else {0: Committed(said.position, said.text(""))}
 
-    def refuse(self, work: Work, number: int, reason: str) -> None:
-        """The home topic won't take a message: it is a dead letter next time."""
-        self._role.refused[self._number, _note(work).offsets[number]] = reason
+    def refuse(self, work: Work, number: int, reason: PubSubError) -> None:
+        """The home topic won't take a message: it is a dead letter next time, or waits if that isn't its fault."""
+        record = work.records[number]
+        if isinstance(reason, OF_THE_RECORD):
+            self._role.refused[self._number, _note(work).offsets[number]] = str(reason)
+        elif record.topic not in (DEAD, *self._role.topics):
+            self._role.away.fail(self._number, record)
 
     def stored(self, work: Work) -> None:
         """A work is stored."""
         note = _note(work)
         self._stored = note.ingest
+        self._role.away.stored(self._number, work.records)
         for name, count in note.counts.items():
             self._role.metrics.count(name, count)
         if self._role.refused:
@@ -419,6 +426,8 @@ class DelayTask:
     def _held(self, message: Waiting) -> bool:
         """Whether a message that is due must wait: keys of its topic are about to move."""
         home = self._role.homes.find(message.home or "")
+        if not home.refused and self._role.away.is_away(self._number, home.name):
+            return True
         return bool(home.held) and (message.record.key() is not None or not home.partitions)
 
     def _hop(self, tier: int, message: Waiting) -> NewRecord:

@@ -17,7 +17,10 @@ Rules
    so a restart handles it again; of that what is home (at or below the mark) is left out.
 6. A message that has to leave a tier before the flush isn't written there: a backlog of hours takes few transactions.
    What rests in memory after it left such a tier is put back there by the flush.
-7. While the first message that is due may not go home, nothing else goes: all stay in order, and the mark stays true.
+7. What is due and may not go home is set aside with all that is due later for the same home, and the others go on. The
+   home is `behind`: it has a mark of its own, which is committed, until nothing of it is left that the mark of all
+   would take for home. A request to cancel something of it is set aside too, so a restart knows of both or of neither.
+8. Only so much is set aside, for so many homes. Beyond that nothing goes home while the first message may not.
 """
 
 from __future__ import annotations
@@ -42,16 +45,19 @@ from kafka_pubsub.delays.values import (
     Move,
     Tick,
     Waiting,
+    number_of,
 )
 from kafka_pubsub.errors import InvariantViolated
 
-__all__ = ["Router"]
+__all__ = ["ASIDE", "Router"]
 
 #: The log of ingest among the sources; tier k is the source k + 1.
 _INGEST = 0
 #: Bytes, or a head behind all heads.
 _NO_LIMIT = 1 << 63
 _NEVER = (_NO_LIMIT, 0, 0)
+#: Bytes that are set aside, and homes for which something is: their marks must fit into the text of a commit.
+ASIDE, _HOMES = 16 * 1024 * 1024, 50
 
 
 class Router:
@@ -64,14 +70,17 @@ class Router:
         keep: int = KEEP,
         pace: TickPace = TICK_PACE,
         pause: int = PAUSE,
+        aside: int = ASIDE,
     ) -> None:
-        self._unit = unit
+        self._unit, self._aside_room = unit, aside
         #: When the next tick is wanted.
         self.ticks = Ticks(pace)
         self.ingest = Ingest(start.ingest.position, start.ingest.time or 0, unit, len(start.tiers), keep)
         self.tiers = [Tier(each.position, end) for each, end in zip(start.tiers, start.ends, strict=True)]
         #: The key of the last message that went home.
         self.mark: Key = start.ingest.mark
+        #: The same of the homes for which messages were set aside, by number.
+        self.behind: dict[int, Key] = {home: (due, offset) for home, due, offset in start.ingest.behind}
         # Of each source: below this position all was handled once.
         self._handled = [start.ingest.handled, *(each.handled for each in start.tiers)]
         # A heap of the heads that are known: key and source.
@@ -87,7 +96,7 @@ class Router:
         self._limit: Key = _NEVER[:2]
         # Which messages may not go home, says the caller of the `take` that runs.
         self._holds: Callable[[Waiting], bool] = _hold_none
-        #: Whether the last `take` ended at a message that may not go home now.
+        #: Whether the last `take` ended at a message that may not go home now and found no room.
         self.held = False
         self._unwritten = Unwritten(pause)
         # Of each source the progress when nothing was unwritten.
@@ -132,7 +141,12 @@ class Router:
     @property
     def resting(self) -> int:
         """How many messages wait in memory."""
-        return len(self._memory.heap)
+        return len(self._memory)
+
+    @property
+    def waits_for_homes(self) -> bool:
+        """Whether something is due that may not go home now."""
+        return self.held or bool(self._memory.aside)
 
     @property
     def ready(self) -> bool:
@@ -147,18 +161,23 @@ class Router:
     ) -> list[Move]:
         """Handles up to `most` things, and returns what is to be written, in this order.
 
-        It ends at the first message that is due and that `holds` says may not go home now, and when the bodies have
+        What `holds` says may not go home now is set aside, as far as there is room. It ends when the bodies have
         `room` bytes (default: without a limit).
         """
         moves: list[Move] = []
         self._holds, self._room, self.held = holds or _hold_none, room, False
+        for home, first in self._memory.firsts_aside():
+            if first is None or not self._holds(first):
+                self._memory.take_back(home)
         self._handle_all(most, moves)
         if self._unwritten.is_due(self.time):
             self._flush(moves)
+        if self.behind:
+            self._catch_up()
         return moves
 
     def _handle_all(self, most: int, moves: list[Move]) -> None:
-        heads, memory, time, holds = self._heads, self._memory.heap, self.time, self._holds
+        heads, memory, time = self._heads, self._memory.heap, self.time
         self._limit = self._bound()
         count = 0
         for _ in range(most):
@@ -173,14 +192,16 @@ class Router:
                 # The head that isn't known may be the message of a request itself.
                 if due > time or (due, offset) > self._limit or (order < 0 and (due, offset) == self._limit):
                     break
-                if order >= 0 and holds(message):
-                    self.held = True
-                    break
-                self._memory.take()
                 if order < 0:
                     self._cancel((due, offset), moves)
-                else:
+                elif not self._is_held(message):
+                    self._memory.end(self._memory.pop())
                     self._release((due, offset), message, moves)
+                elif self._has_room(message):
+                    self._set_aside(message, [self._memory.pop()])
+                else:
+                    self.held = True
+                    break
             elif head[0] <= time and head[:2] <= self._limit:
                 self._handle(head[2], self._take_head(head[2]), moves)
             else:
@@ -266,11 +287,11 @@ class Router:
             if not again:
                 self._unwritten.dead.append(message)
                 self._unwritten.add(message)
-        elif key_of(message) <= self.mark or (again and message.left):
+        elif key_of(message) <= self._mark_of(message) or (again and message.left):
             return
         elif message.left:
             self._hop(message)
-        elif again or message.target >= 0 or message.due > message.at or self._holds(message):
+        elif again or message.target >= 0 or message.due > message.at or self._is_held(message):
             self._memory.rest(source, message)
         else:
             self._release((message.due, message.offset), message, moves)
@@ -293,24 +314,74 @@ class Router:
         return found is not None and found.home is None
 
     def _cancel(self, key: Key, moves: list[Move]) -> None:
-        """Drops the message of this key, if it is there, with all requests to cancel it."""
+        """Drops the message of this key, if it is there, with all requests to cancel it; or sets all of them aside."""
         memory = self._memory
+        found = []
         while memory.heap and memory.heap[0][:3] == (*key, -1):
-            memory.take()
+            found.append(memory.pop())
+        if self._heads and self._heads[0][:2] == key:
+            self._rest_if_due(self._heads[0][2], key)
+        message = None
         if memory.heap and memory.heap[0][:2] == key:
-            message = memory.take()
-        elif self._heads and self._heads[0][:2] == key and _is_due(self._head_of(self._heads[0][2]), key[0]):
-            source = self._heads[0][2]
+            found.append(memory.pop())
+            message = found[-1][4]
+            if number_of(message.home or "") in memory.aside:
+                self._set_aside(message, found)
+                return
+        for each in found:
+            memory.end(each)
+        if message is not None:
+            self._pass(key, message)
+            moves.append((TO_NOTHING, message))
+
+    def _rest_if_due(self, source: int, key: Key) -> None:
+        """Puts the head with this key into memory, if it is due with that key and isn't home."""
+        head = self._head_of(source)
+        if head is not None and head.due == key[0] and self._mark_of(head) < key:
             message = self._take_head(source)
             self._handled[source] = max(self._handled[source], message.position + 1)
-        else:
-            return
-        self.mark = max(self.mark, key)
-        moves.append((TO_NOTHING, message))
+            self._memory.rest(source, message)
 
     def _release(self, key: Key, message: Waiting, moves: list[Move]) -> None:
-        self.mark = max(self.mark, key)
+        self._pass(key, message)
         moves.append((TO_HOME, message))
+
+    # -- marks --------------------------------------------------------------------------------------------------
+
+    def _pass(self, key: Key, message: Waiting) -> None:
+        """A message of this key is home, or was cancelled."""
+        self.mark = max(self.mark, key)
+        if self.behind and (home := number_of(message.home or "")) in self.behind:
+            self.behind[home] = key
+
+    def _mark_of(self, message: Waiting) -> Key:
+        """Returns up to which key the messages of its home are there; a request doesn't say for which home it is."""
+        if not self.behind:
+            return self.mark
+        if message.target >= 0:
+            return min(self.mark, *self.behind.values())
+        return self.behind.get(number_of(message.home or ""), self.mark)
+
+    def _is_held(self, message: Waiting) -> bool:
+        aside = self._memory.aside
+        return (bool(aside) and number_of(message.home or "") in aside) or self._holds(message)
+
+    def _has_room(self, message: Waiting) -> bool:
+        if self._memory.aside_size > self._aside_room:
+            return False
+        return len(self.behind) < _HOMES or number_of(message.home or "") in self.behind
+
+    def _set_aside(self, message: Waiting, found: Sequence[Rested]) -> None:
+        home = number_of(message.home or "")
+        self.behind.setdefault(home, self.mark)
+        self._memory.set_aside(home, found)
+
+    def _catch_up(self) -> None:
+        """Forgets the marks of homes of which nothing is left, or comes, that the mark of all would take for home."""
+        firsts = [each[0][:2] for each in (self._heads, self._memory.heap) if each]
+        if min(self._bound(), (self.time, self.ingest.position), *firsts) > self.mark:
+            aside = self._memory.aside
+            self.behind = {home: mark for home, mark in self.behind.items() if home in aside}
 
     def _next(self, source: int) -> int:
         return self.tiers[source - 1].next if source else self.ingest.position
@@ -321,13 +392,27 @@ class Router:
             self._settled[source] = self._progress_of(source, position)
             return self._settled[source]
         said = self._settled[source]
-        return said._replace(mark=self.mark) if isinstance(said, IngestProgress) else said
+        if not isinstance(said, IngestProgress):
+            return said
+        return said._replace(mark=self.mark, behind=self._marks_behind())
 
     def _progress_of(self, source: int, position: int) -> IngestProgress | Progress:
         handled = max(self._handled[source], self._next(source))
         if source != _INGEST:
             return Progress(position, handled)
-        return IngestProgress(position, handled, self.mark, self.ingest.time_at(position), len(self.tiers))
+        time, behind = self._time_at(position), self._marks_behind()
+        return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind)
+
+    def _time_at(self, position: int) -> int:
+        """Returns the time at a position of ingest: that at which the message came in that lies there, if one does."""
+        rests = self._memory.left_at(_INGEST, position)
+        if rests is not None:
+            return rests
+        arrived = self.ingest.arrived
+        return arrived[0].at if arrived and arrived[0].position == position else self.ingest.time
+
+    def _marks_behind(self) -> tuple[tuple[int, int, int], ...]:
+        return tuple((home, *mark) for home, mark in sorted(self.behind.items()))
 
     def check(self) -> None:
         """Raises `InvariantViolated` if it contradicts itself."""
@@ -344,7 +429,3 @@ class Router:
 
 def _hold_none(message: Waiting) -> bool:
     return False
-
-
-def _is_due(message: Waiting | None, at: int) -> bool:
-    return message is not None and message.due == at

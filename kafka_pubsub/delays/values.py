@@ -6,6 +6,7 @@ All times are milliseconds since the epoch. `record` is the log's own record, ha
 from __future__ import annotations
 
 from typing import NamedTuple
+from zlib import crc32
 
 from kafka_pubsub.model import StoredRecord
 
@@ -20,6 +21,7 @@ __all__ = [
     "Move",
     "Tick",
     "Waiting",
+    "number_of",
 ]
 
 #: When something is handled: its time, and the offset at which the message came in.
@@ -78,3 +80,8 @@ class Waiting(NamedTuple):
 
 #: What a router wants done: the tier's number, `TO_HOME`, `TO_DEAD` or `TO_NOTHING`, and the message.
 Move = tuple[int, Waiting]
+
+
+def number_of(home: str) -> int:
+    """Returns a short name of a home. Two homes of one number wait for each other, and nothing else comes of it."""
+    return crc32(home.encode())

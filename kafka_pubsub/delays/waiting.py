@@ -122,7 +122,7 @@ class _Scan:
         self._progress = begun
         ingest = begun[0]
         assert isinstance(ingest, IngestProgress)
-        self._mark, self._time = ingest.mark, ingest.time or 0
+        self._mark_of, self._time = ingest.mark_of, ingest.time or 0
         #: By the offset at which they came in.
         self._found: dict[int, WaitingMessage] = {}
         self._cancelled: set[tuple[int, int]] = set()
@@ -163,20 +163,21 @@ class _Scan:
                 self._cancelled.add((message.due or 0, message.target))
             return
         due = due_of(message, self._time)
-        if self._waits(0, message.offset, (due, message.offset), rests=due - self._time < UNIT):
-            self._add(message.offset, message.home or "", due, None, message.record)
+        home = message.home or ""
+        if self._waits(home, 0, message.offset, (due, message.offset), rests=due - self._time < UNIT):
+            self._add(message.offset, home, due, None, message.record)
 
     def _take_delayed(self, number: int, record: StoredRecord) -> None:
         said, cancel = decode_delayed(header_of(record, DELAY_HEADER)), _cancel(record)
         if cancel is not None:
             self._cancelled.add((cancel.due, cancel.target))
         elif said is not None and self._waits(
-            number, record.offset() or 0, (said.due, said.offset), rests=said.left == 0
+            said.home, number, record.offset() or 0, (said.due, said.offset), rests=said.left == 0
         ):
             self._add(said.offset, said.home, said.due, number - 1, record)
 
-    def _waits(self, number: int, position: int, key: tuple[int, int], *, rests: bool) -> bool:
-        return key > self._mark and (rests or position >= self._progress[number].handled)
+    def _waits(self, home: str, number: int, position: int, key: tuple[int, int], *, rests: bool) -> bool:
+        return key > self._mark_of(home) and (rests or position >= self._progress[number].handled)
 
     def _add(self, offset: int, home: str, due: int | None, tier: int | None, record: StoredRecord) -> None:
         if self._offset not in (None, offset):

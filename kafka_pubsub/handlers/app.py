@@ -21,11 +21,11 @@ from kafka_pubsub.app import ConfigValue, PubSub
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.handlers.calls import Middleware
-from kafka_pubsub.handlers.handler import Ensure, Handler, Start
+from kafka_pubsub.handlers.handler import Ensure, Handler
 from kafka_pubsub.handlers.life import Life, Plan
 from kafka_pubsub.handlers.lifespan import managers_of
 from kafka_pubsub.handlers.topics import AppTopic
-from kafka_pubsub.options import SubscriptionSettings
+from kafka_pubsub.options import Start, SubscriptionSettings
 
 __all__ = ["App"]
 
@@ -101,7 +101,7 @@ class App:
         name: str,
         *,
         topic: str,
-        start: Start | None = None,
+        start: Start = "latest",
         dead_letter_on: tuple[type[Exception], ...] = (),
         flow: FlowControl | None = None,
         max_workers: int | None = None,
@@ -117,7 +117,7 @@ class App:
         `DeadLetter` say otherwise. A body that doesn't fit is a dead letter at once.
 
         `name`, `topic`: of the subscription. `settings`: those of `PubSub.create_subscription`, such as
-        `message_ordering`, `retry` and `dead_letter`, with its defaults; also `start`. `dead_letter_on` (default none):
+        `message_ordering`, `retry` and `dead_letter`, and `start`, with its defaults. `dead_letter_on` (default none):
         exceptions that make the message a dead letter at once. `flow`, `max_workers`: as in `Subscription.pull`; a
         coroutine function runs up to 1000 at a time by default. `batch` (default None: one message at a time): up to
         so many messages in one call, as a `list[...]`. `to` (default none): the topic on which the returned value is

@@ -48,7 +48,9 @@ def ensure(ps: PubSub, handler: Handler, *, create: bool = False) -> None:
 
 
 def _create_subscription(ps: PubSub, handler: Handler) -> None:
-    ps.create_subscription(handler.name, handler.topic, exist_ok=True, **handler.settings)
+    ps.create_subscription(
+        handler.name, handler.topic, start=handler.start, exist_ok=True, **handler.settings
+    )
 
 
 def _again(make: Callable[[], T]) -> T:

@@ -6,21 +6,20 @@ Rule: a wrong argument is refused where the handler is declared; what needs the 
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Literal
 
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.handlers.parameters import place_of
-from kafka_pubsub.options import SubscriptionSettings, check_names
+from kafka_pubsub.options import Start, SubscriptionSettings, check_names
+from kafka_pubsub.subscribe.admin.starts import check_start
 
-__all__ = ["ENSURE", "Ensure", "Handler", "Start", "is_async"]
+__all__ = ["ENSURE", "Ensure", "Handler", "is_async"]
 
 Ensure = Literal["create", "check", "never"]
-Start = Literal["earliest", "latest"] | datetime | timedelta
-
 ENSURE = ("create", "check", "never")
 
 
@@ -31,7 +30,7 @@ class Handler:
     name: str
     function: Callable[..., object]
     topic: str
-    start: Start | None = None
+    start: Start = "latest"
     dead_letter_on: tuple[type[Exception], ...] = ()
     flow: FlowControl | None = None
     max_workers: int | None = None
@@ -63,6 +62,7 @@ class Handler:
         self._check_number("batch", self.batch, 100_000)
         self._check_number("max_workers", self.max_workers, 10_000)
         self._check_classes()
+        check_start(self.start, time.time())
         try:
             check_names("subscriber", self.settings, frozenset(SubscriptionSettings.__annotations__))
         except TypeError as error:

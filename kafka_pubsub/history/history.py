@@ -51,8 +51,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kafka_pubsub.model import Message
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Message, Run
 
 __all__ = ["FORMAT", "HistoryFile", "fingerprint", "this_host"]
 

@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.model import Message
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Message, Run
 
 __all__ = ["Histories", "History", "Move", "PublishHistory", "Standing"]
 

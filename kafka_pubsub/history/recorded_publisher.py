@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Self
 
+from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.history.protocol import PublishHistory
 from kafka_pubsub.lane_names import lane_of
 from kafka_pubsub.partition_numbers import lane_index, number_of
@@ -46,7 +48,12 @@ class RecordedPublisher(Home):
         data: bytes,
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
+        causal = False
+        with contextlib.suppress(PubSubError):  # the call below raises it, and the message counts as failed
+            causal = self.is_causal()
+        if causal:  # no history tells of the messages that a sequencer orders
+            return super().publish(data, ordering_key, attributes)
         return self._record(super().publish, data, ordering_key, attributes)
 
     def publish_in(
@@ -56,7 +63,7 @@ class RecordedPublisher(Home):
         attributes: Mapping[str, str] | None,
         priority: int | None,
         durable: bool | None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
         self.choose(priority, durable)
         if not self.laned:
             return self.publish(data, ordering_key, attributes)
@@ -70,16 +77,16 @@ class RecordedPublisher(Home):
         data: bytes,
         ordering_key: str | None,
         attributes: Mapping[str, str] | None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
         return super().publish_in(data, ordering_key, attributes, priority, durable)
 
     def _record(
         self,
-        publish: Callable[[bytes, str | None, Mapping[str, str] | None], PublishFuture],
+        publish: Callable[[bytes, str | None, Mapping[str, str] | None], Future[str]],
         data: bytes,
         ordering_key: str | None,
         attributes: Mapping[str, str] | None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
         with self._telling:
             number = next(self._numbers)
             try:
@@ -103,7 +110,9 @@ class RecordedPublisher(Home):
     def queue_run(self, messages: Messages, futures: PublishFutures, start: int, end: int) -> None:
         """Does what `TopicPublisher.queue_run` does, but publishes the messages one by one and records each."""
         for index, arguments in enumerate(messages.arguments(start, end), start):
-            futures.made[index] = self._publish_item(*arguments, *messages.lanes.get(index, (None, None)))
+            future = self._publish_item(*arguments, *messages.lanes.get(index, (None, None)))
+            assert isinstance(future, PublishFuture), "a causal topic refuses publish_many"
+            futures.made[index] = future
             futures.queued = index + 1
 
     def _publish_item(
@@ -113,7 +122,7 @@ class RecordedPublisher(Home):
         attributes: Mapping[str, str] | None,
         priority: int | None,
         durable: bool | None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
         if priority is None and durable is None:
             return self.publish(data, ordering_key, attributes)
         return self.publish_in(data, ordering_key, attributes, priority, durable)

@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kafka_pubsub.config import LaneTopic, SubscriptionLane, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import (
@@ -106,10 +106,12 @@ class SubscriptionLanes:
             if info is not None:
                 self._retry.plan(subscription, info)
 
-    def at_end(self, record: SubscriptionRecord) -> dict[str, SubscriptionLane]:
-        """Returns a subscription's parts of lanes with the lanes' ends as positions."""
+    def begin(
+        self, record: SubscriptionRecord, beginning: Callable[[str], dict[int, int]]
+    ) -> dict[str, SubscriptionLane]:
+        """Returns a new subscription's parts of lanes; `beginning` gives the positions in a lane's Kafka topic."""
         return {
-            name: part.model_copy(update={"positions": dict(self._backend.admin.last_stable_offsets(name))})
+            name: part.model_copy(update={"positions": beginning(name)})
             for name, part in record.lanes.items()
         }
 

@@ -1,16 +1,18 @@
-"""The publisher of a topic that may have lanes: it publishes by itself until it learns that there are lanes.
+"""The publisher of a topic of any kind: it publishes by itself until it learns that the topic has lanes, or is causal.
 
 Rules
 1. A topic without lanes costs nothing more. One with lanes is found by the check that comes before a message is queued:
    from then on every message goes through `LaneSender`.
 2. When a topic gets lanes, messages that were published before are stored before the first one goes to a lane.
-3. A priority that the topic doesn't have is looked up once more before it is refused: it may be new.
+3. The messages of a causal topic go to `ordered`, which has a sequencer order them.
+4. A priority that the topic doesn't have is looked up once more before it is refused: it may be new.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument
@@ -18,17 +20,18 @@ from kafka_pubsub.lane_names import Lane, LaneRules
 from kafka_pubsub.lanes.lane_publisher import LanePublisher
 from kafka_pubsub.lanes.lane_sender import LaneSender
 from kafka_pubsub.model import Header
-from kafka_pubsub.publish.checks import encode_attributes, encode_key, refuse_data
-from kafka_pubsub.publish.future import PublishFuture
+from kafka_pubsub.publish.checks import encode_attributes, encode_key, refuse_causal, refuse_data
 from kafka_pubsub.publish.home import Home
 from kafka_pubsub.publish.many import Messages, PublishFutures, at_item
 from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
 from kafka_pubsub.publish.writer_pool import WriterPool
 
-__all__ = ["HomePublisher", "LaneTarget"]
+__all__ = ["HomePublisher", "LaneTarget", "Ordered"]
 
 #: Returns the settings of a lane's Kafka topic; makes the lane if it isn't there.
 LaneTarget = Callable[[Lane], PublishTarget]
+#: Publishes a body, key and headers to a causal topic; the future gives the message's id.
+Ordered = Callable[[bytes, bytes | None, list[Header] | None], Future[str]]
 
 # Seconds that `resume` waits for earlier messages, as in `publisher.py`.
 _RESUME_S = 30.0
@@ -43,11 +46,14 @@ class HomePublisher(Home):
         target: Callable[[], PublishTarget],
         writers: WriterPool,
         lane_target: LaneTarget,
+        ordered: Ordered,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name, target, writers, clock)
         self._target = target
         self._lane_target = lane_target
+        self._ordered = ordered
+        self._causal = False
         # None until a broker has answered.
         self._rules: LaneRules | None = None
         # None: the topic has no lanes.
@@ -88,7 +94,7 @@ class HomePublisher(Home):
         attributes: Mapping[str, str] | None,
         priority: int | None,
         durable: bool | None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
         """Publishes a message with a priority and a class; None takes the default."""
         lane = self.choose(priority, durable)
         if self._sender is None:
@@ -121,9 +127,24 @@ class HomePublisher(Home):
                 f"topic {self.name!r}: it isn't known yet which priorities it has{self._watch.because}; publish again "
                 "when a broker answers, or leave out priority and durable"
             )
+        if self._causal:
+            raise refuse_causal(self.name)
         return self._rules
 
-    def _divert(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> PublishFuture | None:
+    def is_causal(self) -> bool:
+        """Returns whether the topic is causal; looks that up if it is time to."""
+        if self._small < 0:
+            self._look_up()
+        return self._causal
+
+    def _look(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> None:
+        super()._look(data, key, headers)
+        if self._causal:
+            raise refuse_causal(self.name)
+
+    def _divert(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> Future[str] | None:
+        if self._sender is None and self.is_causal():
+            return self._ordered(data, key, headers)
         if self._sender is None:
             super()._divert(data, key, headers)
         if self._sender is None or self._rules is None:
@@ -180,7 +201,9 @@ class HomePublisher(Home):
             if target.lanes.any and self._sender is None:
                 self._sender = LaneSender(self.name, target.partitions, self._open_lane, lambda: self._flow)
                 # From now on every message comes to `_look`.
-                self._laned, self._small = True, -1
+                self._small = -1
+        self._causal = target.causal
+        self._laned = self._causal or self._sender is not None
         super()._apply(target)
 
     def _open_lane(self, lane: Lane) -> LanePublisher:

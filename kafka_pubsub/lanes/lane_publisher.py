@@ -243,9 +243,6 @@ class LanePublisher(TopicPublisher):
         self.given_up += 1
         return super().failed(None, error)
 
-    def resume(self, ordering_key: str) -> None:
-        raise NotImplementedError("a key is resumed in all lanes at once")
-
 
 def give_up_overdue(futures: Iterable[TransientFuture], before: float) -> None:
     """Gives up the messages that were sent before a time and have no answer."""

@@ -316,6 +316,12 @@ class Admin(Protocol):
     def last_stable_offsets(self, topic: str) -> Mapping[int, int]:
         """Returns the offset that a reader of committed records has at the end of each partition now."""
 
+    def offsets_at(self, topic: str, milliseconds: int) -> Mapping[int, int]:
+        """Returns the first offset of each partition whose record has this timestamp (since 1970) or a later one.
+
+        Leaves out partitions without such a record.
+        """
+
     def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
         """Returns the offset that a reader of committed records has at the end of each now, by one request for all.
 

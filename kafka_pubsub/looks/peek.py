@@ -24,7 +24,7 @@ from kafka_pubsub.looks.message import PeekedMessage, Progress
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.partition_numbers import number_of
 from kafka_pubsub.subscribe.dead_letters.scan import read_all
-from kafka_pubsub.subscribe.partition.record import FOREVER, RetryRecord
+from kafka_pubsub.subscribe.formats.record import FOREVER, RetryRecord
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import finished_at_home, gaps, offsets_of
 from kafka_pubsub.subscribe.retry_topic.key_states import WaitingRoom, noted
 from kafka_pubsub.subscribe.retry_topic.layout import Layout

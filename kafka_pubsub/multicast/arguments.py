@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.log.ports import Admin
-from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.model import Header, TopicInfo
 from kafka_pubsub.multicast.batch import BatchMessage
 from kafka_pubsub.multicast.routes import Route, Target
 from kafka_pubsub.publish.checks import (
@@ -20,7 +20,15 @@ from kafka_pubsub.publish.checks import (
 )
 from kafka_pubsub.topics.names import inbox_topic
 
-__all__ = ["MOST_TOPICS", "check_inbox", "check_names", "check_publish", "check_route", "target_of"]
+__all__ = [
+    "MOST_TOPICS",
+    "check_inbox",
+    "check_message",
+    "check_names",
+    "check_publish",
+    "check_route",
+    "target_of",
+]
 
 #: Topics that one message may go to, handles included: each proposal goes to all of them.
 MOST_TOPICS = 64
@@ -91,7 +99,13 @@ def check_publish(
     if not isinstance(data, bytes):
         raise refuse_data(data)
     key = None if ordering_key is None else encode_key(ordering_key)
-    headers = [] if attributes is None else encode_attributes(attributes)
+    return check_message(route, data, key, [] if attributes is None else encode_attributes(attributes), now)
+
+
+def check_message(
+    route: Route, data: bytes, key: bytes | None, headers: list[Header], now: float
+) -> BatchMessage:
+    """Does the same for a key and attributes that are encoded."""
     carried = sum([len(each.name) + 1 for each in route.handles]) if route.handles else 0
     size = len(data) + len(key or b"") + _OURS + carried + SIZE_SLACK
     if headers:

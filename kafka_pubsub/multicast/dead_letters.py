@@ -44,7 +44,7 @@ from kafka_pubsub.multicast.values import Stage
 from kafka_pubsub.publish.checks import check_size
 from kafka_pubsub.services.dead_letters import ServiceDeadLetters, id_of, place_in_topic
 from kafka_pubsub.subscribe.dead_letters.scan import Found, attributes_of, header_of
-from kafka_pubsub.subscribe.partition.dead_letter_record import DeadLetterRecord
+from kafka_pubsub.subscribe.formats.dead_letter_record import DeadLetterRecord
 
 __all__ = ["MulticastDeadLetter", "MulticastDeadLetters"]
 

@@ -20,14 +20,16 @@ from kafka_pubsub.config import TopicRecord
 from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.log.clocks import wall_time
 from kafka_pubsub.log.ports import Backend
-from kafka_pubsub.model import TopicInfo
+from kafka_pubsub.model import Header, TopicInfo
 from kafka_pubsub.multicast.arguments import (
     check_inbox,
+    check_message,
     check_names,
     check_publish,
     check_route,
     target_of,
 )
+from kafka_pubsub.multicast.batch import BatchMessage
 from kafka_pubsub.multicast.future import IdFuture, SentFuture
 from kafka_pubsub.multicast.inbox_topics import why_unordered
 from kafka_pubsub.multicast.layout import GROUP
@@ -76,15 +78,18 @@ class Multicast:
     ) -> SentFuture:
         """Publishes a message to several causal topics; see `PubSub.publish_multi`."""
         route, now = self._route(topics, handles), wall_time(self._backend.clock)
-        message = check_publish(route, data, ordering_key, attributes, now)
-        self._start()
-        return self._publisher.publish(route, message)
+        return self._publish(route, check_publish(route, data, ordering_key, attributes, now))
 
     def publish_to(
-        self, topic: str, data: bytes, ordering_key: str | None, attributes: Mapping[str, str] | None
+        self, topic: str, data: bytes, key: bytes | None, headers: list[Header] | None
     ) -> Future[str]:
         """Publishes to one causal topic; the future gives the message's id."""
-        return IdFuture(self.publish([topic], data, ordering_key, attributes))
+        route, now = self._route([topic], ()), wall_time(self._backend.clock)
+        return IdFuture(self._publish(route, check_message(route, data, key, headers or [], now)))
+
+    def _publish(self, route: Route, message: BatchMessage) -> SentFuture:
+        self._start()
+        return self._publisher.publish(route, message)
 
     def delete(self, topic: str, notify: Iterable[str] = ()) -> bool:
         """Gives a topic's deletion its place in the order, and tells these topics.

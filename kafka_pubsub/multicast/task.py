@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.multicast.batch import count_of_batch, is_newer_batch
@@ -45,7 +45,7 @@ from kafka_pubsub.multicast.records import (
 from kafka_pubsub.multicast.sequencer import Sequencer
 from kafka_pubsub.multicast.values import Alive, Gone, Output, Proposal, Propose, Refuse, Release
 from kafka_pubsub.services.metrics import ServiceMetrics
-from kafka_pubsub.services.role import Append, Work
+from kafka_pubsub.services.role import OF_THE_RECORD, Append, Work
 from kafka_pubsub.topics.names import inbox_topic
 
 __all__ = ["Common", "SequencerTask", "not_listed"]
@@ -342,11 +342,13 @@ class SequencerTask:
         said = self._stored
         return {} if said is None else {0: Committed(said.checkpoint.oldest, said._replace(writer="").text())}
 
-    def refuse(self, work: Work, number: int, reason: str) -> None:
-        """The home topic won't take a message: it is a dead letter next time."""
+    def refuse(self, work: Work, number: int, reason: PubSubError) -> None:
+        """The home topic won't take a message: it is a dead letter next time, if that is the message's fault."""
+        if not isinstance(reason, OF_THE_RECORD):
+            return
         for batch, records in _note(work).sent:
             if number in records:
-                self._common.refused[self._name, batch, number - records.start] = reason
+                self._common.refused[self._name, batch, number - records.start] = str(reason)
 
     def stored(self, work: Work) -> None:
         """A work is stored."""

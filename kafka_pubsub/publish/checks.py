@@ -143,6 +143,14 @@ def headers_size(headers: list[Header]) -> int:
     return sum(len(name.encode()) + len(value or b"") + 8 for name, value in headers)
 
 
+def refuse_causal(topic: str) -> FailedPrecondition:
+    """Makes the error of a message to a causal topic that can't go through a sequencer."""
+    return FailedPrecondition(
+        f"topic {topic!r} is causal: a sequencer orders its messages, so they have no delay, priority or class: "
+        "leave these out; publish_many can't be used"
+    )
+
+
 def check_size(topic: str, data: bytes, key: bytes | None, headers: list[Header] | None, limit: int) -> None:
     """Raises `InvalidArgument` if the message, alone in a batch, is larger than the topic takes."""
     size = stored_size(data, key, headers)

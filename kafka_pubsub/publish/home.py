@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from concurrent.futures import Future
 
 from kafka_pubsub.lane_names import Lane
-from kafka_pubsub.publish.future import PublishFuture
 from kafka_pubsub.publish.many import Messages
 from kafka_pubsub.publish.publisher import TopicPublisher
 
@@ -21,6 +21,10 @@ class Home(TopicPublisher):
     def laned(self) -> bool:
         """Whether the topic has lanes, as far as is known."""
 
+    @abstractmethod
+    def is_causal(self) -> bool:
+        """Returns whether the topic is causal; looks that up if it is time to."""
+
     def publish_in(
         self,
         data: bytes,
@@ -28,7 +32,7 @@ class Home(TopicPublisher):
         attributes: Mapping[str, str] | None,
         priority: int | None,
         durable: bool | None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
         """Publishes a message with a priority and a class; None takes the default, which a topic without lanes has."""
         return self.publish(data, ordering_key, attributes)
 

@@ -22,6 +22,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
@@ -134,7 +135,7 @@ class TopicPublisher:
         data: bytes,
         ordering_key: str | None = None,
         attributes: Mapping[str, str] | None = None,
-    ) -> PublishFuture:
+    ) -> Future[str]:
         """Queues a message; the future resolves to its id once it is on the in-sync replicas.
 
         The message waits for the broker without a limit: bound your own wait with `future.result(timeout)`.
@@ -310,7 +311,7 @@ class TopicPublisher:
     def _change_reporter(self) -> None:
         self._reporter, self._channel = None, NO_CHANNEL
 
-    def _divert(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> PublishFuture | None:
+    def _divert(self, data: bytes, key: bytes | None, headers: list[Header] | None) -> Future[str] | None:
         """Does what `_look` does; returns the message's future if another publisher took it."""
         self._look(data, key, headers)
         return None

@@ -35,7 +35,7 @@ class PublishTarget(NamedTuple):
     `no_keys` is the error of a publish with a key while the topic's layout changes, or after it has changed.
     `partitions` is the number of partitions over which the keys are spread; 0 until a broker has answered. `lanes` are
     the lanes that the topic may have; None until a broker has answered. `topic_id` is Kafka's id of the topic, "" until
-    then.
+    then. `causal`: whether a sequencer gives the topic's messages their places.
     """
 
     ordering: bool | None
@@ -44,6 +44,7 @@ class PublishTarget(NamedTuple):
     partitions: int = 0
     lanes: LaneRules | None = None
     topic_id: str = ""
+    causal: bool = False
 
 
 def fresh(error: PubSubError) -> PubSubError:

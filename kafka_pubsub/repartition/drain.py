@@ -25,10 +25,9 @@ from typing import NamedTuple
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.log.ports import Backend, RecordFetch
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
-from kafka_pubsub.subscribe.partition import record as retry_record
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import NO_MESSAGES, Broken
+from kafka_pubsub.model import Committed, Run, StoredRecord, TopicPartition
+from kafka_pubsub.subscribe.formats import record as retry_record
+from kafka_pubsub.subscribe.formats.record import NO_MESSAGES, Broken
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import (
     finished_at_home,
     finished_runs,

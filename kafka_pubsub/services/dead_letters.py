@@ -22,7 +22,7 @@ from kafka_pubsub.log.ports import Backend, RecordFetch
 from kafka_pubsub.model import ID_HEADER, NewRecord, StoredRecord, TopicInfo
 from kafka_pubsub.subscribe.dead_letters.processed_marks import ProcessedMarks
 from kafka_pubsub.subscribe.dead_letters.scan import DeadLetterScan, Found, header_of, read_places
-from kafka_pubsub.subscribe.partition.dead_letter_record import DeadLetterRecord
+from kafka_pubsub.subscribe.formats.dead_letter_record import DeadLetterRecord
 
 __all__ = ["Letters", "ServiceDeadLetters", "id_of", "place_in_topic"]
 

@@ -25,7 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from kafka_pubsub.config import Batching
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.clocks import steady_milliseconds
 from kafka_pubsub.log.ports import Backend, LogWriter
 from kafka_pubsub.log.trouble_log import TroubleLog
@@ -63,8 +63,6 @@ _QUICK = 1.0
 #: Seconds between two rounds of `append` (tasks append together: each round costs the broker a fetch of all logs), and
 #: between two looks how far logs were read that tasks wait for.
 _APPEND, _LOOK = 0.005, 0.02
-#: What is wrong with a record itself. A topic that is away or takes no records from us is waited for.
-_OF_THE_RECORD = InvalidArgument | FailedPrecondition
 
 
 class Engine:
@@ -367,7 +365,7 @@ class Engine:
         self._reported = ""
         quick = time.monotonic() - sent.began < _QUICK
         for part in sent.parts:
-            self._wrong.stored(part.share, len(part.work.records), quick=quick)
+            self._wrong.stored(part.share, 0 if part.work.waits else len(part.work.records), quick=quick)
             if self.tasks.get(part.share) is part.task:
                 part.task.stored(part.work)
                 self._trim(part)
@@ -379,8 +377,7 @@ class Engine:
         first, reason = ended.sent[0], explain(ended)
         unknown = ended.outcome.ending is Ending.UNKNOWN
         for part, number, refusal in first.refused():
-            if isinstance(refusal, _OF_THE_RECORD):
-                part.task.refuse(part.work, number, str(refusal))
+            part.task.refuse(part.work, number, refusal)
         for sent in ended.sent:
             for part in sent.parts:
                 if self.tasks.get(part.share) is not part.task:

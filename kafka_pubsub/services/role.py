@@ -14,20 +14,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.model import Committed, NewRecord, StoredRecord
 
-__all__ = ["Append", "Beginning", "Role", "Task", "Work"]
+__all__ = ["OF_THE_RECORD", "Append", "Beginning", "Role", "Task", "Work"]
+
+#: What is wrong with a record itself. A topic that is away or takes no records from us is waited for.
+OF_THE_RECORD = InvalidArgument | FailedPrecondition
 
 
 class Work(NamedTuple):
     """What a task wants to be stored in one transaction: records, and positions by the number of the topic.
 
-    `note`: what the task wants to know of it once it is stored or refused.
+    `note`: what the task wants to know of it once it is stored or refused. `waits`: whether something isn't in it only
+    because of a topic that took no records; until that is stored the task goes alone.
     """
 
     records: Sequence[NewRecord]
     positions: Mapping[int, Committed]
     note: object = None
+    waits: bool = False
 
 
 class Append(NamedTuple):
@@ -87,8 +93,11 @@ class Task(Protocol):
     def last_positions(self) -> Mapping[int, Committed]:
         """What to commit when the partition is given up in order, after the last work was stored."""
 
-    def refuse(self, work: Work, number: int, reason: str) -> None:
-        """The log won't take a record of a work, whatever else goes with it; the task is made anew."""
+    def refuse(self, work: Work, number: int, reason: PubSubError) -> None:
+        """The log won't take a record of a work, whatever else goes with it; the task is made anew.
+
+        Only a reason `OF_THE_RECORD` is a fault of the record. Otherwise its topic takes no records now.
+        """
 
     def stored(self, work: Work) -> None:
         """A work is stored; those before it were."""

@@ -75,10 +75,11 @@ class Sent(NamedTuple):
         return bytes_of(self.records)
 
     def refused(self) -> Iterator[tuple[Part, int, PubSubError]]:
-        """Yields the records that no transaction could take: their part, their number in it, and why."""
-        at = 0
+        """Yields the records that weren't taken: their part, their number in it, and why."""
+        at, outcome = 0, self.outcome.result()
+        silent = dict.fromkeys(outcome.silent, outcome.reason or PubSubError("no answer in time"))
         for part in self.parts:
-            for number, reason in self.outcome.result().refused.items():
+            for number, reason in {**outcome.refused, **silent}.items():
                 if at <= number < at + len(part.work.records):
                     yield part, number - at, reason
             at += len(part.work.records)

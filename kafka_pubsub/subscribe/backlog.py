@@ -24,11 +24,10 @@ from typing import NamedTuple
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.log.ports import Backend, RecordFetch
-from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, Run, StoredRecord, TopicPartition
 from kafka_pubsub.partition_numbers import number_of
 from kafka_pubsub.subscribe.dead_letters.counting import BYTES_A_RECORD
 from kafka_pubsub.subscribe.dead_letters.scan import ReadSome, read_some, shares
-from kafka_pubsub.subscribe.partition.offsets import Run
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import Finished, Pair, finished_of, gaps, offsets_of
 from kafka_pubsub.subscribe.retry_topic.key_states import NOWHERE, Waiting, noted, retry_position
 from kafka_pubsub.subscribe.retry_topic.layout import Layout

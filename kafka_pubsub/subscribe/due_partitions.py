@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from math import inf
 
-from kafka_pubsub.subscribe.partition.fetch_window import Held
+from kafka_pubsub.subscribe.fetch_window import Held
 from kafka_pubsub.subscribe.partition.partition import Partition
 
 __all__ = ["DuePartitions"]

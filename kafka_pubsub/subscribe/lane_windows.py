@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from kafka_pubsub.partition_numbers import partition_of
-from kafka_pubsub.subscribe.partition.fetch_window import AHEAD, ENOUGH, FULL, WINDOW, Change, Held
+from kafka_pubsub.subscribe.fetch_window import AHEAD, ENOUGH, FULL, WINDOW, Change, Held
 
 __all__ = ["LEAST", "NARROW", "WIDE_FOR", "LaneWindows"]
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka_pubsub.model import Committed
 from kafka_pubsub.subscribe.coordinated import stop_callbacks
 from kafka_pubsub.subscribe.due_partitions import DuePartitions
+from kafka_pubsub.subscribe.fetch_window import BufferGate, Change, Held
 from kafka_pubsub.subscribe.lane_windows import LaneWindows
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.subscribe.partition.events import Ended, Event, Lost, Returned, Tick
-from kafka_pubsub.subscribe.partition.fetch_window import BufferGate, Change, Held
 from kafka_pubsub.subscribe.partition.followers import Names
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
 from kafka_pubsub.subscribe.partition.partition import Partition

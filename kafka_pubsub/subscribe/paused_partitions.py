@@ -13,7 +13,7 @@ from collections.abc import Callable, Container
 
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.subscribe.partition.fetch_window import Change
+from kafka_pubsub.subscribe.fetch_window import Change
 
 __all__ = ["PausedPartitions"]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named, Part, joined
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named, Part, joined
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 
 from ..base.cluster import Cluster

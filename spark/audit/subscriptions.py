@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.checkpoint import Named, united
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import Why
+from kafka_pubsub.model import Committed, Run, TopicPartition
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.checkpoint import Named, united
+from kafka_pubsub.subscribe.formats.record import Why
 
 from ..reading.rows import header_text, is_message, is_retry, retry_number
 from .order import FINDINGS

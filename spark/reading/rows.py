@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kafka_pubsub.model import RESERVED_HEADER_PREFIX
-from kafka_pubsub.subscribe.partition.record import NO_MESSAGES, RETRY_HEADER
+from kafka_pubsub.subscribe.formats.record import NO_MESSAGES, RETRY_HEADER
 
 __all__ = [
     "COLUMNS",
@@ -60,7 +60,7 @@ _DEAD = RESERVED_HEADER_PREFIX + "dead-"
 _RETRY_TOPIC = r"^(.+)\.sub\..+\.retry$"
 _PLACE = r"^(.+):(\d{1,9}):(\d{1,18})$"
 
-#: The numbers in `ps-retry` (partition/record.py): for each its first byte, counted from 1, and its number of bytes.
+#: The numbers in `ps-retry` (formats/record.py): for each its first byte, counted from 1, and its number of bytes.
 _RETRY_NUMBERS = {
     "version": (1, 1),
     "why": (2, 1),

@@ -25,7 +25,7 @@ from kafka_pubsub import (
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.model import Header
-from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, encode
+from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, encode
 from tests.acceptance.support import PATIENCE, Deliveries, Room, all_stored, until
 
 QUICK = RetryPolicy(min_backoff=0.01, max_backoff=0.1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafka_pubsub.history.history import HistoryFile
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Run
 
 __all__ = [
     "MS",

@@ -109,6 +109,18 @@ def test_last_stable_offsets_are_the_ends_of_all_partitions(world: World) -> Non
     assert ends == {number: 4 if number == partition else 0 for number in range(3)}
 
 
+def test_offsets_of_a_time_are_those_of_the_first_record_since(world: World) -> None:
+    admin, name = world.backend.admin, world.topic(partitions=2)
+    assert admin.offsets_at(name, 0) == {}
+    reports = world.write(name, [b"a"], key=b"k")
+    partition = reports[0][1].partition()
+    time.sleep(0.02)
+    later = world.write(name, [b"b", b"c"], key=b"k")[0][1].timestamp()[1]
+    assert admin.offsets_at(name, 0) == {partition: 0}
+    assert admin.offsets_at(name, later) == {partition: 1}
+    assert admin.offsets_at(name, later + 3_600_000) == {}
+
+
 def _await_name(world: World, name: str, *, present: bool) -> None:
     """Brokers learn of a topic in turn, so the list may lag."""
     deadline = time.monotonic() + PATIENCE

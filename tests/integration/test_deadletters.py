@@ -22,8 +22,8 @@ from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.subscribe.admin import exclusive_session
 from kafka_pubsub.subscribe.admin.exclusive_session import session_group
-from kafka_pubsub.subscribe.partition.dead_letter_record import Origin, replay_headers
-from kafka_pubsub.subscribe.partition.record import Death, RetryInfo, dead_headers
+from kafka_pubsub.subscribe.formats.dead_letter_record import Origin, replay_headers
+from kafka_pubsub.subscribe.formats.record import Death, RetryInfo, dead_headers
 from tests.support import until
 
 #: Seconds after which a test gives up; far above the time that anything here takes.

@@ -17,7 +17,7 @@ from kafka_pubsub import FailedPrecondition, Message, PubSub
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.log.kafka import commit_requests
 from kafka_pubsub.log.kafka.reader import KafkaLogReader
-from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
 from tests.support import until

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from kafka_pubsub.delays import router
-from kafka_pubsub.delays.ingest import Ingest, _Rise
+from kafka_pubsub.delays.ingest import Ingest
 from kafka_pubsub.delays.progress import IngestProgress, Progress
 from kafka_pubsub.delays.router import Router
 from kafka_pubsub.delays.ticks import TickPace
 from kafka_pubsub.delays.tier import Tier
 from kafka_pubsub.delays.values import BEFORE_ALL, Came, Key, Move, Tick, Waiting
 from tests.property.arrival_mutations import ARRIVALS
+from tests.property.aside_mutations import ASIDES
 from tests.property.flush_mutations import FLUSHES
 
 __all__ = ["MUTATIONS"]
@@ -30,9 +31,8 @@ Patch = pytest.MonkeyPatch
 def steps_back(patch: Patch) -> None:
     """Time is the last stamp, not the highest."""
 
-    def rise(self: Ingest, offset: int, stamp: int) -> None:
+    def rise(self: Ingest, stamp: int) -> None:
         self.time = stamp
-        self._rises.append(_Rise(offset, stamp))
 
     patch.setattr(Ingest, "_rise", rise)
 
@@ -443,5 +443,6 @@ MUTATIONS: Sequence[Callable[[Patch], None]] = (
     held_are_home,
     strays_counted,
     *ARRIVALS,
+    *ASIDES,
     *FLUSHES,
 )

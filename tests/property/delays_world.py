@@ -19,11 +19,11 @@ from kafka_pubsub.delays.progress import (
     parse_ingest,
     parse_tier,
 )
-from kafka_pubsub.delays.router import Router
+from kafka_pubsub.delays.router import ASIDE, Router
 from kafka_pubsub.delays.ticks import TickPace
 from kafka_pubsub.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Came, Key, Move, Tick, Waiting
 
-__all__ = ["LONGEST", "TIERS", "UNIT", "DelayWorld"]
+__all__ = ["LITTLE_ROOM", "LONGEST", "TIERS", "UNIT", "DelayWorld"]
 
 UNIT, TIERS = 4, 4
 LONGEST = UNIT * 2**TIERS - 1
@@ -38,6 +38,8 @@ PAUSE = 3
 IDLE_TICKS, UNREAD_TICKS = 9, 3
 #: Bytes of messages without a stamp that the router keeps: three messages.
 KEEP = 2000
+#: Bytes that a router with little room sets aside: two messages.
+LITTLE_ROOM = 1000
 #: A record of a tier that another program wrote, and its offset among the dead letters.
 STRAY, STRAY_OFFSET = "stray", -7
 
@@ -60,12 +62,19 @@ def body(hops: int = 0) -> Any:
 stray = body()
 
 
+def home_of(offset: int) -> str:
+    """The home of the message that came in at an offset."""
+    return f"home{offset % 2}"
+
+
 class DelayWorld:
     """The logs, the committed positions, and the router that lives now."""
 
-    def __init__(self, *, in_step: bool = False) -> None:
+    def __init__(self, *, in_step: bool = False, room: int = ASIDE) -> None:
         #: The brokers' clocks are right.
         self.in_step = in_step
+        #: Bytes that routers set aside.
+        self.room = room
         self.now = 1000
         self.skew = 0
         #: Somebody has set ingest to CreateTime, so that brokers stamp nothing.
@@ -92,8 +101,11 @@ class DelayWorld:
         self.strays = 0
         #: Messages that were cancelled.
         self.dropped: list[int] = []
-        #: Messages with an even offset may not go home now.
+        #: Messages with an even offset, which are for the same home, may not go there now.
         self.holding = False
+        #: After so many questions that changes; None: it doesn't.
+        self.turns_after: int | None = None
+        self._held_ever = False
         self.texts = [(0, "")] * (TIERS + 1)
         self._clock_offset = 0
         self._ticks_of: dict[Router, set[int]] = {}
@@ -116,7 +128,7 @@ class DelayWorld:
     def _publish(self, due: int | None, delay: int | None, state: str) -> None:
         offset = len(self.ingest)
         self.published[offset] = self.now
-        self.ingest.append(Came(offset, "home", due, delay, body(), stamp=self.stamp()))
+        self.ingest.append(Came(offset, home_of(offset), due, delay, body(), stamp=self.stamp()))
         if state == "open":
             self.open.add(offset)
         elif state == "aborted":
@@ -187,7 +199,7 @@ class DelayWorld:
         self.fetched = [ingest.position, *(each.position for each in tiers)]
         unstored = [source for source, (_, said) in enumerate(self.texts) if not said]
         start = RouterStart(ingest, tiers, [len(tier) for tier in self.tiers], unstored)
-        self.router = Router(start, UNIT, KEEP, PACE, PAUSE)
+        self.router = Router(start, UNIT, KEEP, PACE, PAUSE, self.room)
         self._clock_offset += 12_345
 
     # -- the router's steps -------------------------------------------------------------------------------------
@@ -229,8 +241,12 @@ class DelayWorld:
 
     def transact(self, most: int, outcome: str = "stored") -> bool:
         """Handles up to `most` things; `outcome`: stored, aborted, or unanswered. False: there was nothing to do."""
+        turns = self.turns_after is not None
         moves = self.router.take(most, self._holds)
-        assert not any(to == TO_HOME and self._holds(message) for to, message in moves), "it may not go home"
+        if not turns:
+            wrong = [to for to, message in moves if to == TO_HOME and self._holds(message)]
+            assert not wrong, "it may not go home"
+        assert self.room < ASIDE or not self.router.held, "one home holds up the others"
         progress = self.router.progress()
         self.router.check()
         if not moves and not progress:
@@ -242,7 +258,13 @@ class DelayWorld:
         return bool(moves)
 
     def _holds(self, message: Waiting) -> bool:
-        return self.holding and not message.offset % 2
+        if self.turns_after is not None:
+            self.turns_after -= 1
+            if self.turns_after < 0:
+                self.holding, self.turns_after = not self.holding, None
+        held = self.holding and message.home == home_of(0)
+        self._held_ever = self._held_ever or held
+        return held
 
     def _store(self, moves: list[Move], progress: dict[int, IngestProgress | Progress]) -> None:
         written = set()
@@ -269,6 +291,7 @@ class DelayWorld:
     def settle(self) -> None:
         """Lets time pass until everything is home."""
         self.holding = self.unstamped = False
+        self.turns_after = None
         self.skew = 0
         self.end_transactions(abort=False)
         if self.healed is None and self.now % 2:  # only a new router goes on, after a while
@@ -302,8 +325,10 @@ class DelayWorld:
         assert sorted(self.dropped) == sorted(cancelled), f"dropped {self.dropped}, cancelled {cancelled}"
         messages = {each.offset for each in self._messages() if each.home} - cancelled
         assert set(offsets) == messages, f"lost: {sorted(messages - set(offsets))[:5]}"
-        keys = [each[:2] for each in self.home]
-        assert keys == sorted(keys), "out of order"
+        for home in range(2 if self._held_ever else 1):
+            keys = [each[:2] for each in self.home if not self._held_ever or each[1] % 2 == home]
+            assert keys == sorted(keys), "out of order"
+        assert not self.router.behind, "a home is behind for ever"
         for tier in self.tiers:
             passed = [each.offset for each in tier if isinstance(each, Waiting)]
             assert len(set(passed)) == len(passed), "a message was in a tier twice"

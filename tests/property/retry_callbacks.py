@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, WriteDeadLetters
 from kafka_pubsub.subscribe.partition.events import (
     Ended,
@@ -17,7 +18,6 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement, attempt_of, entry_of
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.record import RetryRecord
 from tests.property.retry_kafka import WALL, RetryLog, Transaction
 from tests.support import FakeBody
 

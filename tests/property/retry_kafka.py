@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from kafka_pubsub.model import Header
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.backoff import Exhausted
-from kafka_pubsub.subscribe.partition.checkpoint import (
+from kafka_pubsub.model import Header, Run
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import (
     NONCE_SHIFT,
     Checkpoint,
     Log,
@@ -20,10 +19,10 @@ from kafka_pubsub.subscribe.partition.checkpoint import (
     joined,
     united,
 )
+from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, Why, decode
+from kafka_pubsub.subscribe.partition.backoff import Exhausted
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
-from kafka_pubsub.subscribe.partition.offsets import Run
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, Why, decode
 from tests.support import FakeBody
 
 __all__ = ["WALL", "Plan", "RetryLog", "Stored", "Transaction"]

@@ -19,9 +19,11 @@ from __future__ import annotations
 from random import Random
 
 from kafka_pubsub.model import Ending
-from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.checkpoint import Named
+from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, NOTHING
+from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Backoff, Policy
-from kafka_pubsub.subscribe.partition.checkpoint import Named
 from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     Deliver,
@@ -54,9 +56,7 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.next_move import LATEST
-from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, NOTHING
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.property.retry_callbacks import Handlers, Owner, Runner
 from tests.property.retry_kafka import WALL, Plan, Transaction

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Log, Part, joined, news, split, united
-from kafka_pubsub.subscribe.partition.notes import Notes, as_runs
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Run
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Log, Part, joined, news, split, united
+from kafka_pubsub.subscribe.formats.notes import Notes, as_runs
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 
 numbers = st.one_of(st.integers(1, 40), st.integers(1, 2**15), st.integers(1, 2**40))

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, NOTHING, Notes
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
 from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL, Commits
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
-from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, NOTHING, Notes
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.settings import RetryStart, Start
 from tests.support import FakeBody

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_pubsub.subscribe.partition import notes
+from kafka_pubsub.subscribe.formats import notes
+from kafka_pubsub.subscribe.formats.notes import MOST, NO_DOUBT, ROOM, Doubt, Notes
 from kafka_pubsub.subscribe.partition.crash_suspects import ROW, CrashSuspects, TrialLock
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
-from kafka_pubsub.subscribe.partition.notes import MOST, NO_DOUBT, ROOM, Doubt, Notes
 from tests.support import FakeBody
 
 OFFSETS = st.sets(st.integers(0, 200) | st.integers(0, 2**40), max_size=60)

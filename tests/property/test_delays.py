@@ -18,10 +18,10 @@ from kafka_pubsub.delays.progress import (
     parse_tier,
     writer_of,
 )
-from kafka_pubsub.delays.router import Router
+from kafka_pubsub.delays.router import ASIDE, Router
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated
 from tests.property.delays_mutations import MUTATIONS
-from tests.property.delays_world import LONGEST, MOST_SKEW, TIERS, DelayWorld
+from tests.property.delays_world import LITTLE_ROOM, LONGEST, MOST_SKEW, TIERS, DelayWorld
 
 #: A publisher's clock may be right while a broker's is wrong: such a message still fits the tiers.
 NEAR = 40
@@ -36,9 +36,9 @@ class Delays(RuleBasedStateMachine):
         super().__init__()
         self.world = DelayWorld()
 
-    @initialize(in_step=st.booleans())
-    def begin(self, in_step: bool) -> None:
-        self.world = DelayWorld(in_step=in_step)
+    @initialize(in_step=st.booleans(), room=st.sampled_from((ASIDE, LITTLE_ROOM)))
+    def begin(self, in_step: bool, room: int) -> None:
+        self.world = DelayWorld(in_step=in_step, room=room)
 
     @rule(
         delay=st.one_of(st.integers(0, 5), st.integers(0, LONGEST)),
@@ -95,9 +95,9 @@ class Delays(RuleBasedStateMachine):
     def kill(self) -> None:
         self.world.restart()
 
-    @rule(holding=st.booleans())
-    def hold(self, holding: bool) -> None:
-        self.world.holding = holding
+    @rule(holding=st.booleans(), turns_after=st.one_of(st.none(), st.integers(0, 3)))
+    def hold(self, holding: bool, turns_after: int | None) -> None:
+        self.world.holding, self.world.turns_after = holding, turns_after
 
     @rule(source=st.integers(0, TIERS), most=st.integers(1, 9))
     def fetch(self, source: int, most: int) -> None:
@@ -135,7 +135,7 @@ def publish_one(world: DelayWorld, random: Random) -> None:
 def run(seed: int) -> None:
     """A long random schedule, denser in the rare events than Hypothesis's."""
     random = Random(seed)
-    world = DelayWorld(in_step=random.random() < 0.4)
+    world = DelayWorld(in_step=random.random() < 0.4, room=random.choice((ASIDE, ASIDE, LITTLE_ROOM)))
     changes_stamps = not world.in_step and random.random() < 0.3
 
     def publish() -> None:
@@ -163,6 +163,7 @@ def run(seed: int) -> None:
 
     def hold() -> None:
         world.holding = not world.holding
+        world.turns_after = random.choice((None, 0, 1, 3))
 
     steps: list[tuple[int, Callable[[], object]]] = [
         (15, publish),
@@ -177,7 +178,7 @@ def run(seed: int) -> None:
         (1, world.lose_tick),
         (1, set_stamps),
         (2, lambda: world.end_transactions(abort=random.random() < 0.5)),
-        (1, hold),
+        (2, hold),
         (1, lambda: world.write_stray(random.randrange(TIERS))),
         (40, lambda: world.fetch(random.randrange(TIERS + 1), random.randrange(1, 9))),
         (20, transact),
@@ -225,13 +226,21 @@ def test_the_tiers_are_counted_up_to_the_first_that_is_missing(tiers: int, other
 
 numbers = st.integers(0, 2**62)
 keys = st.tuples(st.integers(-1, 2**62), st.integers(-1, 2**62))
+marks = st.lists(
+    st.tuples(st.integers(0, 2**32 - 1), st.integers(-1, 2**62), st.integers(-1, 2**62)), max_size=50
+).map(tuple)
 
 
-@given(numbers, numbers, keys, numbers, st.text("abcz-0123456789", max_size=40))
+@given(numbers, numbers, keys, numbers, st.text("abcz-0123456789", max_size=40), marks)
 def test_progress_comes_back_from_its_text(
-    position: int, handled: int, mark: tuple[int, int], time: int, writer: str
+    position: int,
+    handled: int,
+    mark: tuple[int, int],
+    time: int,
+    writer: str,
+    behind: tuple[tuple[int, int, int], ...],
 ) -> None:
-    said = IngestProgress(position, handled, mark, time, 28)
+    said = IngestProgress(position, handled, mark, time, 28, behind)
     assert parse_ingest(position, said.text(writer)) == said
     assert writer_of(position, said.text(writer)) == (writer or None)
     assert parse_tier(position, Progress(position, handled).text()) == Progress(position, handled)

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kafka_pubsub.subscribe.partition.fetch_window import AHEAD, ENOUGH, FULL, MOVES, WINDOW, BufferGate, Held
+from kafka_pubsub.subscribe.fetch_window import AHEAD, ENOUGH, FULL, MOVES, WINDOW, BufferGate, Held
 
 LIMIT = 1_000_000
 

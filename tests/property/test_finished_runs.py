@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import united
+from kafka_pubsub.model import Run
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import united
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
-from kafka_pubsub.subscribe.partition.offsets import Run
 
 
 class RetryBooksMachine(RuleBasedStateMachine):

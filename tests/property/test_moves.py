@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kafka_pubsub.subscribe.formats.record import RetryInfo
 from kafka_pubsub.subscribe.partition import outage
 from kafka_pubsub.subscribe.partition.moves import (
     BATCH,
@@ -19,7 +20,6 @@ from kafka_pubsub.subscribe.partition.moves import (
     MoveQueue,
 )
 from kafka_pubsub.subscribe.partition.outage import Outage
-from kafka_pubsub.subscribe.partition.record import RetryInfo
 from tests.support import FakeBody
 
 record_of = attrgetter("record")

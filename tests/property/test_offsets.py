@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.subscribe.partition import ack_map, notes
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Named
-from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
+from kafka_pubsub.subscribe.formats import ack_map, notes
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Named
+from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from tests.support import FakeBody
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from kafka_pubsub.subscribe.formats.record import Why
 from kafka_pubsub.subscribe.partition import key_line as parked
 from kafka_pubsub.subscribe.partition import packed_lines
 from kafka_pubsub.subscribe.partition.key_line import FEW, NEVER, Entry, Front, KeyLine, schedule_of
 from kafka_pubsub.subscribe.partition.packed_lines import SHORT, PackedLines
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
-from kafka_pubsub.subscribe.partition.record import Why
 from kafka_pubsub.subscribe.partition.unkeyed import Unkeyed
 
 KEYS = [b"a", b"b", b"c"]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Header
-from kafka_pubsub.subscribe.partition import record as retry_record
-from kafka_pubsub.subscribe.partition.record import (
+from kafka_pubsub.subscribe.formats import record as retry_record
+from kafka_pubsub.subscribe.formats.record import (
     ERROR_BYTES,
     FOREVER,
     NO_MESSAGES,

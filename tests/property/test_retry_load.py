@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.model import Ending
-from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
 from kafka_pubsub.subscribe.partition.effects import (
     Commit,
@@ -31,7 +32,6 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.record import RetryRecord
 from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from tests.property.retry_kafka import Stored
 from tests.support import FakeBody

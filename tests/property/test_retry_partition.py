@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from kafka_pubsub.subscribe.partition import ack_map, commits, maintenance, retry_partition, retry_state
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.checkpoint import split
+from kafka_pubsub.subscribe.partition import commits, maintenance, retry_partition, retry_state
 from kafka_pubsub.subscribe.partition.backoff import Exhausted
-from kafka_pubsub.subscribe.partition.checkpoint import split
 from tests.property.retry_world import Plan, World
 from tests.seeds import fixed, of_the_day
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, joined, united
+from kafka_pubsub.model import Run
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, joined, united
+from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition.settings import RetryStart
 from tests.property.retry_kafka import Stored
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from kafka_pubsub.subscribe.formats.notes import NOTHING, Doubt
+from kafka_pubsub.subscribe.formats.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
 from kafka_pubsub.subscribe.partition.moves import Move
 from kafka_pubsub.subscribe.partition.next_move import NextMoves
-from kafka_pubsub.subscribe.partition.notes import NOTHING, Doubt
 from kafka_pubsub.subscribe.partition.outage import Outage
-from kafka_pubsub.subscribe.partition.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
 from tests.simulation import variants
 from tests.simulation.plan import PlanVariant

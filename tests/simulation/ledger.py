@@ -22,8 +22,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Run
+from kafka_pubsub.subscribe.formats import ack_map
 
 __all__ = ["Ledger", "Ownership", "Violation", "promise"]
 

@@ -14,8 +14,9 @@ import pytest
 
 from kafka_pubsub.log.memory.reader import MemoryReader
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import Committed, Message
+from kafka_pubsub.model import Committed, Message, Run
 from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.formats.record import Why
 from kafka_pubsub.subscribe.inbox import Inbox
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
 from kafka_pubsub.subscribe.partition import inline_lease
@@ -27,9 +28,8 @@ from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
 from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
-from kafka_pubsub.subscribe.partition.offsets import Offsets, Run
+from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.record import Why
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 from kafka_pubsub.subscribe.partition.settings import Rules, Start
 from kafka_pubsub.subscribe.workers.inline_runner import InlineLeaseRunner

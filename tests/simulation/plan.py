@@ -14,11 +14,12 @@ from functools import partial
 from random import Random
 
 from kafka_pubsub.log.memory import groups
+from kafka_pubsub.subscribe import fetch_window
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.checkpoint import split
 from kafka_pubsub.subscribe.partition import (
-    ack_map,
     checkpoint_schedule,
     commits,
-    fetch_window,
     maintenance,
     next_move,
     outage,
@@ -26,7 +27,6 @@ from kafka_pubsub.subscribe.partition import (
     retry_state,
 )
 from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
-from kafka_pubsub.subscribe.partition.checkpoint import split
 from kafka_pubsub.subscribe.partition.settings import Rules
 from kafka_pubsub.subscribe.retry_topic import checkpoint_reader as reading
 from kafka_pubsub.subscribe.stream import runner

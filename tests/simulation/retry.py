@@ -19,7 +19,7 @@ from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.memory.faults import Step
 from kafka_pubsub.log.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.retry_topic.body_reader import BodyRequest, FoundBodies
 from kafka_pubsub.subscribe.retry_topic.dead_letter_writer import PATIENCE, Written, completed, further
 from kafka_pubsub.subscribe.retry_topic.layout import Layout

@@ -27,13 +27,12 @@ from collections.abc import Collection, Iterator, Sequence
 from kafka_pubsub.log.memory import MemoryCluster
 from kafka_pubsub.log.memory.log import PartitionLog
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import Committed, Header, StoredRecord, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named, Part, joined, united
+from kafka_pubsub.model import Committed, Header, Run, StoredRecord, TopicPartition
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named, Part, joined, united
+from kafka_pubsub.subscribe.formats.record import FOREVER, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import FOREVER, RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 from tests.simulation.ledger import Ledger, Log, Ownership, promise
 

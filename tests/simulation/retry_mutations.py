@@ -20,6 +20,7 @@ from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, CommitAnswers, Ending, LogEnd, Membership, Positions, TopicPartition
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.due_partitions import DuePartitions
+from kafka_pubsub.subscribe.formats.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
 from kafka_pubsub.subscribe.partition import parked_keys, retry_state
 from kafka_pubsub.subscribe.partition.effects import Effect
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
@@ -29,7 +30,6 @@ from kafka_pubsub.subscribe.partition.next_move import NextMoves
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveResult

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from kafka_pubsub.log.memory import MemoryBackend
-from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Named
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.model import Committed, Run, TopicPartition
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Named
+from kafka_pubsub.subscribe.formats.record import RetryInfo, retry_headers
 from tests.checkpoints import write
 from tests.simulation.retry_ledger import DEAD, RETRY, RetryLedger
 from tests.simulation.trouble import GROUP, TOPIC

@@ -14,7 +14,7 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable, PubSubError
 from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.subscribe.partition.record import RETRY_HEADER
+from kafka_pubsub.subscribe.formats.record import RETRY_HEADER
 from tests.simulation.growth import Growth
 from tests.simulation.plan import Plan
 from tests.simulation.process import SESSION, Died, Process

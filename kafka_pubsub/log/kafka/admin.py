@@ -224,6 +224,27 @@ class KafkaAdmin(Admin):
                 time.sleep(_POLL)
         return {partition.partition: offset for partition, offset in ends.items()}
 
+    def offsets_at(self, topic: str, milliseconds: int) -> Mapping[int, int]:
+        """Returns the first offset of each partition with this timestamp or a later one; leaves out those without."""
+        places = [TopicPartition(topic, each) for each in range(self.topic(topic).partitions)]
+        found: dict[int, int] = {}
+        # A broker may also answer "none" while a leader is away, so it is asked a second time.
+        for _ in range(2):
+            asked = [place for place in places if place.partition not in found]
+            found |= self._first_since(asked, milliseconds)
+        return found
+
+    def _first_since(self, places: Sequence[TopicPartition], milliseconds: int) -> dict[int, int]:
+        def look(client: AdminClient, left: float) -> dict[int, int]:
+            wanted = {KafkaPartition(*each): OffsetSpec.for_timestamp(milliseconds) for each in places}
+            futures = client.list_offsets(wanted, request_timeout=left) if wanted else {}
+            found = {each.partition: self._wait(client, future, left) for each, future in futures.items()}
+            return {number: at.offset for number, at in found.items() if at.offset >= 0}
+
+        return self._ask_here(
+            looking_at([each.topic for each in places], "offsets of a time in topic {}"), look
+        )
+
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """Returns the first stored offset, and the next one to be written (open transactions included)."""
         return self.log_ranges([partition])[partition]

@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -84,6 +85,8 @@ def ask(
     try:
         answer = retries(attempt)
     except KafkaException as failure:
+        # Its frames refer to it and to the call's client, which would live on until the collector runs.
+        traceback.clear_frames(failure.__traceback__)
         raise explain(failure, doing, address, trouble, time.monotonic() - started) from None
     trouble.clear()
     return answer

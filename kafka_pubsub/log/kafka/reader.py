@@ -25,7 +25,6 @@ Rules
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -38,7 +37,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.bounded_calls import Bounded, ask
-from kafka_pubsub.log.kafka.broker_watch import LOST_S, finds_brokers, has_lost_brokers
+from kafka_pubsub.log.kafka.broker_watch import LOST_S, look_for_brokers
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
 from kafka_pubsub.log.kafka.commit_requests import Commits
 from kafka_pubsub.log.kafka.consumer_guard import ConsumerGuard
@@ -428,24 +427,20 @@ class KafkaLogReader(LogReader):
             return
         self._look_at = now + LOST_S
         if look_at and not heard:
-            threading.Thread(
-                target=self._find_brokers,
-                args=(self._consumer,),
-                name="kafka_pubsub-find-brokers",
-                daemon=True,
-            ).start()
+            self._find_brokers(self._consumer)
 
     def _find_brokers(self, consumer: Consumer) -> None:
-        # An error of ours: closed meanwhile.
-        with contextlib.suppress(PubSubError), self._calls.one():
-            if finds_brokers(consumer):
-                self._errors.down, self._look_at = False, 0.0
-                return
-            fresh = self._handles.admin()
-            try:
-                self._lost = has_lost_brokers(consumer, fresh) and consumer is self._consumer
-            finally:
-                self._handles.close_admin(fresh)
+        def ask(*, timeout: float) -> object:
+            with self._calls.one():
+                return consumer.list_topics(timeout=timeout)
+
+        def lost() -> None:
+            self._lost = consumer is self._consumer
+
+        def found() -> None:
+            self._errors.down, self._look_at = False, 0.0
+
+        look_for_brokers(ask, self._handles, lost, found)
 
     def _begin_anew(self) -> None:
         """Joins as a new member with a new consumer; the old one hears from no broker any more."""

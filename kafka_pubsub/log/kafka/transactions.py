@@ -205,8 +205,8 @@ class KafkaTransactions(Transactions):
                 if free and not refused:
                     reason = FailedPrecondition(f"{reason.message}; the next try may go through")
                 if attempt.silent:
-                    reason = silence(doing, attempt.silent)
-                return Outcome(Ending.ABORTED, (), reason, refused)
+                    reason = silence(doing, {attempt.written[number].topic for number in attempt.silent})
+                return Outcome(Ending.ABORTED, (), reason, refused, attempt.silent)
             return self._commit(attempt, doing, locate, careful)
 
     def fence(self, transactional_id: str) -> None:
@@ -353,8 +353,8 @@ class _Attempt:
         self.refused: dict[int, KafkaError] = {}
         #: Where the records were stored, by their order; -1: not yet. Empty without reports.
         self.offsets: list[int] = []
-        #: The topics whose records got no answer in time, as far as reports tell.
-        self.silent: Collection[str] = ()
+        #: The records that got no answer in time, as far as reports tell.
+        self.silent: Collection[int] = ()
 
     @property
     def stuck(self) -> bool:
@@ -402,8 +402,7 @@ class _Attempt:
     def _wait_for_reports(self, end: float) -> None:
         while self._failed is None and self._unreported():
             if time.monotonic() > end:
-                written = zip(self.written, self.offsets, strict=False)
-                self.silent = {record.topic for record, offset in written if offset < 0}
+                self.silent = [number for number, offset in enumerate(self.offsets) if offset < 0]
                 raise KafkaException(
                     KafkaError(KafkaError._TIMED_OUT, "records weren't acknowledged in time")
                 )

@@ -5,8 +5,8 @@ Rules
 2. A message has `ANSWER_S` from its append to its answer, and librdkafka looks once a second for those that are late.
    So an outage fails messages, and never lets them queue up. A failed message may be in the topic, and fails no other.
 3. The first call for a topic's channel asks for the topic, so that its first message finds a connection.
-4. After messages were given up, a producer that doesn't find a broker is replaced, once in `LOST_S`: now and then
-   librdkafka never finds its brokers again (decisions 047, 082).
+4. After messages were given up, a producer that finds no broker, although a new client does, is replaced, once in
+   `LOST_S`: now and then librdkafka never finds its brokers again (decisions 047, 082).
 5. A waiting `poll` or `flush` stays below 0.2 s, as in `writer.py`.
 """
 
@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PublishError, PubSubError
-from kafka_pubsub.log.kafka.broker_watch import LOST_S
+from kafka_pubsub.log.kafka.broker_watch import LOST_S, look_for_brokers
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
 from kafka_pubsub.log.kafka.configuration import ConfigValue
 from kafka_pubsub.log.kafka.errors import error_of, translate
@@ -141,7 +141,7 @@ class KafkaTransientWriter(LogWriter):
     def _watch(self) -> None:
         if self._doubtful and time.monotonic() >= self._look_at and not self._closed:
             self._doubtful, self._look_at = False, time.monotonic() + LOST_S
-            threading.Thread(target=self._find_brokers, name="kafka_pubsub-find-brokers", daemon=True).start()
+            look_for_brokers(self._producer.list_topics, self._handles, self._replace)
 
     def _serve_replaced(self) -> int:
         served = 0
@@ -155,20 +155,8 @@ class KafkaTransientWriter(LogWriter):
             self._handles.close_producer(producer)
         return served
 
-    def _find_brokers(self) -> None:
-        """Replaces the producer if it doesn't find a broker."""
-        try:
-            self._producer.list_topics(timeout=_METADATA_S)
-            return
-        except KafkaException as failure:
-            if error_of(failure).code() != KafkaError._TRANSPORT:
-                return
-        except RuntimeError:
-            return  # closed meanwhile
-        try:
-            fresh: Producer = self._handles.producer(*self._settings)
-        except PubSubError:
-            return  # closed meanwhile
+    def _replace(self) -> None:
+        fresh: Producer = self._handles.producer(*self._settings)
         with self._lock:
             if not self._closed:
                 self._replaced.append((time.monotonic() + _RETIRE_S, self._producer))

@@ -29,7 +29,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PublishError, PubSubError
-from kafka_pubsub.log.kafka.broker_watch import LOST_S, has_lost_brokers
+from kafka_pubsub.log.kafka.broker_watch import LOST_S, look_for_brokers
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
 from kafka_pubsub.log.kafka.configuration import ConfigValue
 from kafka_pubsub.log.kafka.errors import error_of, is_denial, translate
@@ -343,23 +343,10 @@ class KafkaLogWriter(LogWriter):
             self._answered_at = now
         elif now - self._answered_at > LOST_S and session.stopped_because is None:
             self._answered_at = now
-            threading.Thread(
-                target=self._find_brokers, args=(session,), name="kafka_pubsub-find-brokers", daemon=True
-            ).start()
+            look_for_brokers(session.producer.list_topics, self._handles, lambda: self._lost(session))
 
-    def _find_brokers(self, session: _Session) -> None:
-        """Stops the producer if a new one finds a broker and it doesn't."""
-        try:
-            fresh = self._handles.producer(self._defaults, self._rules)
-        except PubSubError:
-            return  # closed meanwhile
-        try:
-            lost = has_lost_brokers(session.producer, fresh)
-        except RuntimeError:
-            return  # closed meanwhile
-        finally:
-            self._handles.close_producer(fresh)
-        if lost and not self._closed:
+    def _lost(self, session: _Session) -> None:
+        if not self._closed:
             self._stop(session, "the client library has lost the brokers")
 
     def _replace(self, session: _Session, now: float) -> None:

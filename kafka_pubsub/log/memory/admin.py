@@ -90,12 +90,22 @@ class MemoryAdmin(Admin):
             logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
             return {log.partition: log.stable_end for log in logs}
 
+    def offsets_at(self, topic: str, milliseconds: int) -> Mapping[int, int]:
+        """Returns the first offset of each partition with this timestamp or a later one; leaves out those without."""
+        self._may("offsets_at", topic)
+        with self._cluster.changed:
+            count = self._cluster.info(topic).partitions
+            logs = [self._cluster.log(TopicPartition(topic, number)) for number in range(count)]
+            found = {log.partition: log.first_at(milliseconds) for log in logs}
+            return {number: offset for number, offset in found.items() if offset is not None}
+
     def readable_ends(self, places: Sequence[TopicPartition], timeout: float) -> Mapping[TopicPartition, int]:
-        """Returns the ends for a committed reader; leaves out those whose topic is gone."""
+        """Returns the ends for a committed reader; leaves out those that are gone or have no leader."""
         self._may("readable_ends", "")
+        near = [place for place in places if self._faults.away(place) is None]
         with self._cluster.changed:
             names = set(self._cluster.names())
-            return {place: self._cluster.log(place).stable_end for place in places if place.topic in names}
+            return {place: self._cluster.log(place).stable_end for place in near if place.topic in names}
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits for a group in one request; raises `FailedPrecondition` if the group has members."""

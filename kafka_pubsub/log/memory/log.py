@@ -122,6 +122,10 @@ class PartitionLog:
         found = index < len(self._offsets) and self._offsets[index] == offset
         return self._records[index] if found else None
 
+    def first_at(self, milliseconds: int) -> int | None:
+        """Returns the offset of the first record with this timestamp or a later one; None: there is none."""
+        return next((each.offset() for each in self._records if each.timestamp()[1] >= milliseconds), None)
+
     def read(self, offset: int, limit: int) -> Sequence[MemoryRecord]:
         """Returns up to `limit` committed records at or after the offset."""
         first = bisect_left(self._offsets, offset)

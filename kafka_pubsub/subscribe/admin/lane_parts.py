@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from kafka_pubsub.config import LaneTopic, SubscriptionLane, SubscriptionRecord, TopicRecord
@@ -18,8 +19,10 @@ class LaneParts(Protocol):
     def check(self, subscription: str, topic: TopicRecord) -> None:
         """Raises an error if a new subscription couldn't be given its part of a lane; changes nothing."""
 
-    def at_end(self, record: SubscriptionRecord) -> dict[str, SubscriptionLane]:
-        """Returns a subscription's parts of lanes with the lanes' ends as positions."""
+    def begin(
+        self, record: SubscriptionRecord, beginning: Callable[[str], dict[int, int]]
+    ) -> dict[str, SubscriptionLane]:
+        """Returns a new subscription's parts of lanes; `beginning` gives the positions in a lane's Kafka topic."""
         ...
 
     def join(self, record: SubscriptionRecord, topic: TopicRecord) -> SubscriptionRecord:

@@ -2,16 +2,17 @@
 
 Rules
 1. `create` makes all its checks first. Then it writes the record (`creating`, with the planned retry topic), makes the
-   retry topic, commits the group's positions in one request (each partition's last stable offset, so that the
-   subscription receives all messages published from then on), and writes the record (`ready`, with a copy of the
-   positions). After a crash the next `create` continues and sets new positions, because the first one never returned.
+   retry topic, commits the group's positions in one request (`starts.py`; by default each partition's last stable
+   offset, so that the subscription receives all messages published from then on), and writes the record (`ready`, with
+   a copy of the positions). After a crash the next `create` continues and sets new positions, because the first one
+   never returned.
 2. A consumer group of that name that isn't in the catalog belongs to another application, and isn't changed.
 3. `delete` writes the record (`deleting`, which ends the streams of all processes with `NotFound`). When the members
    have left, it removes the retry topic, the group and the record. If they don't leave, an error says so, and you can
    call `delete` again. If the cluster refuses to delete the retry topic, the record becomes what it was before.
 4. No stream opens while a topic grows: `usable` waits for the end of that phase.
-5. A subscription has a retry topic for each lane of its topic, and begins in a lane where it begins in the topic: at
-   the end. Lanes that come later are added to it (`lane_parts.py`).
+5. A subscription has a retry topic for each lane of its topic, and begins in a lane where it begins in the topic.
+   Lanes that come later are added to it (`lane_parts.py`).
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ from kafka_pubsub.errors import (
 )
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import TopicInfo, TopicPartition
+from kafka_pubsub.options import Start
 from kafka_pubsub.subscribe.admin.exclusive_session import forget_session
 from kafka_pubsub.subscribe.admin.lane_parts import LaneParts
+from kafka_pubsub.subscribe.admin.starts import Beginnings
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail, Recovery
 from kafka_pubsub.subscribe.retry_topic.retry_topics import RetryTopics
 from kafka_pubsub.subscribe.takeover.metadata_limit import MetadataLimit
@@ -177,13 +180,30 @@ class SubscriptionAdmin:
         return [subscriptions[name] for name in sorted(subscriptions) if subscriptions[name].state == "ready"]
 
     def create(
-        self, name: str, topic: str, wanted: SubscriptionOptions, *, exist_ok: bool
+        self,
+        name: str,
+        topic: str,
+        wanted: SubscriptionOptions,
+        *,
+        exist_ok: bool,
+        start: Start = "latest",
     ) -> SubscriptionRecord:
-        """Makes a subscription, which receives the messages published from now on."""
+        """Makes a subscription, which receives the messages from `start` on; one that exists stays where it is."""
         check_subscription_name(name)
+        beginnings = Beginnings(self._backend.admin, name, start, self._now)
         return settle_making(
-            lambda: self._create(name, topic, wanted, exist_ok), lambda: self._find(name), self._sleep
+            lambda: self._create(name, topic, wanted, exist_ok, beginnings),
+            lambda: self._find(name),
+            self._sleep,
         )
+
+    def passed_over(self, name: str) -> int:
+        """Returns how many messages, at most, lie before the position at which the subscription was made."""
+        record = self.record(name)
+        begun = _places(record.topic, record.positions, None, record.lanes)
+        places = [place for place in begun if place.topic == record.topic or place.topic in record.lanes]
+        first = self._backend.admin.log_ranges(places)
+        return sum(max(0, begun[place] - first[place][0]) for place in places)
 
     def update(self, name: str, changes: Mapping[str, object]) -> SubscriptionRecord:
         """Changes the given options, and only these; open streams keep their options."""
@@ -212,7 +232,7 @@ class SubscriptionAdmin:
     # -- one attempt each ------------------------------------------------------------------------------------
 
     def _create(
-        self, name: str, topic: str, wanted: SubscriptionOptions, exist_ok: bool
+        self, name: str, topic: str, wanted: SubscriptionOptions, exist_ok: bool, beginnings: Beginnings
     ) -> SubscriptionRecord:
         previous = self._find(name)
         if previous is not None and previous.state == "deleting":
@@ -251,8 +271,8 @@ class SubscriptionAdmin:
         retry = self._make_retry(intent, plan, info)
         # Read again, because a lane that was added since the intent was stored isn't in `home`.
         intent = self._lanes.join(intent, self._topics.record(topic))
-        positions = dict(self._backend.admin.last_stable_offsets(topic))
-        lanes = self._lanes.at_end(intent)
+        positions = beginnings.of(topic)
+        lanes = self._lanes.begin(intent, beginnings.of)
         with unless_overtaken(intent, lambda: self._find(name)):
             self._check_nobody_was_faster(intent)
             self._backend.admin.set_positions(name, _places(topic, positions, retry, lanes))

@@ -17,7 +17,7 @@ from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.log.ports import Admin, RecordFetch
 from kafka_pubsub.model import StoredRecord, TopicInfo, TopicPartition
 from kafka_pubsub.subscribe.dead_letters.processed_marks import ProcessedMarks
-from kafka_pubsub.subscribe.partition.dead_letter_record import DeadLetterRecord, read_dead_letter
+from kafka_pubsub.subscribe.formats.dead_letter_record import DeadLetterRecord, read_dead_letter
 
 __all__ = [
     "DeadLetterScan",

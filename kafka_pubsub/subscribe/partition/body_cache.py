@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sized
 
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.subscribe.partition.record import RetryRecord
+from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD
 
 __all__ = ["MAX_BYTES", "Bodies"]

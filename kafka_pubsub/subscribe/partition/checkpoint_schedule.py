@@ -16,14 +16,13 @@ from collections.abc import Collection, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from kafka_pubsub.model import Header, LogEnd
+from kafka_pubsub.model import Header, LogEnd, Run
 from kafka_pubsub.partition_numbers import partition_of
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named
+from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
+from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
-from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.subscribe.partition.settings import Start
 
 __all__ = ["EVERY", "PAUSE", "Checkpoints", "Progress"]

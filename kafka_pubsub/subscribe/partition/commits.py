@@ -16,16 +16,17 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Named, news, split
+from kafka_pubsub.model import Run
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Named, news, split
+from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints, Progress
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, MovedRecord, StoreMoves
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
 from kafka_pubsub.subscribe.partition.moves import Move
 from kafka_pubsub.subscribe.partition.next_move import headers_of
-from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
-from kafka_pubsub.subscribe.partition.offsets import Offsets, Run
+from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.settings import Start
 
 __all__ = ["COMMIT_INTERVAL", "Commits", "Noter", "records_of"]

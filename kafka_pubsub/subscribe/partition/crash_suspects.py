@@ -32,9 +32,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.subscribe.partition import notes
+from kafka_pubsub.subscribe.formats import notes
+from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
-from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, Doubt, Notes
 
 __all__ = ["CrashSuspects", "TrialLock"]
 

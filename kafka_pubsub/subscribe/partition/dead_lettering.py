@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.formats.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.effects import Announce, Effect, News
 from kafka_pubsub.subscribe.partition.events import Written
 from kafka_pubsub.subscribe.partition.moves import DeadLetter, Move
-from kafka_pubsub.subscribe.partition.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 
 __all__ = ["DeadLettering"]

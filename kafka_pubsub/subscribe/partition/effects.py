@@ -11,7 +11,7 @@ from kafka_pubsub.model import Header
 
 if TYPE_CHECKING:
     from kafka_pubsub.log.records import Record
-    from kafka_pubsub.subscribe.partition.checkpoint import Part
+    from kafka_pubsub.subscribe.formats.checkpoint import Part
     from kafka_pubsub.subscribe.partition.leases import Lease
 
 __all__ = [

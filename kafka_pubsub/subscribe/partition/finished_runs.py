@@ -19,8 +19,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.model import UNREAD, LogEnd, StoredRecord
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import UNREAD, LogEnd, Run, StoredRecord
 
 __all__ = ["FinishedRuns"]
 

@@ -16,11 +16,11 @@ from operator import methodcaller
 from typing import NamedTuple, cast
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry, parts_of
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.offsets import Offsets
-from kafka_pubsub.subscribe.partition.record import RetryRecord
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 
 __all__ = ["Handout", "Taken"]

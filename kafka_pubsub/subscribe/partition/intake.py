@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from kafka_pubsub.model import StoredRecord
+from kafka_pubsub.subscribe.formats.record import REQUESTS, Broken, RetryRecord, Why, is_checkpoint
 from kafka_pubsub.subscribe.partition.effects import Announce, News
 from kafka_pubsub.subscribe.partition.events import Bodies
 from kafka_pubsub.subscribe.partition.key_line import (
@@ -24,7 +25,6 @@ from kafka_pubsub.subscribe.partition.key_line import (
 )
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.moves import BATCH
-from kafka_pubsub.subscribe.partition.record import REQUESTS, Broken, RetryRecord, Why, is_checkpoint
 from kafka_pubsub.subscribe.partition.retry_state import AHEAD, RetryState
 
 __all__ = ["Intake"]

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.durable_acks import Durability
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.leases import Leases
 from kafka_pubsub.subscribe.partition.offsets import Offsets
-from kafka_pubsub.subscribe.partition.record import RetryRecord
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 

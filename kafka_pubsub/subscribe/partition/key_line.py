@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import ceil, floor
 from typing import NamedTuple
 
-from kafka_pubsub.subscribe.partition.record import Why
+from kafka_pubsub.subscribe.formats.record import Why
 
 __all__ = [
     "FEW",

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Sequence
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.formats.record import RetryRecord, Why
 from kafka_pubsub.subscribe.partition.commits import Commits
 from kafka_pubsub.subscribe.partition.effects import Effect
 from kafka_pubsub.subscribe.partition.events import Nacked, ReadUpTo
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, entry_of
 from kafka_pubsub.subscribe.partition.offsets import Offsets
-from kafka_pubsub.subscribe.partition.record import RetryRecord, Why
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 
 __all__ = ["RecordOutcomes"]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.formats.record import Why
 from kafka_pubsub.subscribe.partition.effects import Effect, Stale, Withdraw
 from kafka_pubsub.subscribe.partition.events import (
     Extended,
@@ -23,7 +24,6 @@ from kafka_pubsub.subscribe.partition.events import (
     Settled,
 )
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState, Settlement
-from kafka_pubsub.subscribe.partition.record import Why
 from kafka_pubsub.subscribe.partition.settings import Rules
 
 __all__ = ["LeaseOutcomes", "LeaseReports"]

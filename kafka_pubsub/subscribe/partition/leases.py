@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.key_line import Entry
-from kafka_pubsub.subscribe.partition.record import RetryRecord
 
 __all__ = ["Lease", "LeaseState", "Leases", "Settlement", "attempt_of", "entry_of"]
 

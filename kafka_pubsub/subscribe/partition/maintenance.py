@@ -13,13 +13,13 @@ Rules
 
 from __future__ import annotations
 
+from kafka_pubsub.subscribe.formats.record import RetryRecord, Why
 from kafka_pubsub.subscribe.partition.effects import Announce, News
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry, passed
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
 from kafka_pubsub.subscribe.partition.moves import BATCH, DeadLetter, Move
 from kafka_pubsub.subscribe.partition.offsets import Offsets
-from kafka_pubsub.subscribe.partition.record import RetryRecord, Why
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 from kafka_pubsub.subscribe.partition.settings import BACKLOG, SLOW, Rules
 

@@ -31,8 +31,8 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.formats.record import Broken, Death, RetryInfo
 from kafka_pubsub.subscribe.partition.key_line import NEVER
-from kafka_pubsub.subscribe.partition.record import Broken, Death, RetryInfo
 
 __all__ = [
     "BATCH",

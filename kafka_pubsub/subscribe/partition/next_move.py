@@ -23,11 +23,7 @@ from typing import cast
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Header, StoredRecord
-from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, REJECTED, Exhausted
-from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry
-from kafka_pubsub.subscribe.partition.moves import PATIENCE, SHARE, Move
-from kafka_pubsub.subscribe.partition.outage import Outage
-from kafka_pubsub.subscribe.partition.record import (
+from kafka_pubsub.subscribe.formats.record import (
     FOREVER,
     Broken,
     Death,
@@ -37,6 +33,10 @@ from kafka_pubsub.subscribe.partition.record import (
     dead_headers,
     retry_headers,
 )
+from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, REJECTED, Exhausted
+from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry
+from kafka_pubsub.subscribe.partition.moves import PATIENCE, SHARE, Move
+from kafka_pubsub.subscribe.partition.outage import Outage
 from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules
 
 __all__ = ["NextMoves", "headers_of"]

@@ -19,12 +19,9 @@ from itertools import pairwise
 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import UNREAD, LogEnd
+from kafka_pubsub.model import UNREAD, LogEnd, Run
 
-__all__ = ["Offsets", "Run"]
-
-#: The first finished offset and the one after the last.
-Run = tuple[int, int]
+__all__ = ["Offsets"]
 
 #: Stands for a missing neighbour: finished records of an earlier commit lie between. No offset has this number.
 _NOBODY = -1

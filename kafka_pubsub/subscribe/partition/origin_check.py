@@ -16,9 +16,9 @@ Rules
 from __future__ import annotations
 
 from kafka_pubsub.model import StoredRecord
-from kafka_pubsub.subscribe.partition import record as retry_record
+from kafka_pubsub.subscribe.formats import record as retry_record
+from kafka_pubsub.subscribe.formats.record import NO_MESSAGES, Broken, RetryInfo, RetryRecord, Scan
 from kafka_pubsub.subscribe.partition.offsets import Offsets
-from kafka_pubsub.subscribe.partition.record import NO_MESSAGES, Broken, RetryInfo, RetryRecord, Scan
 from kafka_pubsub.subscribe.partition.settings import RetryStart
 
 __all__ = ["OriginCheck"]

@@ -21,6 +21,7 @@ from operator import attrgetter
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Header, StoredRecord
+from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
 from kafka_pubsub.subscribe.partition.body_cache import Bodies
 from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
 from kafka_pubsub.subscribe.partition.effects import Announce, News
@@ -34,7 +35,6 @@ from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.origin_check import OriginCheck
 from kafka_pubsub.subscribe.partition.outage import Outage
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
-from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
 from kafka_pubsub.subscribe.partition.settings import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
 
 __all__ = ["RetryState"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.model import UNREAD, LogEnd
+from kafka_pubsub.model import UNREAD, LogEnd, Run
+from kafka_pubsub.subscribe.formats.checkpoint import Named
+from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, NOTHING, Doubt, Notes
 from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
-from kafka_pubsub.subscribe.partition.checkpoint import Named
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
-from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, NOTHING, Doubt, Notes
-from kafka_pubsub.subscribe.partition.offsets import Run
 
 __all__ = [
     "BACKLOG",

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
+from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases
-from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
-from kafka_pubsub.subscribe.partition.record import RetryRecord
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 
 __all__ = ["StartedNotes"]

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition
 from kafka_pubsub.log.ports import Backend, RecordFetch
-from kafka_pubsub.model import Committed, LogEnd, StoredRecord, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import (
+from kafka_pubsub.model import Committed, LogEnd, Run, StoredRecord, TopicPartition
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import (
     NONCE_SHIFT,
     Checkpoint,
     Log,
@@ -31,7 +31,6 @@ from kafka_pubsub.subscribe.partition.checkpoint import (
     joined,
     united,
 )
-from kafka_pubsub.subscribe.partition.offsets import Run
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 
 __all__ = [

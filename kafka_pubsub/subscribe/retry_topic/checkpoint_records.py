@@ -15,10 +15,9 @@ from functools import cache
 from typing import Any, cast
 
 from kafka_pubsub.log.sealed import schema_text
-from kafka_pubsub.model import Header
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Log, Part
-from kafka_pubsub.subscribe.partition.notes import Notes
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Header, Run
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Log, Part
+from kafka_pubsub.subscribe.formats.notes import Notes
 
 __all__ = ["SCHEMA_HEADER", "VERSION", "decode", "encode", "header", "version_of"]
 

@@ -35,9 +35,9 @@ from kafka_pubsub.model import (
     message_id_of,
 )
 from kafka_pubsub.subscribe.dead_letters.scan import AT_ONCE, read_all
-from kafka_pubsub.subscribe.partition import notes
-from kafka_pubsub.subscribe.partition import record as retry_record
-from kafka_pubsub.subscribe.partition.record import FOREVER, NO_MESSAGES, Broken, RetryRecord, Why
+from kafka_pubsub.subscribe.formats import notes
+from kafka_pubsub.subscribe.formats import record as retry_record
+from kafka_pubsub.subscribe.formats.record import FOREVER, NO_MESSAGES, Broken, RetryRecord, Why
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import finished_runs, gaps, map_of, offsets_of
 
 __all__ = [

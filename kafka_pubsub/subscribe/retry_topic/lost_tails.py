@@ -20,11 +20,10 @@ from typing import Literal, NamedTuple
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import Call, DeadlineExceeded, FailedPrecondition, InvariantViolated
 from kafka_pubsub.log.ports import Backend, RecordFetch
-from kafka_pubsub.model import Committed, LogEnd, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import united
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Committed, LogEnd, Run, TopicPartition
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import united
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import (
     finished_at_home,
     finished_runs,

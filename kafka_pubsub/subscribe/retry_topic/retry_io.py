@@ -44,7 +44,7 @@ from kafka_pubsub.model import (
     TopicInfo,
     TopicPartition,
 )
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.partition.effects import MovedRecord, StoreMoves, WriteDeadLetters
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 from kafka_pubsub.subscribe.retry_topic.body_reader import BodyReader, BodyRequest, FoundBodies

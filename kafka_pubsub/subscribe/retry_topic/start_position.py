@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.checkpoint import Named
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Committed, Run, TopicPartition
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.checkpoint import Named
 from kafka_pubsub.subscribe.partition.settings import RetryStart
 
 __all__ = ["REACH", "TRY_AGAIN", "Beginning", "StartPosition", "beginning", "check_readable", "reach"]

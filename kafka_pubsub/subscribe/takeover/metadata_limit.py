@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.ports import Admin
-from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.formats import ack_map
 
 __all__ = ["MetadataLimit"]
 

@@ -30,8 +30,8 @@ from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.partition_numbers import index_of, partition_of, shown
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named, united
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named, united
 from kafka_pubsub.subscribe.partition.events import Bodies, MovesAnswered, Written
 from kafka_pubsub.subscribe.partition.settings import RetryStart
 from kafka_pubsub.subscribe.retry_topic import dead_letter_writer

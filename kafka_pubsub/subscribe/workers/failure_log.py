@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from kafka_pubsub.model import Message
-from kafka_pubsub.subscribe.partition.record import ERROR_BYTES, RetryRecord
+from kafka_pubsub.subscribe.formats.record import ERROR_BYTES, RetryRecord
 
 __all__ = ["log_raised", "rejection", "words_of"]
 

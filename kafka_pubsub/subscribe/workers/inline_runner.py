@@ -32,9 +32,9 @@ from operator import length_hint
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import AckFuture, Message
+from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Nacked, Passed
 from kafka_pubsub.subscribe.partition.leases import Lease, attempt_of, entry_of
-from kafka_pubsub.subscribe.partition.record import RetryRecord
 from kafka_pubsub.subscribe.workers.ack_futures import refused
 from kafka_pubsub.subscribe.workers.lease_runner import ACKED, NACKED, PENDING, LeaseRunner, Reports
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.partition import checkpoint_schedule, commits
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 from kafka_pubsub.subscribe.partition.started_notes import StartedNotes

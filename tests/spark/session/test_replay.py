@@ -11,7 +11,7 @@ import pytest
 from kafka_pubsub import FailedPrecondition, InvalidArgument, NotFound, PubSub
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.subscribe.partition.record import Death, RetryInfo, dead_headers
+from kafka_pubsub.subscribe.formats.record import Death, RetryInfo, dead_headers
 from tests.spark.session.support import KilledHere, Runner, crash_at, publish
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kafka_pubsub.subscribe.partition.record import NO_MESSAGES, Death, RetryInfo, Why, dead_headers, encode
+from kafka_pubsub.subscribe.formats.record import NO_MESSAGES, Death, RetryInfo, Why, dead_headers, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from kafka_pubsub import DeadlineExceeded, Message, PubSub, RetryPolicy
 from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Named, split
-from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Named, split
+from kafka_pubsub.subscribe.formats.record import RetryInfo, retry_headers
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 from tests.checkpoints import made
 from tests.spark.session.support import Runner, publish

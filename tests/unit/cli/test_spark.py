@@ -95,14 +95,14 @@ def test_what_nodes_need_is_one_zip(tmp_path: Path) -> None:
         names = set(archive.namelist())
     assert {
         "spark/reading/rows.py",
-        "kafka_pubsub/subscribe/partition/record.py",
+        "kafka_pubsub/subscribe/formats/record.py",
         "kafka_pubsub/model.py",
     } <= names
     assert "kafka_pubsub/schemas/delayed/v1.avsc" in names, "`waiting` decodes by it"
     assert "spark/audit/report.html.j2" in names
     program = (
         f"import sys; sys.path[:0] = [{str(target)!r}]\n"
-        "import spark.run.job, kafka_pubsub.subscribe.partition.ack_map as found\n"
+        "import spark.run.job, kafka_pubsub.subscribe.formats.ack_map as found\n"
         "print(found.__file__)"
     )
     ran = subprocess.run(

@@ -52,6 +52,41 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
     assert run.json("sub", "list", "--topic", "orders") == []
 
 
+def test_where_it_begins_is_chosen_and_what_is_passed_over_is_said(run: CommandLine) -> None:
+    run.json("topic", "create", "orders")
+    for body in ("1", "2", "3"):
+        run("publish", "orders", body)
+    said = run("sub", "create", "billing", "--topic", "orders")
+    assert said.exit_code == 0
+    assert "up to 3. To get them, delete it, and create it with --start earliest" in said.stderr
+    for start in ("earliest", "1h", "2001-01-01"):
+        made = run("sub", "create", f"since-{start}", "--topic", "orders", "--start", start)
+        assert (made.exit_code, made.stderr) == (0, "")
+    latest = run.json("sub", "create", "none", "--topic", "orders", "--start", "latest")
+    assert isinstance(latest, dict)
+    assert "passed_over" not in latest
+    counted = run.json("sub", "list")
+    assert isinstance(counted, list)
+    assert {row["name"]: row["backlog"] for row in counted} == {
+        "billing": 0,
+        "none": 0,
+        "since-1h": 3,
+        "since-2001-01-01": 3,
+        "since-earliest": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "code", "text"),
+    [("yesterday", 2, "is not a time"), ("2999-01-01", 1, "is in the future"), ("", 2, "is not a time")],
+)
+def test_a_wrong_start_is_refused(run: CommandLine, start: str, code: int, text: str) -> None:
+    run.json("topic", "create", "orders")
+    error = run.error("sub", "create", "billing", "--topic", "orders", "--start", start)
+    assert error["exit_code"] == code
+    assert text in str(error["message"])
+
+
 def test_dead_letters_are_asked_for_changed_and_taken_away(run: CommandLine) -> None:
     for name in ("orders", "dead", "dead2"):
         run.json("topic", "create", name)

@@ -17,7 +17,7 @@ from kafka_pubsub import (
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.subscribe.admin import exclusive_session
-from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, retry_headers
+from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, retry_headers
 from kafka_pubsub.subscribe.retry_topic.key_states import WaitingRoom
 from tests.unit.crashing import checkpointed
 from tests.unit.dying import QUICK, Handler, deliver, publish, until

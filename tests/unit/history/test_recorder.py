@@ -13,15 +13,14 @@ from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.history.history import HistoryFile
 from kafka_pubsub.history.recorder import Recorder
-from kafka_pubsub.model import Committed, Ending, Membership, Message
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Named, split
+from kafka_pubsub.model import Committed, Ending, Membership, Message, Run
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Named, split
+from kafka_pubsub.subscribe.formats.record import RetryInfo, retry_headers
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, MovedRecord, StoreMoves, Withdraw
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
 from kafka_pubsub.subscribe.partition.settings import RetryStart
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition

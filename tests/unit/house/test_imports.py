@@ -36,6 +36,7 @@ MODULES = [
         "publish.publisher",
         "services.engine",
         "subscribe.coordinator",
+        "subscribe.formats.record",
         "subscribe.partition.partition",
         "worker.main",
     ),
@@ -181,6 +182,7 @@ def test_state_machines_and_values_import_the_standard_library_only(graph: grimp
     pure = {
         "kafka_pubsub.model",
         "kafka_pubsub.errors",
+        *graph.find_descendants("kafka_pubsub.subscribe.formats"),
         *graph.find_descendants("kafka_pubsub.subscribe.partition"),
     }
     imported = {

@@ -11,9 +11,9 @@ from kafka_pubsub import DeadLetterPolicy, Message, Subscription
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
 from tests.unit.crashing import another
 from tests.unit.dying import PATIENCE, QUICK, until
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -249,3 +250,30 @@ def test_inboxes_whose_tasks_begin_are_asked_for_together(monkeypatch: pytest.Mo
             until(lambda: sequencer.health().partitions == len(names) + 1)
             ps.publish_multi(["new", *names], b"x").result(PATIENCE)
     assert not [name for name in asked.topics if name.endswith(".inbox")]
+
+
+def test_a_topic_that_another_process_made_again_without_an_order_is_published_to_directly(
+    backend: MemoryBackend, topics: PubSub, running: Sequencer
+) -> None:
+    topic = topics.topic("a")
+    ordered = [topic.publish(b"ordered").result(PATIENCE) for _ in range(2)]
+    assert not any(each.startswith("a:0:") for each in ordered)
+    with PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False) as other:
+        other.delete_topic("a")
+        other.delete_topic("a")  # and its inbox
+        other.create_topic("a", partitions=1)
+    topics._cluster.publishers["a"].renew()  # as its pool does from time to time
+    assert topic.publish(b"direct").result(PATIENCE) == "a:0:0"
+    assert home(backend, "a") == [b"direct"]
+
+
+def test_no_history_tells_of_messages_that_a_sequencer_orders(
+    backend: MemoryBackend, running: Sequencer, tmp_path: Path
+) -> None:
+    with PubSub.in_memory(
+        MemoryBackend(cluster=backend.cluster), services=False, history=tmp_path
+    ) as recorded:
+        recorded.topic("a").publish(b"x").result(PATIENCE)
+    (file,) = tmp_path.glob("publisher-a-*")
+    assert '"failed"' not in file.read_text()
+    assert '"send"' not in file.read_text()

@@ -41,7 +41,8 @@ def test_the_blocks_of_a_page_run(page: str, blocks: int) -> None:
 def test_the_blocks_of_the_page_on_redelivery_run() -> None:
     with PubSub.in_memory() as ps:
         assert run_blocks("docs/redelivery.md", ps) >= 9
-        assert {each.name for each in ps.list_subscriptions()} == {"billing", "failed-orders", "payments"}
+        made = {"audit", "billing", "failed-orders", "last-hour", "payments"}
+        assert {each.name for each in ps.list_subscriptions()} == made
         assert ps.subscription("billing").state().lag == 3
 
 

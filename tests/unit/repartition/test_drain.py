@@ -13,9 +13,9 @@ from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
 from kafka_pubsub.model import Committed, Header, TopicPartition
 from kafka_pubsub.repartition.drain import LOOK_AT, NAMED, Drain, UnreadableRecord
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.record import RetryInfo, retry_headers
 from tests.unit.crashing import checkpointed
 
 RETRY = "orders.sub.billing.retry"

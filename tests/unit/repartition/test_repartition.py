@@ -28,7 +28,7 @@ from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.publish import writer_pool
 from kafka_pubsub.repartition.repartition import FENCE, Repartitioner
 from kafka_pubsub.subscribe.admin.subscriptions import GROW_TIMEOUT
-from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.subscribe.formats.record import RetryInfo, retry_headers
 from tests.support import until
 from tests.unit.crashing import Crash, CrashAt, FailAt, another
 

@@ -18,7 +18,7 @@ from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.repartition.repartition import FENCE
-from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, encode
+from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, encode
 from tests.support import until
 from tests.unit.repartition.test_repartition import RETRY, Time, commit, counts, home, repartitioner
 

@@ -16,8 +16,8 @@ import fastavro
 import pytest
 
 from kafka_pubsub.delays import records as delays
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Log, Part, joined, split
-from kafka_pubsub.subscribe.partition.notes import Notes
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Log, Part, joined, split
+from kafka_pubsub.subscribe.formats.notes import Notes
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 from tests.unit.house.repository import ROOT
 

@@ -82,6 +82,37 @@ def test_a_home_topic_that_takes_no_messages_stops_no_other_partition(away: Away
         assert "dead" not in router.metrics()
 
 
+@pytest.mark.parametrize("error", [PermissionDenied("no right to write"), BrokerUnavailable("no leader")])
+def test_a_home_topic_that_takes_no_messages_stops_no_other_one_in_its_partition(error: PubSubError) -> None:
+    """Another router takes over meanwhile: what waits is home once, and in its order."""
+    away = Away("bad", error)
+    backend = MemoryBackend(faults=away)
+    with PubSub.in_memory(backend, services=False) as ps:
+        good, bad = ps.create_topic("good", partitions=1), ps.create_topic("bad", partitions=1)
+        sent = []
+        for first in (0, 10):
+            with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+                for number in range(first, first + 10):
+                    sent.append(b"%d" % number)
+                    for topic in (bad, good):
+                        topic.publish(sent[-1], ordering_key="k", delay=0.01).result(10)
+                until(lambda: bodies(backend, "good") == sent)
+                until(lambda: router.health().error == f"topic 'bad' refuses a record: {error}")
+                assert [each.data for each in ps.delays.waiting(bodies=True)] == sent
+        cancelled = bad.publish(b"cancelled", ordering_key="k", delay=0.5).result(10)
+        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+            assert ps.delays.cancel(cancelled)
+            good.publish(b"behind", ordering_key="k", delay=1).result(10)
+            until(lambda: bodies(backend, "good")[-1] == b"behind")
+        assert bodies(backend, "bad") == []
+        with DelayRouter(ps, tiers=TIERS, partitions=1) as router:
+            away.back.set()
+            until(lambda: bodies(backend, "bad") == sent)
+            until(lambda: router.health().ok)
+        assert bodies(backend, "good") == [*sent, b"behind"]
+        assert bodies(backend, DEAD) == []
+
+
 def test_while_a_home_topic_is_away_no_ticks_pile_up() -> None:
     away = Away("bad", BrokerUnavailable("no leader"))
     backend = MemoryBackend(faults=away)

@@ -24,13 +24,12 @@ from kafka_pubsub.log.memory.admin import MemoryAdmin
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.model import Committed, Run, TopicPartition
 from kafka_pubsub.subscribe import backlog
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Named
-from kafka_pubsub.subscribe.partition.offsets import Run
-from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, retry_headers
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Named
+from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, retry_headers
 from tests.checkpoints import write
 from tests.unit.crashing import another
 from tests.unit.dying import PATIENCE, QUICK, Handler, kill, until

@@ -12,7 +12,7 @@ import pytest
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.model import UNREAD, Committed, Ending
 from kafka_pubsub.subscribe.coordinator import Coordinator
-from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves, WriteDeadLetters
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, MovesAnswered
 from kafka_pubsub.subscribe.partition.leases import Lease

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pubsub.subscribe.fetch_window import WINDOW
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome
-from kafka_pubsub.subscribe.partition.fetch_window import WINDOW
 from kafka_pubsub.subscribe.partition.leases import LeaseState, Settlement
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from tests.unit.subscribe.test_coordinator import World

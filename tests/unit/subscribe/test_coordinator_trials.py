@@ -7,11 +7,11 @@ import pytest
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.model import UNREAD, Committed
 from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.formats import notes
+from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
 from kafka_pubsub.subscribe.partition import crash_suspects as suspects
-from kafka_pubsub.subscribe.partition import notes
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
-from kafka_pubsub.subscribe.partition.notes import Doubt, Notes
 from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules
 from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
 from tests.support import FakeBody

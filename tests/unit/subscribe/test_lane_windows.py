@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub.partition_numbers import number_of
+from kafka_pubsub.subscribe.fetch_window import AHEAD, WINDOW, Held
 from kafka_pubsub.subscribe.lane_windows import LEAST, NARROW, WIDE_FOR, LaneWindows
-from kafka_pubsub.subscribe.partition.fetch_window import AHEAD, WINDOW, Held
 
 LIMIT = 1_000_000
 LOW, MIDDLE, HIGH = (number_of(priority, 0) for priority in range(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome
 from kafka_pubsub.subscribe.partition.leases import LeaseState, Settlement

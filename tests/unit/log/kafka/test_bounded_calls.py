@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -13,7 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.log.kafka import client_factory, reader, transactions
 from kafka_pubsub.log.kafka.admin import KafkaAdmin
-from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.bounded_calls import Bounded, ask
+from kafka_pubsub.log.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.log.kafka.configuration import Configuration
 from kafka_pubsub.log.kafka.reader import KafkaLogReader
 from kafka_pubsub.log.kafka.transactions import KafkaTransactions
@@ -137,3 +140,28 @@ def test_an_admin_client_that_is_used_is_left_to_its_user() -> None:
     client = admin._connect()
     admin.close()
     client.poll(0)
+
+
+def test_a_call_that_fails_lets_its_client_go() -> None:
+    class Client:
+        def connect(self, _left: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+    def fail() -> weakref.ref[Client]:
+        client = Client()
+        calls = Bounded("a test")
+        with pytest.raises(BrokerUnavailable):
+            ask(
+                lambda left: calls.run(lambda: client.connect(left), left),
+                "connect",
+                address="127.0.0.1:1",
+                trouble=Trouble(),
+                deadline=0.2,
+            )
+        return weakref.ref(client)
+
+    gc.disable()
+    try:
+        assert fail()() is None
+    finally:
+        gc.enable()

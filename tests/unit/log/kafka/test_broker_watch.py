@@ -65,17 +65,28 @@ class Scripted:
 
 
 class Producers:
-    """Makes scripted producers: the first has lost its brokers, the others find them unless `down`."""
+    """Makes scripted producers and new clients that ask; the first producer has lost its brokers.
+
+    The others, and the clients, find them unless `down`.
+    """
 
     def __init__(self) -> None:
         self.down = False
         self.first_finds = False
         self.made: list[Scripted] = []
+        self.asking: list[Scripted] = []
         self.closed: list[Scripted] = []
 
     def producer(self, defaults: object, rules: object, on_error: object = None) -> Scripted:
         self.made.append(Scripted(on_error, not self.down and (bool(self.made) or self.first_finds)))
         return self.made[-1]
+
+    def admin(self) -> Scripted:
+        self.asking.append(Scripted(None, not self.down))
+        return self.asking[-1]
+
+    def close_admin(self, client: Scripted) -> None:
+        self.closed.append(client)
 
     def introduce(self, producer: Scripted, seconds: float) -> bool:
         return True
@@ -116,9 +127,10 @@ def test_a_producer_that_lost_its_brokers_is_replaced_and_its_messages_are_repor
     reason = log.explain(error)
     assert isinstance(reason, PublishError)
     assert "may be in the topic" in str(reason)
-    until(lambda: log.poll(0) == 0 and len(producers.made) == 3, "a new producer")
+    until(lambda: log.poll(0) == 0 and len(producers.made) == 2, "a new producer")
     log.append("t", b"y", None, None, lambda error, record: None)
-    assert len(producers.made[2]) == 1
+    assert len(producers.made[1]) == 1
+    assert producers.closed == producers.asking
 
 
 def test_it_is_found_out_during_a_flush_that_waits_for_it(producers: Producers) -> None:
@@ -136,7 +148,7 @@ def test_a_producer_that_reports_during_a_flush_is_never_asked(producers: Produc
         log.append("t", b"x", None, None, lambda error, record: errors.append(error))
     end = time.monotonic() + 0.2
     until(lambda: log.flush(0) == 0 or time.monotonic() > end)
-    assert len(producers.made) == 1
+    assert (len(producers.made), producers.asking) == (1, [])
     assert set(errors) == {None}
 
 
@@ -161,8 +173,7 @@ def test_a_producer_waits_for_brokers_that_are_away(producers: Producers) -> Non
     log, errors = write_one(producers)
     producers.made[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     until(lambda: log.poll(0) or len(producers.closed) >= 2, "two looks")
-    assert errors == []
-    assert producers.made[0].asked == 0
+    assert (errors, len(producers.made)) == ([], 1)
 
 
 def test_a_producer_that_finds_its_brokers_is_kept(producers: Producers) -> None:
@@ -180,7 +191,7 @@ def test_a_producer_with_nothing_to_send_is_never_asked(producers: Producers) ->
     until(lambda: log.poll(0) or errors)
     end = time.monotonic() + 0.2
     until(lambda: log.poll(0) or time.monotonic() > end)
-    assert len(producers.made) == 1
+    assert (len(producers.made), producers.asking) == (1, [])
 
 
 def test_a_producer_has_time_after_its_first_complaint(
@@ -192,11 +203,11 @@ def test_a_producer_has_time_after_its_first_complaint(
     until(lambda: not looks())  # lines of other tests
     producers.made[0].on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     log.poll(0)
-    assert (looks(), len(producers.made)) == (False, 1)
+    assert (looks(), len(producers.made), producers.asking) == (False, 1, [])
 
 
 def test_a_producer_that_never_complained_is_never_asked(producers: Producers) -> None:
     log, errors = write_one(producers)
     end = time.monotonic() + 0.2
     until(lambda: log.poll(0) or time.monotonic() > end)
-    assert (errors, len(producers.made)) == ([], 1)
+    assert (errors, len(producers.made), producers.asking) == ([], 1, [])

@@ -45,16 +45,34 @@ class Scripted:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
-class Producers:
-    """Makes scripted producers: the first ones as told, the others find their brokers."""
+class Asking:
+    """A new client; `finds`: whether it knows a broker."""
 
-    def __init__(self, *finds: bool) -> None:
-        self._finds = list(finds)
+    def __init__(self, finds: bool) -> None:
+        self._finds = finds
+
+    def list_topics(self, timeout: float) -> None:
+        if not self._finds:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+class Producers:
+    """Makes scripted producers: the first ones as told, the others find their brokers, as new clients do if `there`."""
+
+    def __init__(self, *finds: bool, there: bool = True) -> None:
+        self._finds, self._there = list(finds), there
+        self.looks = 0
         self.made: list[Scripted] = []
 
     def producer(self, defaults: object, rules: object, on_error: object = None) -> Scripted:
         self.made.append(Scripted(self._finds.pop(0) if self._finds else True))
         return self.made[-1]
+
+    def admin(self) -> Asking:
+        return Asking(self._there)
+
+    def close_admin(self, client: Asking) -> None:
+        self.looks += 1
 
     def close_producer(self, producer: Scripted) -> None:
         producer.closed = True
@@ -102,6 +120,15 @@ def test_a_producer_that_finds_its_brokers_is_kept(monkeypatch: pytest.MonkeyPat
     log = writer_over(producers, monkeypatch)
     for _ in range(3):
         give_up_one(log)
+    log.close()
+    assert len(producers.made) == 1
+
+
+def test_a_producer_waits_for_brokers_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    producers = Producers(False, there=False)
+    log = writer_over(producers, monkeypatch)
+    give_up_one(log)
+    until(lambda: log.poll(0) or producers.looks, "a look")
     log.close()
     assert len(producers.made) == 1
 

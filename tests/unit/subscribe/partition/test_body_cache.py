@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.formats.record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.subscribe.partition.body_cache import Bodies
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
 from kafka_pubsub.subscribe.partition.events import (
@@ -22,7 +23,6 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.key_line import DueAndFlags, Entry, KeyLine
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, Stored, parked, stored

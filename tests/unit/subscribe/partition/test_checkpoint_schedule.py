@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.model import Ending
-from kafka_pubsub.subscribe.partition import ack_map, checkpoint_schedule, commits, retry_partition
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named, joined
+from kafka_pubsub.subscribe.partition import checkpoint_schedule, commits, retry_partition
 from kafka_pubsub.subscribe.partition.backoff import Policy
-from kafka_pubsub.subscribe.partition.checkpoint import Checkpoint, Named, joined
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import EVERY, PAUSE
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Effect, StoreMoves, Trim
 from kafka_pubsub.subscribe.partition.events import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_pubsub.model import Ending
-from kafka_pubsub.subscribe.partition import ack_map, notes
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.formats import ack_map, notes
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Deliver, Effect, StoreMoves
 from kafka_pubsub.subscribe.partition.events import (
     CommitAnswered,
@@ -23,7 +24,6 @@ from kafka_pubsub.subscribe.partition.events import (
     Tick,
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
-from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.support import FakeBody

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.formats.record import Why
 from kafka_pubsub.subscribe.partition.backoff import Policy
 from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
@@ -24,7 +25,6 @@ from kafka_pubsub.subscribe.partition.events import (
     Written,
 )
 from kafka_pubsub.subscribe.partition.moves import DEAD_LETTERS
-from kafka_pubsub.subscribe.partition.record import Why
 from tests.unit.subscribe.partition.test_retry_partition import Scene, infos, parked
 
 LONGEST_PAUSE = DEAD_LETTERS.longest_pause

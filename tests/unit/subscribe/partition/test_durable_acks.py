@@ -16,7 +16,7 @@ import pytest
 from kafka_pubsub import AckError, Message, PubSub, StaleAck, UnknownAck, aio
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, MemoryCluster, RequestOutcome, Step
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
+from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.stream import inline_scheduler
 from kafka_pubsub.subscribe.stream.stream import Stream
 from kafka_pubsub.subscription import Subscription

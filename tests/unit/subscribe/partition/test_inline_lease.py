@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_pubsub.subscribe.formats.record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.subscribe.partition.effects import Deliver
 from kafka_pubsub.subscribe.partition.events import (
     Demand,
@@ -13,7 +14,6 @@ from kafka_pubsub.subscribe.partition.events import (
     Settled,
 )
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement, attempt_of, entry_of
-from kafka_pubsub.subscribe.partition.record import RetryInfo, RetryRecord, Why
 from kafka_pubsub.subscribe.partition.settings import BACKLOG
 from tests.support import FakeBody
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, infos, parked, stored

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pubsub.subscribe.formats.record import FOREVER, Why
 from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
-from kafka_pubsub.subscribe.partition.record import FOREVER, Why
 from tests.unit.subscribe.partition.test_retry_partition import Scene, infos
 
 

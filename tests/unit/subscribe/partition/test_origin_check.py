@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pubsub.subscribe.formats.record import Why
 from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
 from kafka_pubsub.subscribe.partition.effects import Announce
 from kafka_pubsub.subscribe.partition.events import Fetched, RetryFetched
-from kafka_pubsub.subscribe.partition.record import Why
 from tests.support import FakeBody
 from tests.unit.subscribe.partition.test_retry_partition import Scene, Stored, parked
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafka_pubsub.subscribe.formats.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, Deliver, ReadBodies, StoreMoves
 from kafka_pubsub.subscribe.partition.events import (
     Bodies,
@@ -19,7 +20,6 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.maintenance import LOOK, LOOK_EACH, MOST_WAITING, SOON
 from kafka_pubsub.subscribe.partition.moves import Move
 from kafka_pubsub.subscribe.partition.packed_lines import PackedLines
-from kafka_pubsub.subscribe.partition.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.settings import BACKLOG
 from tests.unit.subscribe.partition.test_retry_partition import Scene, infos, parked
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.subscribe.partition import record as retry_record
+from kafka_pubsub.subscribe.formats import record as retry_record
+from kafka_pubsub.subscribe.formats.record import FOREVER, RetryRecord, Why
 from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
 from kafka_pubsub.subscribe.partition.effects import StoreMoves
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, LeasesReported, RetryFetched
 from kafka_pubsub.subscribe.partition.leases import Lease
-from kafka_pubsub.subscribe.partition.record import FOREVER, RetryRecord, Why
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, parked
 
 

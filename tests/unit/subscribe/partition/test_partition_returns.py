@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.model import Ending
+from kafka_pubsub.subscribe.formats.notes import Doubt
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, StoreMoves
 from kafka_pubsub.subscribe.partition.events import CommitAnswered, MovesAnswered, Returned
-from kafka_pubsub.subscribe.partition.notes import Doubt
 from tests.unit.subscribe.partition.test_retry_partition import Scene, leases_of
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from kafka_pubsub.model import Ending, Header
-from kafka_pubsub.subscribe.partition import ack_map, outage, retry_partition
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, Why, decode, retry_headers
+from kafka_pubsub.subscribe.partition import outage, retry_partition
 from kafka_pubsub.subscribe.partition.backoff import Backoff, Exhausted, Policy
 from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL
 from kafka_pubsub.subscribe.partition.effects import (
@@ -45,7 +47,6 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.record import FOREVER, RetryInfo, Why, decode, retry_headers
 from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
 from tests.support import FakeBody
 

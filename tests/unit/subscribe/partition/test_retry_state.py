@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition import next_move
 from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Policy
 from kafka_pubsub.subscribe.partition.effects import StoreMoves
@@ -14,7 +15,6 @@ from kafka_pubsub.subscribe.partition.events import (
     RetryFetched,
     Tick,
 )
-from kafka_pubsub.subscribe.partition.record import RETRY_HEADER, RetryInfo, Why, decode
 from tests.unit.subscribe.partition.test_retry_partition import Scene, parked
 
 HOUR = 3600.0

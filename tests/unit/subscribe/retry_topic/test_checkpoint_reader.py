@@ -7,11 +7,10 @@ import pytest
 from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.memory.faults import FaultPlan
-from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Named
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Committed, Run, TopicPartition
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Named
 from kafka_pubsub.subscribe.retry_topic import checkpoint_reader
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import (
     checkpoint_of,

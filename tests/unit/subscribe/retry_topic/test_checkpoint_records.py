@@ -10,8 +10,8 @@ import pytest
 from kafka_pubsub import FailedPrecondition, Message, PubSub
 from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import checkpoint_of, newest
 from tests.checkpoints import write

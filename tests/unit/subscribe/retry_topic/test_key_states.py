@@ -19,7 +19,7 @@ from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
 from kafka_pubsub.subscribe.admin import exclusive_session
-from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
+from kafka_pubsub.subscribe.formats.record import RetryInfo, retry_headers
 from tests.unit.crashing import another, checkpointed
 from tests.unit.dying import PATIENCE, QUICK, Handler, deliver, publish, until
 

@@ -13,8 +13,8 @@ from kafka_pubsub.config import RetryTopic, SubscriptionOptions, SubscriptionRec
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import Committed
 from kafka_pubsub.subscribe import deletion_watch
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
 from kafka_pubsub.subscribe.retry_topic.retry_topics import RetryTopicGone, marked_nonce, retry_beginning
 from kafka_pubsub.subscribe.takeover import listener
 from tests.support import until

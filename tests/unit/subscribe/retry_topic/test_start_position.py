@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kafka_pubsub import FailedPrecondition
 from kafka_pubsub.config import SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.model import Committed
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
 from kafka_pubsub.subscribe.retry_topic.start_position import REACH, Beginning, beginning, reach
 
 

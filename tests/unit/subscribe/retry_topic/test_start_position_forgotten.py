@@ -10,8 +10,8 @@ import pytest
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
 from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.subscribe.formats.checkpoint import Log, Named
 from kafka_pubsub.subscribe.partition import checkpoint_schedule as core_checkpoints
-from kafka_pubsub.subscribe.partition.checkpoint import Log, Named
 from kafka_pubsub.subscribe.retry_topic import checkpoint_reader
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import map_of, newest, stored_by
 from kafka_pubsub.subscriber import Subscriber

@@ -14,9 +14,9 @@ from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.fetch_window import Change
 from kafka_pubsub.subscribe.idle_waits import TICK_WAIT
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth
-from kafka_pubsub.subscribe.partition.fetch_window import Change
 from kafka_pubsub.subscribe.partition.settings import Rules
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO

@@ -18,11 +18,11 @@ from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.record_fetch import MemoryRecordFetch
 from kafka_pubsub.log.ports import LogReader, RebalanceListener
 from kafka_pubsub.model import Committed, Ending, Fetched, Membership, NewRecord, StoredRecord, TopicPartition
-from kafka_pubsub.subscribe.partition import ack_map
-from kafka_pubsub.subscribe.partition.ack_map import AckMap
-from kafka_pubsub.subscribe.partition.checkpoint import Named
+from kafka_pubsub.subscribe.formats import ack_map
+from kafka_pubsub.subscribe.formats.ack_map import AckMap
+from kafka_pubsub.subscribe.formats.checkpoint import Named
+from kafka_pubsub.subscribe.formats.record import RetryInfo, retry_headers
 from kafka_pubsub.subscribe.partition.events import MovesAnswered
-from kafka_pubsub.subscribe.partition.record import RetryInfo, retry_headers
 from kafka_pubsub.subscribe.retry_topic import checkpoint_reader
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveRequest, MoveResult

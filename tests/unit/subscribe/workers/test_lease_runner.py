@@ -10,9 +10,9 @@ import pytest
 
 from kafka_pubsub import InvalidArgument, Message, StaleAck
 from kafka_pubsub.model import AckId
+from kafka_pubsub.subscribe.formats.record import ERROR_BYTES
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Settlement
-from kafka_pubsub.subscribe.partition.record import ERROR_BYTES
 from kafka_pubsub.subscribe.workers.lease_runner import BatchLeaseRunner, LeaseRunner
 from tests.unit.subscribe.workers.holding import PATIENCE, Reported, lease_of, withdraw
 

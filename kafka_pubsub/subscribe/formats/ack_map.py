@@ -30,11 +30,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition
-from kafka_pubsub.model import UNREAD, LogEnd
-from kafka_pubsub.subscribe.partition import notes
-from kafka_pubsub.subscribe.partition.checkpoint import Named
-from kafka_pubsub.subscribe.partition.notes import NO_DOUBT, Doubt, Notes
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import UNREAD, LogEnd, Run
+from kafka_pubsub.subscribe.formats import notes
+from kafka_pubsub.subscribe.formats.checkpoint import Named
+from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, Doubt, Notes
 
 __all__ = ["CAPACITY", "NOTED", "VERSION", "AckMap", "bare_size", "decode", "encode"]
 

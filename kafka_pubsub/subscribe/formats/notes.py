@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Run
 
 __all__ = [
     "MOST",

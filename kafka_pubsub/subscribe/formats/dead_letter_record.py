@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kafka_pubsub.model import ID_HEADER, Header, StoredRecord
-from kafka_pubsub.subscribe.partition.record import DEAD_PREFIX, RETRY_HEADER, RetryInfo, Why, retry_headers
+from kafka_pubsub.subscribe.formats.record import DEAD_PREFIX, RETRY_HEADER, RetryInfo, Why, retry_headers
 
 __all__ = [
     "REPLAYED_HEADER",

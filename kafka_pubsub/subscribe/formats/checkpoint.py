@@ -22,8 +22,8 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from kafka_pubsub.subscribe.partition.notes import NOTHING, Notes
-from kafka_pubsub.subscribe.partition.offsets import Run
+from kafka_pubsub.model import Run
+from kafka_pubsub.subscribe.formats.notes import NOTHING, Notes
 
 __all__ = ["MOST", "NONCE_SHIFT", "Checkpoint", "Log", "Named", "Part", "joined", "news", "split", "united"]
 

@@ -1,0 +1,74 @@
+"""Home topics that took no messages, and when each is tried again; by partition of the delays.
+
+Rules
+1. A try that fails costs its partition seconds. The next comes after a pause, doubled while tries fail.
+2. It comes when the leader answers. That is asked on a thread, because a leader that is away answers after seconds.
+3. Each partition of the delays learns it by itself: one that has failed goes in transactions of its own, so its next
+   try holds up no other (`services/troubles.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.log.ports import Admin
+from kafka_pubsub.model import NewRecord, TopicPartition
+
+__all__ = ["AwayHomes"]
+
+#: Seconds between two tries; between two questions to the leader, and for its answer.
+_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_ASK, _ANSWER = 1.0, 3.0
+
+
+@dataclass
+class _Away:
+    """A home topic that took no message, and the partition that didn't."""
+
+    place: TopicPartition
+    failures: int = 0
+    again_at: float = 0.0
+    closed: bool = True
+    asked: bool = False
+
+
+class AwayHomes:
+    """The home topics that have refused a message, or haven't answered, since they last took one."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        # By partition of the delays and topic. Empty: as a rule.
+        self._of: dict[tuple[int, str], _Away] = {}
+
+    def fail(self, number: int, record: NewRecord) -> None:
+        """A message of this partition of the delays wasn't taken."""
+        place = TopicPartition(record.topic, record.partition)
+        away = self._of.setdefault((number, record.topic), _Away(place))
+        away.place, away.closed = place, True
+        away.again_at = time.monotonic() + min(_LONGEST_PAUSE, _PAUSE * 2**away.failures)
+        away.failures = min(away.failures + 1, 20)
+
+    def stored(self, number: int, records: Iterable[NewRecord]) -> None:
+        """The topics of these records took them."""
+        for topic in {record.topic for record in records} if self._of else ():
+            self._of.pop((number, topic), None)
+
+    def is_away(self, number: int, topic: str) -> bool:
+        """Whether nothing is to be sent there now."""
+        away = self._of.get((number, topic)) if self._of else None
+        if away is None or not away.closed:
+            return False
+        if not away.asked and time.monotonic() >= away.again_at:
+            away.asked = True
+            threading.Thread(target=self._ask, args=(away,), name="kafka_pubsub-homes", daemon=True).start()
+        return True
+
+    def _ask(self, away: _Away) -> None:
+        with suppress(PubSubError):
+            away.closed = away.place not in self._admin.readable_ends([away.place], _ANSWER)
+        away.again_at, away.asked = time.monotonic() + _ASK, False
