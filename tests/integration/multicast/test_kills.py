@@ -33,6 +33,9 @@ PATIENCE = 60.0
 #: Seconds within which another sequencer goes on: those of the group's session and of the transaction, and as many
 #: usual receipts as follow each other meanwhile; on a busy machine each receipt takes longer.
 TAKEOVER, RECEIPTS = 8.0, 10
+#: Messages of the flow that wait at the same time. Each goes to other topics, so it waits for the receipt of the one
+#: before. A busy machine writes fewer receipts a second than are published, and messages would wait for 30 s.
+FLOWING = 10
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +84,7 @@ def child(broker: LocalKafka, *arguments: str) -> Iterator[subprocess.Popen[str]
 
 
 class Traffic:
-    """Two publishers. One sends all the time; the other reacts, by a side channel, to each message that is sent."""
+    """Two publishers. One sends up to 20 messages a second; the other reacts, by a side channel, to what is sent."""
 
     def __init__(self, one: PubSub, two: PubSub, names: Sequence[str]) -> None:
         self._one, self._two, self._names = one, two, names
@@ -122,10 +125,12 @@ class Traffic:
         return future
 
     def _flow(self) -> None:
-        number = 0
+        number, free = 0, threading.Semaphore(FLOWING)
         while not self._ending.wait(0.05):
-            self._publish(self._one, "flow", number)
-            number += 1
+            if free.acquire(timeout=0.1):
+                future = self._publish(self._one, "flow", number)
+                future.add_done_callback(lambda _: free.release())
+                number += 1
 
     def _react(self) -> None:
         number = 0
