@@ -30,7 +30,7 @@ __all__ = ["FAULTS", "Fault", "Stage"]
 #: Seconds after which the group misses a member: the library's session time-out.
 SESSION = 6.0
 #: Seconds until a consumer that is to die in a transaction has surely had one, if transactions are possible at all.
-TRANSACTION_PATIENCE = 20.0
+TRANSACTION_PATIENCE = 30.0
 #: Seconds for a change of a topic's settings, an election included.
 CONFIG_PATIENCE = 30.0
 #: Bytes of a batch that a topic still takes when it is to take no messages: those of ours are larger, and a marker of
@@ -148,9 +148,9 @@ def kill_in_transaction(stage: Stage, rng: random.Random) -> None:
     """It dies by itself, with a transaction open; who can't have one in this weather dies anyhow."""
     slot = rng.choice(stage.children.slots)
     pid = stage.children.pid(slot)
-    stage.children.arm_kill(slot)
     until = time.monotonic() + TRANSACTION_PATIENCE
     while stage.children.pid(slot) == pid and time.monotonic() < until:
+        stage.children.arm_kill(slot)  # again, because one that is just starting can't take the signal
         stage.wait(0.1)
     if stage.children.pid(slot) == pid:
         stage.children.kill(slot)
