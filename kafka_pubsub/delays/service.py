@@ -9,10 +9,10 @@ from kafka_pubsub.delays.layout import DelayLayout
 from kafka_pubsub.delays.role import MAX_RATE, DelayRole
 from kafka_pubsub.delays.topics import DelayTopics
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.log.ports import Backend, MovableClock
+from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.publish.service_watch import ServiceWatch
 from kafka_pubsub.services.engine import Engine
-from kafka_pubsub.services.lifecycle import Service
+from kafka_pubsub.services.lifecycle import Client, Cluster, Service
 from kafka_pubsub.services.metrics import ServiceMetrics
 
 __all__ = ["NAME", "DelayRouter", "make_router"]
@@ -20,26 +20,13 @@ __all__ = ["NAME", "DelayRouter", "make_router"]
 NAME: Final = "delay router"
 
 
-class _Cluster(Protocol):
+class _Cluster(Cluster, Protocol):
     """What a router needs of the cluster of a `PubSub`."""
 
     router_watch: ServiceWatch
 
     @property
-    def backend(self) -> Backend: ...
-
-    @property
-    def clock(self) -> MovableClock | None: ...
-
-    @property
     def delay_topics(self) -> DelayTopics: ...
-
-
-class Client(Protocol):
-    """A `PubSub`: the router works on its cluster."""
-
-    @property
-    def _cluster(self) -> _Cluster: ...
 
 
 class DelayRouter(Service):
@@ -60,7 +47,7 @@ class DelayRouter(Service):
 
     def __init__(
         self,
-        pubsub: Client,
+        pubsub: Client[_Cluster],
         *,
         tiers: int | None = None,
         partitions: int | None = None,

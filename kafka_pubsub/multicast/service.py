@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from kafka_pubsub.log.ports import Backend, MovableClock
+from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.multicast.role import SequencerRole
 from kafka_pubsub.publish.service_watch import ServiceWatch
 from kafka_pubsub.services.engine import Engine
-from kafka_pubsub.services.lifecycle import Service
+from kafka_pubsub.services.lifecycle import Client, Cluster, Service
 from kafka_pubsub.services.metrics import ServiceMetrics
 
 __all__ = ["NAME", "Sequencer", "make_sequencer"]
@@ -17,23 +17,10 @@ __all__ = ["NAME", "Sequencer", "make_sequencer"]
 NAME: Final = "sequencer"
 
 
-class _Cluster(Protocol):
+class _Cluster(Cluster, Protocol):
     """What a sequencer needs of the cluster of a `PubSub`."""
 
     sequencer_watch: ServiceWatch
-
-    @property
-    def backend(self) -> Backend: ...
-
-    @property
-    def clock(self) -> MovableClock | None: ...
-
-
-class Client(Protocol):
-    """A `PubSub`: the sequencer works on its cluster."""
-
-    @property
-    def _cluster(self) -> _Cluster: ...
 
 
 class Sequencer(Service):
@@ -47,7 +34,7 @@ class Sequencer(Service):
             sequencer.health().ok
     """
 
-    def __init__(self, pubsub: Client) -> None:
+    def __init__(self, pubsub: Client[_Cluster]) -> None:
         cluster = pubsub._cluster
         cluster.sequencer_watch.run_by_program()
         super().__init__(

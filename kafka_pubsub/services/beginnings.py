@@ -103,8 +103,9 @@ class Beginnings:
     def _fence(self, writer: str) -> Future[None]:
         """Has an id fenced, unless that is under way."""
         with self._lock:
+            self._fences = {each: fence for each, fence in self._fences.items() if not fence.done()}
             fence = self._fences.get(writer)
-            if fence is None or fence.done():
+            if fence is None:
                 _log.warning(
                     "%s: ending what a killed service may have left open: %s", self._role.name, writer
                 )

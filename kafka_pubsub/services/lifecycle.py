@@ -19,16 +19,16 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
 from kafka_pubsub.log.clocks import steady_milliseconds
-from kafka_pubsub.log.ports import MovableClock
+from kafka_pubsub.log.ports import Backend, MovableClock
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
 
-__all__ = ["MakeEngine", "Service", "ServiceHealth", "ServiceState"]
+__all__ = ["Client", "Cluster", "MakeEngine", "Service", "ServiceHealth", "ServiceState"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
@@ -36,6 +36,26 @@ _log = logging.getLogger("kafka_pubsub.service")
 _PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 #: Seconds between two looks whether the service has come so far.
 _LOOK = 0.01
+
+
+class Cluster(Protocol):
+    """What a service needs of the cluster of a `PubSub`."""
+
+    @property
+    def backend(self) -> Backend: ...
+
+    @property
+    def clock(self) -> MovableClock | None: ...
+
+
+C_co = TypeVar("C_co", bound=Cluster, covariant=True)
+
+
+class Client(Protocol[C_co]):
+    """A `PubSub`: a service works on its cluster."""
+
+    @property
+    def _cluster(self) -> C_co: ...
 
 
 #: Makes the engine of a service, anew after each failure.
