@@ -14,18 +14,15 @@ import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
-from kafka_pubsub.errors import InvariantViolated, PubSubError
-from kafka_pubsub.log.ports import Backend, Transactions
-from kafka_pubsub.log.trouble_log import TroubleLog
+from kafka_pubsub.log.ports import Backend
+from kafka_pubsub.log.transaction_runner import TransactionRunner
 from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions
 
 __all__ = ["ServiceTransactions"]
 
 _log = logging.getLogger("kafka_pubsub.service")
-
-#: Seconds between two tries to fence our own id while the log doesn't answer.
-_TRY_AGAIN = 1.0
 
 
 class ServiceTransactions:
@@ -33,9 +30,7 @@ class ServiceTransactions:
 
     def __init__(self, backend: Backend, transactional_id: str) -> None:
         self.id = transactional_id
-        self._backend = backend
-        self._troubles = TroubleLog(_log)
-        self._transactions: Transactions | None = None
+        self._runner = TransactionRunner(partial(backend.transactions, transactional_id), _log)
         self._thread = ThreadPoolExecutor(1, "kafka_pubsub-service-transactions")
         self._ending = threading.Event()
         # Why nothing is written now.
@@ -75,19 +70,12 @@ class ServiceTransactions:
         """Ends after what was sent."""
         self.hurry()
         self._thread.shutdown(wait=True)
-        if self._transactions is not None:
-            self._transactions.close()
+        self._runner.close()
 
     def _end_by_itself(self) -> None:
-        self._fence_ourselves()
-        if self._transactions is not None:
-            self._transactions.close()
+        self._runner.fence_until(self._ending)
+        self._runner.close()
         self._is_ended = True
-
-    def _writer(self) -> Transactions:
-        if self._transactions is None:
-            self._transactions = self._backend.transactions(self.id)
-        return self._transactions
 
     def _transact(
         self,
@@ -98,29 +86,7 @@ class ServiceTransactions:
     ) -> Outcome:
         if self._failed is not None:
             return Outcome(Ending.ABORTED, (), self._failed.reason)
-        outcome = self._try(records, positions, membership, careful)
+        outcome = self._runner.transact(records, positions, membership, locate=careful)
         if outcome.ending is not Ending.STORED:
             self._failed = outcome
         return outcome
-
-    def _try(
-        self, records: Sequence[NewRecord], positions: Positions, membership: Membership, careful: bool
-    ) -> Outcome:
-        try:
-            return self._writer().transact(records, positions, membership, locate=careful)
-        except PubSubError as error:  # what no log could take
-            return Outcome(Ending.ABORTED, (), error)
-        except Exception as error:
-            _log.exception("a transaction of %d records failed", len(records))
-            reason = InvariantViolated(f"a transaction failed: {error!r}; please report this")
-            return Outcome(Ending.UNKNOWN, (), reason)
-
-    def _fence_ourselves(self) -> None:
-        while not self._ending.is_set():
-            try:
-                self._writer().fence(self.id)
-                return
-            except PubSubError as error:
-                text = "the outcome of a transaction is still unknown: %s; trying again"
-                self._troubles.tell(error, text, error)
-                self._ending.wait(_TRY_AGAIN)

@@ -116,11 +116,11 @@ class DeadLetterWriter(TransactionThread):
             asked = True
             return self._ask(move_request)
 
-        outcome = self._transact(move_request.records, positions, move_request.membership)
+        outcome = self._runner.transact(move_request.records, positions, move_request.membership)
         whole, self._completed = self._completed, None
         if whole is not None:
             if outcome.ending is Ending.UNKNOWN:
-                self._fence_ourselves()
+                self._fence_once()
             offsets = outcome.offsets
             self._answer_move(MoveResult(whole, outcome.ending, offsets, outcome.refused, outcome.reason))
         elif not asked:
@@ -138,10 +138,9 @@ class DeadLetterWriter(TransactionThread):
             self._asking = None
             return None if self._completed is None else further(move_request, self._completed)
 
-    def _fence_ourselves(self) -> None:
+    def _fence_once(self) -> None:
         try:  # rule 4
-            writer = self._writer()
-            writer.fence(writer.transactional_id)
+            self._runner.fence()
         except PubSubError as error:
             self._failure = error
 

@@ -27,15 +27,14 @@ from concurrent.futures import Future
 from queue import Empty
 from typing import NamedTuple
 
-from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.log.ports import Transactions
 from kafka_pubsub.log.threads import ThreadedQueue
-from kafka_pubsub.log.trouble_log import TroubleLog
+from kafka_pubsub.log.transaction_runner import TransactionRunner
 from kafka_pubsub.model import (
     Ending,
     Membership,
     NewRecord,
-    Outcome,
     Positions,
     PositionsLater,
     TopicPartition,
@@ -55,8 +54,6 @@ MOST_RECORDS = 5000
 MOST_BYTES = 4 * 1024 * 1024
 #: Seconds: somewhat more than a partition's longest wait before it sends an aborted move request again.
 ALONE = 10.0
-#: Seconds between two tries to fence the writer's own id while the log doesn't answer.
-TRY_AGAIN = 1.0
 
 
 class MoveRequest(NamedTuple):
@@ -106,13 +103,11 @@ class TransactionThread:
         move_answered: Callable[[MoveResult], None],
         name: str = "kafka_pubsub-mover",
     ) -> None:
-        self._make = transactions
+        self._runner = TransactionRunner(transactions, log)
         self._move_answered = move_answered
-        self._troubles = TroubleLog(log)
         self._move_requests: ThreadedQueue[MoveRequest | Callable[[Transactions], None]] = ThreadedQueue(
             self._work, name
         )
-        self._transactions: Transactions | None = None
         self._ending = threading.Event()
         # Until this time each move request is sent alone (rule 5).
         self._alone_until = 0.0
@@ -158,8 +153,7 @@ class TransactionThread:
             while self._serve_next():
                 pass
         finally:
-            if self._transactions is not None:
-                self._transactions.close()
+            self._runner.close()
 
     def _serve_next(self) -> bool:
         """Serves the next item; False: there are no more. A separate method, so its locals are freed (rule 6)."""
@@ -167,18 +161,13 @@ class TransactionThread:
         if first is None:
             return False
         if not isinstance(first, MoveRequest):
-            first(self._writer())
+            first(self._runner.writer)
             return True
         move_requests, then = self._gather(first)
         self._move_all(move_requests)
         if then is not None and then is not _END:
-            then(self._writer())
+            then(self._runner.writer)
         return then is not _END
-
-    def _writer(self) -> Transactions:
-        if self._transactions is None:
-            self._transactions = self._make()
-        return self._transactions
 
     def _gather(self, first: MoveRequest) -> tuple[list[MoveRequest], Callable[[Transactions], None] | None]:
         """Collects the move requests of one transaction, and the item that is to be served after them."""
@@ -209,11 +198,11 @@ class TransactionThread:
 
     def _move_together(self, move_requests: Sequence[MoveRequest]) -> None:
         records = [record for move_request in move_requests for record in move_request.records]
-        outcome = self._transact(records, positions_of_all(move_requests), move_requests[0].membership)
+        outcome = self._runner.transact(records, positions_of_all(move_requests), move_requests[0].membership)
         if outcome.ending is Ending.ABORTED and len(move_requests) > 1 and not outcome.refused:
             self._alone_until = time.monotonic() + ALONE
         if outcome.ending is Ending.UNKNOWN:
-            self._fence_ourselves()
+            self._runner.fence_until(self._ending)
         refused = _by_move_request(move_requests, outcome.refused)
         at = 0
         again: list[MoveRequest] = []
@@ -228,31 +217,6 @@ class TransactionThread:
                 )
         if again:
             self._move_together(again)
-
-    def _transact(
-        self, records: Sequence[NewRecord], positions: Positions | PositionsLater, membership: Membership
-    ) -> Outcome:
-        try:
-            return self._writer().transact(records, positions, membership)
-        except PubSubError as error:  # a record that no log could take
-            return Outcome(Ending.ABORTED, (), error)
-        except Exception as error:
-            log.exception("moving %d messages failed", len(records))
-            return Outcome(
-                Ending.UNKNOWN, (), InvariantViolated(f"moving failed: {error!r}; please report this")
-            )
-
-    def _fence_ourselves(self) -> None:
-        """Fences the writer's own id and retries until it succeeds: no result may be reported before (rule 3)."""
-        while not self._ending.is_set():
-            try:
-                writer = self._writer()
-                writer.fence(writer.transactional_id)
-                return
-            except PubSubError as error:
-                text = "the outcome of a transaction is still unknown: %s; trying again"
-                self._troubles.tell(error, text, error)
-                self._ending.wait(TRY_AGAIN)
 
     def _answer_move(self, move_result: MoveResult) -> None:
         try:

@@ -1,0 +1,79 @@
+"""One transactional writer, made when it is first needed, and what its failures mean to those that write with it.
+
+Rules
+1. `transact` raises nothing: what no log could take is aborted, and after an error of ours the ending isn't known.
+2. After an unknown ending the own id is fenced before anything is said of it: then the committed positions are final,
+   and a reader that asks for them doesn't wait for this writer.
+3. All calls come from one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from kafka_pubsub.errors import InvariantViolated, PubSubError
+from kafka_pubsub.log.ports import Transactions
+from kafka_pubsub.log.trouble_log import TroubleLog
+from kafka_pubsub.model import Ending, Membership, NewRecord, Outcome, Positions, PositionsLater
+
+__all__ = ["TransactionRunner"]
+
+#: Seconds between two tries to fence the own id while the log doesn't answer.
+_TRY_AGAIN = 1.0
+
+
+class TransactionRunner:
+    """Runs the transactions of one id, one after the other."""
+
+    def __init__(self, make: Callable[[], Transactions], log: logging.Logger) -> None:
+        self._make, self._log = make, log
+        self._troubles = TroubleLog(log)
+        # None: it wasn't needed yet.
+        self._writer: Transactions | None = None
+
+    @property
+    def writer(self) -> Transactions:
+        """The writer."""
+        if self._writer is None:
+            self._writer = self._make()
+        return self._writer
+
+    def transact(
+        self,
+        records: Sequence[NewRecord],
+        positions: Positions | PositionsLater,
+        membership: Membership | None,
+        *,
+        locate: bool = True,
+    ) -> Outcome:
+        """Stores all or nothing, as `Transactions.transact` does; it never raises."""
+        try:
+            return self.writer.transact(records, positions, membership, locate=locate)
+        except PubSubError as error:  # what no log could take
+            return Outcome(Ending.ABORTED, (), error)
+        except Exception as error:
+            self._log.exception("a transaction of %d records failed", len(records))
+            reason = InvariantViolated(f"a transaction failed: {error!r}; please report this")
+            return Outcome(Ending.UNKNOWN, (), reason)
+
+    def fence(self) -> None:
+        """Fences the own id; raises if the log doesn't answer."""
+        self.writer.fence(self.writer.transactional_id)
+
+    def fence_until(self, ending: threading.Event) -> None:
+        """Fences the own id, again and again until the log answers, or `ending` is set."""
+        while not ending.is_set():
+            try:
+                self.fence()
+                return
+            except PubSubError as error:
+                text = "the outcome of a transaction is still unknown: %s; trying again"
+                self._troubles.tell(error, text, error)
+                ending.wait(_TRY_AGAIN)
+
+    def close(self) -> None:
+        """Closes the writer, if there is one."""
+        if self._writer is not None:
+            self._writer.close()
