@@ -292,6 +292,8 @@ def test_calls_without_a_broker_give_up_in_time_whatever_the_process_waits_for_b
 
 #: Seconds in which members lose their sessions, and commits and transactions are given up.
 EVERYTHING_IS_LOST = 15.0
+#: Seconds until everything is as before. On a busy machine a broker that was frozen leads nothing for a minute.
+BACK_IN_SERVICE = 150.0
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
@@ -325,6 +327,8 @@ def test_an_outage_is_one_warning_for_the_whole_process(
             streams.enter_context(subscription.pull(nack_sevens(log)))
         publisher = threading.Thread(target=publish)
         publisher.start()
+        streams.callback(publisher.join)
+        streams.callback(over.set)
         log.wait_for(100)
         caplog.clear()
         _take_away(broker, how)
@@ -334,9 +338,7 @@ def test_an_outage_is_one_warning_for_the_whole_process(
         _bring_back(broker, how)
         until(lambda: told(f"a broker answers again at {broker.bootstrap}, after"))
         before = len(log.all)
-        log.wait_for(before + 500)
-        over.set()
-        publisher.join()
+        until(lambda: len(log.all) >= before + 500, "deliveries", patience=BACK_IN_SERVICE)
     (warning,) = warnings
     assert f"no broker answers at {broker.bootstrap}" in warning.getMessage()
     assert [each for each in told("no broker answers") if each.levelno >= logging.WARNING] == warnings
