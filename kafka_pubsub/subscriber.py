@@ -42,8 +42,7 @@ from kafka_pubsub.looks.message import PeekedMessage
 from kafka_pubsub.looks.peek import peek
 from kafka_pubsub.model import AckFuture, AckId, Message
 from kafka_pubsub.subscribe.coordinator import Coordinator
-from kafka_pubsub.subscribe.partition.backoff import Backoff, Exhausted, Policy
-from kafka_pubsub.subscribe.partition.settings import Rules
+from kafka_pubsub.subscribe.partition.settings import Backoff, Exhausted, Policy, Rules
 from kafka_pubsub.subscribe.retry_topic.key_states import KeyState
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.open_transactions import OpenTransactions

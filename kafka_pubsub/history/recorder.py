@@ -28,9 +28,9 @@ from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, Run, StoredRecord
 from kafka_pubsub.subscribe.formats.checkpoint import joined, united
 from kafka_pubsub.subscribe.formats.record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
-from kafka_pubsub.subscribe.partition.backoff import REJECTED
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, Effect, MovedRecord, StoreMoves, Withdraw
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
+from kafka_pubsub.subscribe.partition.settings import REJECTED
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import map_of
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition

@@ -269,7 +269,7 @@ class LaneChoices:
         if not count or not self.active:
             return
         side = self._sides[number]
-        side.merge.pass_through(side.lane, side.partition.offsets.position, count, now)
+        side.merge.pass_through(side.lane, side.partition.position, count, now)
         self.windows.go(number, side.merge.read_ahead_to(side.lane.priority), now)
 
     # What happened to partitions
@@ -301,7 +301,7 @@ class LaneChoices:
 
     def _look_at(self, side: _Side, owned: Collection[int]) -> None:
         partition = side.partition
-        full = self.windows.is_full(len(partition.offsets.unfinished), partition.buffered, owned)
+        full = self.windows.is_full(partition.unfinished, partition.buffered, owned)
         self.windows.block(side.number, full=side.look(full=full))
 
     def _add(self, number: int, partition: Partition) -> None:
@@ -427,22 +427,19 @@ class _Side:
         self.partition = partition
         #: Offsets that went to leases since a choice; None: none is being carried out.
         self._gone: list[int] | None = None
-        waiting = sorted(partition.queues.waiting(), key=lambda record: record.offset())
-        start = partition.offsets.position
+        waiting, start = partition.watch(self), partition.position
         merge.add(lane, min([start, *(record.offset() for record in waiting[:1])]), log)
         merge.receive(lane, _entries(waiting))
-        partition.queues.watch = self
 
     def leave(self) -> None:
         """Ends the notes."""
-        if self.partition.queues.watch is self:
-            self.partition.queues.watch = None
+        self.partition.unwatch(self)
         self.merge.forget(self.lane)
 
     @property
     def begins(self) -> bool:
         """Whether its partition may hand something out."""
-        return self.partition.open and self.partition.retry_partition.may_begin
+        return self.partition.may_begin
 
     def look(self, *, full: bool) -> bool:
         """Tells the merge what the lane can deliver first, and how far it was read; returns whether it is full.
@@ -450,8 +447,8 @@ class _Side:
         `full`: it holds enough, so it holds up no other lane if nothing of it can be delivered.
         """
         partition, merge, lane = self.partition, self.merge, self.lane
-        merge.reach(lane, partition.offsets.position)
-        first = DUE if partition.retry_partition.lending.ready else partition.queues.oldest()
+        merge.reach(lane, partition.position)
+        first = DUE if partition.parked_ready else partition.oldest
         full = full and first is None
         if self.begins and not full:
             merge.resume(lane)
@@ -462,11 +459,11 @@ class _Side:
 
     def take(self, hand_out: Callable[[], None]) -> tuple[list[int], int, int]:
         """Carries out a choice; returns the offsets that went, and how many messages and leases were handed out."""
-        leases = self.partition.leases
-        self._gone, handed, count = [], leases.handed, len(leases.active)
+        partition = self.partition
+        self._gone, handed, count = [], partition.handed, len(partition.active)
         try:
             hand_out()
-            return self._gone, leases.handed - handed, len(leases.active) - count
+            return self._gone, partition.handed - handed, len(partition.active) - count
         finally:
             self._gone = None
 

@@ -60,7 +60,7 @@ class LaneCuts:
         partitions = self._partitions
         if (partition := partitions.owned.get(number)) is None:
             return len(records)
-        held = len(partition.offsets.unfinished)
+        held = partition.unfinished
         left = self._windows.narrow_bytes(partitions.owned) - partition.buffered
         most = max(0 if held else 1, min(len(records), NARROW - held))
         for at in range(most):

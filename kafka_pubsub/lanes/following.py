@@ -148,7 +148,7 @@ class LaneFollowers:
         """Returns, by number, the keys to be settled anew (rule 6); `touched`: partitions that got an event."""
         for number in touched:
             if (heap := self._unread.get(number)) and (partition := self._owned.get(number)) is not None:
-                while heap and heap[0][0] < partition.offsets.position:
+                while heap and heap[0][0] < partition.position:
                     self._dirty.add(heappop(heap)[1])
         if now >= self._look_at and self._waits:
             self._look_at = now + PATIENCE
@@ -226,8 +226,8 @@ class LaneFollowers:
 
     def _is_read(self, partition: Partition, lane: Lane, name: Name, since: float) -> bool:
         """Whether a lane was read beyond a named message (rule 1)."""
-        position = partition.offsets.position
-        if not partition.retry_partition.retries.caught_up:
+        position = partition.position
+        if not partition.caught_up:
             return False
         if self._has(partition, name) and position > name.offset:
             return True
@@ -236,35 +236,27 @@ class LaneFollowers:
 
     def _is_unfinished(self, partition: Partition, key: bytes, sent: Sent | None, name: Name) -> bool:
         """Whether a message of the key, up to the named one, is unfinished in a lane (rule 2)."""
-        if key in partition.queues.blocked:
+        here = partition.key(key)
+        if here.blocked:
             return True
-        retries, queue = partition.retry_partition.retries, partition.queues.queues.get(key, ())
-        front, moving = retries.parking.lines.front(key), retries.parking.moving.get(key, ())
         if self._has(partition, name):
-            waits = self._first(partition.number, key)
-            origins: list[int] = [*moving, *([] if waits is None else [waits])]
+            origins: list[int] = [*here.moving, *([] if here.first is None else [here.first])]
             return min(origins, default=name.offset + 1) <= name.offset
-        if moving or sent is None:
-            return bool(moving or front is not None or queue)
-        if front is not None:  # what is behind it has a higher number, if that is of the same publisher
-            body = retries.bodies.kept.get(front[1])
-            first = None if body is None else _sent(body)
+        if here.moving or sent is None:
+            return bool(here.moving or here.parked is not None or here.queue)
+        if here.parked is not None:  # a message behind it has a higher number, if the publisher is the same
+            first = None if here.body is None else _sent(here.body)
             if first is None or first.publisher != sent.publisher or first.number <= name.number:
                 return True
         return any(
             each is not None and each.publisher == sent.publisher and each.number <= name.number
-            for each in map(_sent, queue)
+            for each in map(_sent, here.queue)
         )
 
     def _first(self, number: int, key: bytes) -> int | None:
         """Returns the offset of the key's first message in a lane or its retry topic; None: none waits there."""
-        if (partition := self._owned.get(number)) is None:
-            return None
-        front = partition.retry_partition.retries.parking.lines.front(key)
-        queue = partition.queues.queues.get(key, ())
-        return min(
-            [*([] if front is None else front[:1]), *(each.offset() for each in queue[:1])], default=None
-        )
+        partition = self._owned.get(number)
+        return None if partition is None else partition.key(key).first
 
     # Lifting
 
@@ -290,7 +282,7 @@ class LaneFollowers:
         return None
 
     def _origin(self, number: int, key: bytes) -> int | None:
-        return self._owned[number].retry_partition.lending.origin_of(key)
+        return self._owned[number].origin_of(key)
 
     def _lifts(self, key: bytes) -> dict[int, int]:
         """Returns the numbers in which a key's messages have a higher priority than their own, with that priority."""
@@ -321,7 +313,7 @@ class LaneFollowers:
             return False
         here = {(each, wait.sent) for each, wait in ring.items()}
         for other in ring:
-            here.update((other, sent) for sent in map(_sent, self._owned[other].queues.queues.get(key, ())))
+            here.update((other, sent) for sent in map(_sent, self._owned[other].key(key).queue))
         said = {(each, sent.publisher, sent.number) for each, sent in here if sent is not None}
 
         def is_lost(each: int, wait: _Wait) -> bool:
@@ -348,8 +340,8 @@ class LaneFollowers:
         for number, each in self._owned.items():
             if partition_of(number) != partition:
                 continue
-            first, wait = self._first(number, key), self._waits.get(key, {}).get(number)
-            is_busy = key in each.retry_partition.retries.parking.moving or key in each.queues.blocked
+            view, wait = each.key(key), self._waits.get(key, {}).get(number)
+            first, is_busy = view.first, bool(view.moving or view.blocked)
             if first is None and not is_busy:
                 continue
             if is_busy or wait is None or wait.unread or first != wait.offset:

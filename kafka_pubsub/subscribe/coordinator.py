@@ -32,6 +32,7 @@ from kafka_pubsub.subscribe.coordinated import (
     stop_callbacks,
     withdraw,
 )
+from kafka_pubsub.subscribe.formats.record import attempt_of
 from kafka_pubsub.subscribe.news import text_of
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions, running
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
@@ -78,7 +79,7 @@ from kafka_pubsub.subscribe.partition.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement, attempt_of
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement
 from kafka_pubsub.subscribe.partition.settings import Rules
 from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
 from kafka_pubsub.subscribe.workers.forgotten_acks import ForgottenAcks
@@ -179,7 +180,7 @@ class Coordinator:
         """Ends all leases with the stream, so that later lease reports are stale."""
         partitions = self.partitions
         if self.forgotten is not None:
-            self.forgotten.closing(lease for each in partitions.all() for lease in each.leases.active)
+            self.forgotten.closing(lease for each in partitions.all() for lease in each.active)
         self.lose([*partitions.owned, *partitions.resting], now)
 
     # What happens
@@ -294,7 +295,7 @@ class Coordinator:
         for number, commit in commits.items():
             self.counts.commits += accepted[number]
             partition = self.partitions.find(number)
-            if partition is not None and partition.commits.in_flight is commit:
+            if partition is not None and partition.in_flight is commit:
                 self._handle(number, CommitAnswered(accepted[number]), now)
 
     def doubt(self, now: float) -> None:
@@ -305,7 +306,7 @@ class Coordinator:
         for number, partition in list(self.partitions.owned.items()):
             if number in self.partitions.leaving:
                 continue
-            stop_callbacks(partition.leases.active)
+            stop_callbacks(partition.active)
             self._handle(number, Returned(), now)
 
     def tick(self, now: float, wall: float | None = None) -> None:
@@ -325,9 +326,7 @@ class Coordinator:
             taken = suspects > 0 and self._free() <= 0
             self._handle(number, Tick(number in paused, taken, wall, self.closing), now)
         if suspects:
-            tries = (
-                number for number, partition in partitions.owned.items() if partition.retry_partition.tries
-            )
+            tries = (number for number, partition in partitions.owned.items() if partition.tries)
             self._tried = next(tries, self._tried)
 
     def progress(self, now: float) -> None:
@@ -403,7 +402,7 @@ class Coordinator:
         partitions = self.partitions
         partitions.attention.stir_all(partitions.owned)  # a tick has more effects while closing
         for partition in partitions.all():
-            stop_callbacks(partition.leases.active)
+            stop_callbacks(partition.active)
 
     def take_commits(self) -> dict[int, CommitBoth]:
         """Returns the commits to send now."""
@@ -416,7 +415,7 @@ class Coordinator:
         return {
             number: commit
             for number, commit in commits.items()
-            if number in owned and owned[number].commits.in_flight is commit
+            if number in owned and owned[number].in_flight is commit
         }
 
     def _handle(self, number: int, event: Event, now: float) -> None:

@@ -143,7 +143,7 @@ class DuePartitions:
                     del self._due[number]
                 else:
                     self._due[number] = due
-            _put(self._restless, number, partition is not None and _is_restless(partition))
+            _put(self._restless, number, partition is not None and partition.restless)
         self._when = self._when.difference(numbers)
 
     def _ask_what(self) -> None:
@@ -155,19 +155,14 @@ class DuePartitions:
 
     def _ask_one(self, number: int, owned: Partition | None) -> None:
         _put(self._deliverable, number, owned is not None and owned.deliverable)
-        _put(self._hurried, number, owned is not None and owned.retry_partition.hurried)
-        _put(self._careful, number, owned is not None and owned.retry_partition.careful_at_all)
+        _put(self._hurried, number, owned is not None and owned.hurried)
+        _put(self._careful, number, owned is not None and owned.careful)
         self._waiting_suspects.pop(number, None)
-        if owned is not None and (waiting_suspects := owned.retry_partition.waiting_suspects):
+        if owned is not None and (waiting_suspects := owned.waiting_suspects):
             self._waiting_suspects[number] = waiting_suspects
         self._held.pop(number, None)
-        if owned is not None and (count := len(owned.offsets.unfinished)):
+        if owned is not None and (count := owned.unfinished):
             self._held[number] = Held(count, owned.buffered, owned.finished)
-
-
-def _is_restless(partition: Partition) -> bool:
-    busy = partition.leases.active or partition.acks.busy or partition.commits.in_flight is not None
-    return bool(busy) or partition.retry_partition.maintenance.restless
 
 
 def _put(some: set[int], number: int, member: bool) -> None:

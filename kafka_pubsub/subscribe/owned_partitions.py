@@ -22,10 +22,9 @@ from kafka_pubsub.subscribe.lane_windows import LaneWindows
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.subscribe.partition.events import Ended, Event, Lost, Returned, Tick
-from kafka_pubsub.subscribe.partition.followers import Names
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import Rules, Start
+from kafka_pubsub.subscribe.partition.settings import Names, Rules, Start
 from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
 
 __all__ = ["OwnedPartitions", "running"]
@@ -88,10 +87,10 @@ class OwnedPartitions:
         partition = self.find(number)
         if partition is None:
             return ()
-        before = len(partition.leases.active)
+        before = len(partition.active)
         effects = partition.handle(event, now)
         self.attention.stir(number, tick=isinstance(event, Tick) and not effects)
-        self.lease_count += len(partition.leases.active) - before
+        self.lease_count += len(partition.active) - before
         return effects
 
     def callback_ended(self, lease: Lease, now: float) -> Sequence[Effect]:
@@ -129,7 +128,7 @@ class OwnedPartitions:
                 positions[number] = self._start(number, _stored(stored, beside[number]), starts[number])
             else:
                 partition = self.owned[number] = self.resting.pop(number)
-                positions[number] = partition.offsets.position
+                positions[number] = partition.position
                 effects.append((number, self.handle(number, Returned(), now)))
         effects += [(number, self._forget(number, now)) for number in list(self.resting)]
         return positions, effects
@@ -137,7 +136,7 @@ class OwnedPartitions:
     def _returns(self, number: int, committed: Committed, beside: Committed) -> bool:
         """Returns whether a partition rests here, and no other owner has committed since (rule 1)."""
         partition = self.resting.get(number)
-        return partition is not None and partition.commits.stored == _stored(committed, beside)
+        return partition is not None and partition.stored == _stored(committed, beside)
 
     def _start(self, number: int, stored: CommitBoth, start: StartPosition) -> int:
         self._epochs += 1
@@ -159,10 +158,10 @@ class OwnedPartitions:
             self._jitter,
             self._suspects,
         )
-        partition.retry_partition.retries.followers.ask(self.names, number)
+        partition.follow(self.names)
         self.owned[number] = partition
         self.attention.stir(number)
-        return partition.offsets.position
+        return partition.position
 
     def hold_still(self, numbers: Iterable[int]) -> None:
         """Stops new commits before a revoke; the final commit then holds everything that is left."""
@@ -173,7 +172,7 @@ class OwnedPartitions:
         """Begins no more records of these partitions' leases; running callbacks go on to the end of their record."""
         for number in numbers:
             if (partition := self.owned.get(number)) is not None:
-                stop_callbacks(partition.leases.active)
+                stop_callbacks(partition.active)
 
     def rest(self, numbers: Iterable[int]) -> None:
         """Keeps revoked partitions, which may return."""
@@ -194,8 +193,8 @@ class OwnedPartitions:
         if partition is None:
             return ()
         self._past_finished += partition.finished
-        self._past_positions[number] = partition.commits.stored.offset
-        self._past_retries[number] = partition.commits.stored.retry.offset
+        self._past_positions[number] = partition.stored.offset
+        self._past_retries[number] = partition.stored.retry.offset
         self.lingering.update(running(partition))
         effects = self.handle(number, Lost(), now)
         del self.resting[number]
@@ -215,14 +214,14 @@ class OwnedPartitions:
         """Returns the last committed position of each partition that this stream had."""
         return {
             **self._past_positions,
-            **{partition.number: partition.commits.stored.offset for partition in self.all()},
+            **{partition.number: partition.stored.offset for partition in self.all()},
         }
 
     def retry_positions(self) -> dict[int, int]:
         """Returns the same for their partitions of the retry topic."""
         return {
             **self._past_retries,
-            **{partition.number: partition.commits.stored.retry.offset for partition in self.all()},
+            **{partition.number: partition.stored.retry.offset for partition in self.all()},
         }
 
     def waiting_suspects(self) -> int:
@@ -232,11 +231,11 @@ class OwnedPartitions:
     def suspect_wants_room(self) -> bool:
         """Returns whether a suspect waits only for room."""
         some = (number for number in self.attention.waiting_suspects if number not in self.leaving)
-        return any(self.owned[number].retry_partition.wants_turn for number in some)
+        return any(self.owned[number].wants_turn for number in some)
 
     def held(self) -> dict[int, Held]:
         """Returns the unfinished records of each owned partition; any thread may call it."""
-        return {number: Held(len(p.offsets.unfinished), p.buffered) for number, p in list(self.owned.items())}
+        return {number: Held(p.unfinished, p.buffered) for number, p in list(self.owned.items())}
 
     def room(self, windows: LaneWindows | None = None) -> int:
         """Returns how many records may be fetched now; `windows`: of the topic's lanes, if it has any."""
@@ -273,4 +272,4 @@ def running(partition: Partition) -> list[Lease]:
             lease.state is LeaseState.RUNNING and lease.lease_runner is not None
         )
 
-    return [lease for lease in partition.leases.active if lease.key is not None and runs(lease)]
+    return [lease for lease in partition.active if lease.key is not None and runs(lease)]

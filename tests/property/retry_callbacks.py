@@ -16,7 +16,7 @@ from kafka_pubsub.subscribe.partition.events import (
     Passed,
     Settled,
 )
-from kafka_pubsub.subscribe.partition.leases import Lease, Settlement, attempt_of, entry_of
+from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.partition.partition import Partition
 from tests.property.retry_kafka import WALL, RetryLog, Transaction
 from tests.support import FakeBody
@@ -208,8 +208,7 @@ class Handlers(RetryLog):
                 if self.chance(0.5):
                     nacked.append((record, self.random.choice([None, 0.0, 3.0]), "ValueError: no"))
                 else:
-                    lease = Lease(0, runner.lease.epoch, key, [record], attempt_of(record))
-                    lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
+                    lease = runner.lease.of_one(record, key)
                     left.append(LeaseReport(lease, 0, LeaseOutcome.KEPT, None))
                     owner.runners.append(Runner(owner, lease, kept=True))
                 if key is not None:

@@ -20,9 +20,9 @@ from kafka_pubsub.subscribe.formats.checkpoint import (
     united,
 )
 from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, Why, decode
-from kafka_pubsub.subscribe.partition.backoff import Exhausted
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
 from kafka_pubsub.subscribe.partition.partition import Partition
+from kafka_pubsub.subscribe.partition.settings import Exhausted
 from tests.support import FakeBody
 
 __all__ = ["WALL", "Plan", "RetryLog", "Stored", "Transaction"]
@@ -293,7 +293,7 @@ class RetryLog:
         """Each failure is an attempt more; waiting and moving on are none."""
         before = self.said.get(info.origin, RetryInfo("", 0, info.origin))
         self.said[info.origin] = info
-        half = owner.partition.retry_partition
+        half = owner.partition._retry_partition
         if info == before:
             return  # moved within the retry partition
         crashed = info.crashes - before.crashes

@@ -23,7 +23,6 @@ from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.checkpoint import Named
 from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, NOTHING
 from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, Why, decode
-from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Backoff, Policy
 from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     Deliver,
@@ -57,7 +56,7 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.next_move import LATEST
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, Backoff, Policy, RetryStart, Rules, Start
 from tests.property.retry_callbacks import Handlers, Owner, Runner
 from tests.property.retry_kafka import WALL, Plan, Transaction
 
@@ -140,7 +139,7 @@ class World(Handlers):
             partition,
             self.processes,
             self.generation,
-            partition.offsets.position,
+            partition._offsets.position,
             retry.offset,
             self.retry_end,
             shift=shift,
@@ -255,7 +254,7 @@ class World(Handlers):
             for other in owner.runners + self.lingering:
                 assert other.lease.key != lease.key or other.owner.process != owner.process, "I1: two holders"
         runner = Runner(owner, lease)
-        if lease is owner.partition.leases.inline_lease:
+        if lease is owner.partition._leases.inline_lease:
             owner.inline = runner
         else:
             owner.runners.append(runner)
@@ -264,7 +263,7 @@ class World(Handlers):
 
     def fetch(self, owner: Owner) -> None:
         batch = [m for m in self.main if m.offset() >= owner.read_main][: self.random.randint(1, 8)]
-        half = owner.partition.retry_partition
+        half = owner.partition._retry_partition
         if batch and not (half.retries.older and not owner.caught_up):  # newer copies are known by then
             owner.read_main = batch[-1].offset() + 1
             inline = self.plan.inline and self.chance(0.5)
@@ -356,7 +355,7 @@ class World(Handlers):
         self.quiet(owner)
         if owner is not self.owner:
             return
-        same = owner.partition.commits.stored == self.stored
+        same = owner.partition._commits.stored == self.stored
         for each in list(self.transactions):
             if each.owner is owner:
                 self.show(each)
@@ -481,7 +480,9 @@ class World(Handlers):
             if self.random.random() < 0.05:
                 self.now += 10.0
         unfinished = {m.offset() for m in self.main} - self.acked - self.dead.keys()
-        raise AssertionError(f"lost: {unfinished} of {len(self.main)}, {self.owner.partition.commits.stored}")
+        raise AssertionError(
+            f"lost: {unfinished} of {len(self.main)}, {self.owner.partition._commits.stored}"
+        )
 
     def settled(self) -> bool:
         """Everything is acked, dead, parked for ever, or behind such a message; and the log knows it."""

@@ -169,7 +169,7 @@ def test_a_run_counts_when_it_has_reported_of_itself() -> None:
     machine = WaitingMachine()
     machine.fetch_inline(keys=[b"a", b"b"], count=3)
     machine.inline_asks(late=False)
-    machine.partition.commits.dirty = True  # whatever else there is to say
+    machine.partition._commits.dirty = True  # whatever else there is to say
     machine.wait(0.2)
     machine.settle_commit(accepted=True)
     assert machine.answers() == [None]

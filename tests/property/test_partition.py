@@ -24,7 +24,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Ending
-from kafka_pubsub.subscribe.partition.backoff import Backoff
 from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     Deliver,
@@ -60,7 +59,7 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import Rules, Start
+from kafka_pubsub.subscribe.partition.settings import Backoff, Rules, Start
 from tests.property.lease_runners import Inline, Runner
 from tests.property.two_logs import TwoLogs
 from tests.support import FakeBody
@@ -100,7 +99,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         )
         start = Start(0, self.epoch, 42, self.stored, self.stored.offset, retry, known, held_back)
         self.partition = Partition(start, rules, lambda: 0.5)
-        self.read_to = self.partition.offsets.position
+        self.read_to = self.partition._offsets.position
         self.retry_read = retry.position
         self.unanswered, self.move_request = False, None
         self.feed()
@@ -371,7 +370,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         self.settle_commit(accepted)
 
     def settle_commit(self, accepted: bool) -> None:
-        commit, move_request = self.partition.commits.in_flight, self.move_request
+        commit, move_request = self.partition._commits.in_flight, self.move_request
         self.unanswered, self.move_request = False, None
         if move_request is None:
             if accepted and commit is not None:
@@ -399,7 +398,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         while self.unanswered:
             self.settle_commit(accepted)
 
-    @precondition(lambda self: not self.partition.open and self.partition.commits.stored == self.stored)
+    @precondition(lambda self: not self.partition.open and self.partition._commits.stored == self.stored)
     @rule()
     def come_back(self) -> None:
         self.do(Returned())
@@ -471,7 +470,7 @@ class UnorderedMachine(PartitionMachine):
 
     @initialize()
     def unordered(self) -> None:
-        assert not self.partition.queues.queues
+        assert not self.partition._queues.queues
 
 
 TestPartition = PartitionMachine.TestCase

@@ -7,7 +7,6 @@ import pytest
 from kafka_pubsub.model import Ending
 from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.record import RetryRecord
-from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
 from kafka_pubsub.subscribe.partition.effects import (
     Commit,
     CommitBoth,
@@ -32,7 +31,14 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import (
+    RECORD_OVERHEAD,
+    Backoff,
+    Policy,
+    RetryStart,
+    Rules,
+    Start,
+)
 from tests.property.retry_kafka import Stored
 from tests.support import FakeBody
 
@@ -115,7 +121,7 @@ def run(shell: Shell, rounds: int, backlog: int = 5) -> int:
         for _ in range(3):
             shell.do(Demand(100, 100))
             shell.do(Tick())
-        largest = max(largest, len(shell.partition.offsets.unfinished))
+        largest = max(largest, len(shell.partition._offsets.unfinished))
         shell.now += 1.0
     return largest
 
@@ -123,14 +129,14 @@ def run(shell: Shell, rounds: int, backlog: int = 5) -> int:
 def test_one_failing_key_holds_up_nobody_and_fills_nothing() -> None:
     shell = Shell(Backoff(1, 10))
     largest, published = run(shell, 600), 600 * BATCH
-    half = shell.partition.retry_partition
+    half = shell.partition._retry_partition
     assert shell.bad > 50
     assert shell.others > 0.99 * (published - published // 5)
     assert largest < 3 * BATCH
     assert len(half.retries.parking) > 0.9 * published // 5
     assert shell.most_runs < (ack_map.CAPACITY - ack_map.NOTED) // 4
     assert half.retries.bodies.size < 200 * (100 + RECORD_OVERHEAD)
-    shell.partition.offsets.check()
+    shell.partition._offsets.check()
     half.retries.finished_runs.check()
 
 
@@ -142,7 +148,7 @@ def test_what_finishes_among_many_that_wait_outgrows_no_map_and_moves_nobody(
     shell = Shell(Backoff(0.5, 0.5), frozenset([b"k7", b"k51"]))
     rounds = 1200
     largest = run(shell, rounds)
-    half = shell.partition.retry_partition
+    half = shell.partition._retry_partition
     finished_runs = half.retries.finished_runs
     assert shell.most_runs < 250 < finished_runs.run_count, "the metadata doesn't tell them all"
     assert 2 <= shell.checkpoints < 0.1 * rounds

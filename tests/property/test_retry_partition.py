@@ -11,7 +11,7 @@ import pytest
 from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.checkpoint import split
 from kafka_pubsub.subscribe.partition import commits, maintenance, retry_partition, retry_state
-from kafka_pubsub.subscribe.partition.backoff import Exhausted
+from kafka_pubsub.subscribe.partition.settings import Exhausted
 from tests.property.retry_world import Plan, World
 from tests.seeds import fixed, of_the_day
 

@@ -17,7 +17,6 @@ from kafka_pubsub.subscribe.formats.checkpoint import split
 from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.subscribe.partition import commits, maintenance, parked_keys, retry_partition, retry_state
 from kafka_pubsub.subscribe.partition.appointments import Appointments
-from kafka_pubsub.subscribe.partition.backoff import Exhausted
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
 from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Deliver
@@ -39,7 +38,7 @@ from kafka_pubsub.subscribe.partition.moves import Move, MoveQueue
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
-from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import Exhausted, RetryStart, Rules, Start
 from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
 from tests.checkpoint_rules import (
     trimmed_before_the_answer,

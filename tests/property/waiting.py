@@ -163,7 +163,7 @@ class WaitingMachine(PartitionMachine):
     @rule()
     def answer_lost(self) -> None:
         """The ack was stored, and nobody hears of it."""
-        commit = self.partition.commits.in_flight
+        commit = self.partition._commits.in_flight
         if commit is None or self.move_request is not None:
             return
         self.unanswered = False

@@ -133,7 +133,7 @@ class CheckedChoices(LaneChoices):
                 continue
             higher = self._source.bound is None and lane.priority > chosen.priority
             promise(not higher, f"priority: {chosen} goes, and {lane} holds a message")
-            due = group.sides[chosen].partition.retry_partition.lending.ready
+            due = group.sides[chosen].partition._retry_partition.lending.ready
             if (
                 lane != chosen and lane.priority == chosen.priority and not due
             ):  # messages that are due again go first
@@ -145,12 +145,12 @@ class CheckedChoices(LaneChoices):
         """Judges, by plain lists, which messages wait while a message goes with a priority; keys have one publisher."""
         fronts: dict[bytes, list[tuple[int, Lane, Record]]] = {}
         for lane, side in group.sides.items() if not self.copied and self.ordered else ():
-            for key, queue in side.partition.queues.queues.items() if side.begins else ():
+            for key, queue in side.partition._queues.queues.items() if side.begins else ():
                 if queue and (number := _number(queue[0])) is not None:
                     fronts.setdefault(key, []).append((number, lane, queue[0]))
         for key, found in fronts.items():
             number, low, record = min(found, key=lambda each: each[0])
-            retry = group.sides[low].partition.retry_partition
+            retry = group.sides[low].partition._retry_partition
             if retry.lending.origin_of(key) != record.offset() or retry.careful(record.offset()):
                 continue
             for later, lane, waits in found:
@@ -163,15 +163,17 @@ class CheckedChoices(LaneChoices):
 
 def _has(side, key: bytes) -> bool:  # type: ignore[no-untyped-def]
     """Returns whether a lane has messages of a key."""
-    return key in side.partition.queues.queues or key in side.partition.retry_partition.retries.parking.lines
+    return (
+        key in side.partition._queues.queues or key in side.partition._retry_partition.retries.parking.lines
+    )
 
 
 def _waits_alone(group, lane: Lane, key: bytes, record: Record) -> bool:  # type: ignore[no-untyped-def]
     """Returns whether a lane's first message of a key waits for other lanes alone, and these are read far enough."""
     partition = group.sides[lane].partition
-    parking = partition.retry_partition.retries.parking
+    parking = partition._retry_partition.retries.parking
     if (
-        key in partition.queues.blocked
+        key in partition._queues.blocked
         or key in parking.moving
         or parking.lines.front(key)
         or parking.origin_of(key) is not None
@@ -180,16 +182,16 @@ def _waits_alone(group, lane: Lane, key: bytes, record: Record) -> bool:  # type
     _, names = read_lane_headers(cast("StoredRecord", record).headers())
     sides = [(group.sides.get(each), name) for each, name in names.items()]
     return all(
-        side is not None and side.begins and side.partition.offsets.position > name.offset
+        side is not None and side.begins and side.partition._offsets.position > name.offset
         for side, name in sides
     )
 
 
 def _first(side) -> int | None:  # type: ignore[no-untyped-def]
     """Returns the number of the first message that a lane can deliver now; None: it can't, or that is unknown."""
-    queues = side.partition.queues
+    queues = side.partition._queues
     oldest = queues.oldest() if side.begins else None
-    if oldest is None or side.partition.retry_partition.careful(oldest):
+    if oldest is None or side.partition._retry_partition.careful(oldest):
         return None
     return _number(next(each for each in queues.waiting() if each.offset() == oldest))
 
@@ -409,7 +411,7 @@ class LanedWorld(SimulatedWorld):
         # A process may have read, committed and died within a single action.
         known = [at + 1 for at in (*book.durable, *book.delivered, *book.gone)]
         parts = (process.coordinator.partitions.find(number) for process in self.processes)
-        known += [part.offsets.position for part in parts if part is not None]
+        known += [part.position for part in parts if part is not None]
         low = max(log.start, self._read.get(place, 0), book.position, *known)
         if low >= log.end:
             return

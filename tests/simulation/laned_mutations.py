@@ -96,7 +96,7 @@ def followed_in_retry(patch: Patch) -> None:
     """Messages in the retry topic count as finished."""
 
     def unfinished(self: LaneFollowers, partition: Partition, key: bytes, *rest: object) -> bool:
-        return key in partition.queues.queues
+        return key in partition._queues.queues
 
     patch.setattr(LaneFollowers, "_is_unfinished", unfinished)
 

@@ -26,8 +26,7 @@ from kafka_pubsub.subscribe.partition import (
     retry_partition,
     retry_state,
 )
-from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
-from kafka_pubsub.subscribe.partition.settings import Rules
+from kafka_pubsub.subscribe.partition.settings import Backoff, Policy, Rules
 from kafka_pubsub.subscribe.retry_topic import checkpoint_reader as reading
 from kafka_pubsub.subscribe.stream import runner
 from kafka_pubsub.subscribe.takeover import listener

@@ -421,9 +421,9 @@ class Process:
             return
         partitions = coordinator.partitions
         partitions.check()
-        active = sum(len(partition.leases.active) for partition in partitions.all())
+        active = sum(len(partition._leases.active) for partition in partitions.all())
         promise(active == coordinator.in_flight(), f"{active} leases, {coordinator.in_flight()} counted")
-        halves = [partition.retry_partition for partition in partitions.all()]
+        halves = [partition._retry_partition for partition in partitions.all()]
         begun = active - sum(half.waiting_suspects for half in halves)
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(partitions.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")

@@ -25,8 +25,8 @@ from kafka_pubsub.history.recorded_reader import RecordedReader
 from kafka_pubsub.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
 from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.model import Header, Message, StoredRecord
-from kafka_pubsub.subscribe.partition.backoff import Exhausted
 from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.settings import Exhausted
 from tests.checker.settings import Settings
 from tests.checker.verdict import Verdict, judge
 from tests.simulation.disasters import DISASTERS

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
-from kafka_pubsub.subscribe.partition.settings import Rules
+from kafka_pubsub.subscribe.partition.settings import Exhausted, Policy, Rules
 
 __all__ = ["ATTEMPTS", "KINDS", "LATEST", "RetryPlan"]
 

@@ -30,10 +30,10 @@ class SparingCoordinator(Coordinator):
                 self._check(partition, now)
 
     def _check(self, partition: Partition, now: float) -> None:
-        wake, due = partition.wakeup_at(), partition.retry_partition.retries.parking.next_due()
+        wake, due = partition.wakeup_at(), partition._retry_partition.retries.parking.next_due()
         if due is not None and due <= now + ROUNDED and (wake is None or wake > now):
             return  # goes together with messages that are due a moment later
-        if partition.retry_partition.retries.moves.due_at() is not None:
+        if partition._retry_partition.retries.moves.due_at() is not None:
             return  # a tick may send them before they are due, where a commit may be sent
         before = _answers(partition)
         effects = partition.handle(
@@ -51,6 +51,6 @@ class SparingCoordinator(Coordinator):
 
 def _answers(partition: Partition) -> tuple[object, ...]:
     """A sweep's knowledge of a partition without asking it."""
-    half = partition.retry_partition
-    told = (partition.wakeup_at(), partition.deliverable, partition.commits.dirty, len(partition.queues))
+    half = partition._retry_partition
+    told = (partition.wakeup_at(), partition.deliverable, partition._commits.dirty, len(partition._queues))
     return (*told, half.hurried, half.careful_at_all, half.waiting_suspects)

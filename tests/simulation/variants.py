@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
+from kafka_pubsub.subscribe.partition.settings import Backoff, Policy
 from tests.simulation.plan import Plan
 from tests.simulation.retry_plan import ATTEMPTS, RetryPlan
 

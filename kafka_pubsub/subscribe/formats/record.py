@@ -26,6 +26,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import ID_HEADER, Header, StoredRecord
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Scan",
     "Waits",
     "Why",
+    "attempt_of",
     "dead_headers",
     "decode",
     "encode",
@@ -227,6 +229,11 @@ def decode(value: bytes | None) -> RetryInfo | Broken:
     topic_id = body[_FIXED.size : at].decode("utf-8", "replace")
     error = body[at:].decode("utf-8", "replace")
     return RetryInfo(topic_id, partition, origin, attempt, crashes, due, _REASONS[why], failed, error)
+
+
+def attempt_of(record: Record) -> int:
+    """Returns the number that the record's next delivery has."""
+    return record.info.attempt + record.info.crashes if isinstance(record, RetryRecord) else 1
 
 
 def read(record: StoredRecord, topic: str, topic_id: str, partition: int) -> RetryRecord | Broken:

@@ -56,21 +56,21 @@ class TrialLock:
 
     def __init__(self) -> None:
         #: Empty: no trial. Of two callers at the same time `setdefault` makes one the first.
-        self._lease_runner: dict[None, object] = {}
+        self._owner: dict[None, object] = {}
 
     @property
     def owner(self) -> object:
         """The object that has the trial; None: there is none."""
-        return self._lease_runner.get(None)
+        return self._owner.get(None)
 
     def take(self, who: object) -> bool:
         """Returns whether the trial is now `who`'s."""
-        return self._lease_runner.setdefault(None, who) is who
+        return self._owner.setdefault(None, who) is who
 
     def give_back(self, who: object) -> None:
         """Ends the trial, if it was `who`'s."""
         if self.owner is who:
-            del self._lease_runner[None]
+            del self._owner[None]
 
 
 class CrashSuspects:

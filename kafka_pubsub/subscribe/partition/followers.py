@@ -13,31 +13,11 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.subscribe.partition.settings import Names
 
-__all__ = ["Followers", "Names"]
-
-
-class Names(Protocol):
-    """What knows all lanes of a topic. `number`: of the partition that asks."""
-
-    def waits(self, number: int, key: bytes, record: Record, now: float) -> bool:
-        """Returns whether the key's first message waits for another lane; if so, notes it, with the reason."""
-        ...
-
-    def may_wait(self, number: int, record: Record) -> bool:
-        """Returns whether a message waits for another lane."""
-        ...
-
-    def changed(self, keys: Iterable[bytes | None]) -> None:
-        """Takes note that messages of these keys may be finished."""
-        ...
-
-    def reason(self, number: int, key: bytes) -> str | None:
-        """Returns what the key's first message waits for; None: it doesn't."""
-        ...
+__all__ = ["Followers"]
 
 
 class Followers:

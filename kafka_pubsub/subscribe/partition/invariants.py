@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple
 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.log.records import Record
@@ -15,13 +15,13 @@ from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 
-__all__ = ["check"]
+__all__ = ["Parts", "check"]
 
 #: Records of a retry partition that a check looks at.
 _ALL = 1_000_000
 
 
-class Parts(Protocol):
+class Parts(NamedTuple):
     """The parts of a partition (`partition.Partition`)."""
 
     open: bool

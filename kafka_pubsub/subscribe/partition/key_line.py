@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import ceil, floor
 from typing import NamedTuple
 
-from kafka_pubsub.subscribe.formats.record import Why
+from kafka_pubsub.subscribe.formats.record import RetryRecord, Why
 
 __all__ = [
     "FEW",
@@ -55,6 +55,12 @@ class Entry(NamedTuple):
     attempt: int = 1
     crashes: int = 0
     why: Why = Why.NACKED
+
+    @classmethod
+    def of(cls, record: RetryRecord) -> Entry:
+        """Returns the entry under which a due record waited."""
+        info = record.info
+        return cls(info.origin, record.retry_offset, 0.0, info.attempt, info.crashes, info.why)
 
     @property
     def never_failed(self) -> bool:

@@ -17,8 +17,9 @@ from kafka_pubsub.subscribe.formats.record import RetryRecord, Why
 from kafka_pubsub.subscribe.partition.commits import Commits
 from kafka_pubsub.subscribe.partition.effects import Effect
 from kafka_pubsub.subscribe.partition.events import Nacked, ReadUpTo
+from kafka_pubsub.subscribe.partition.key_line import Entry
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
-from kafka_pubsub.subscribe.partition.leases import Lease, Leases, entry_of
+from kafka_pubsub.subscribe.partition.leases import Lease, Leases
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 
@@ -114,7 +115,7 @@ class RecordOutcomes:
         """Returns a record that no callback has begun to the front of the place where it waited."""
         key = self._retry_partition.retries.key(record)
         if isinstance(record, RetryRecord):
-            self._retry_partition.lending.put_back(record, entry_of(record), key)
+            self._retry_partition.lending.put_back(record, Entry.of(record), key)
         else:
             self._queues.put_back(key, [record])
 

@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.subscribe.formats.record import RetryRecord
+from kafka_pubsub.subscribe.formats.record import RetryRecord, attempt_of
 from kafka_pubsub.subscribe.partition.key_line import Entry
 
-__all__ = ["Lease", "LeaseState", "Leases", "Settlement", "attempt_of", "entry_of"]
+__all__ = ["Lease", "LeaseState", "Leases", "Settlement"]
 
 
 #: So few outdated deadlines aren't worth a sweep.
@@ -110,6 +110,12 @@ class Lease:
         self.entries: Sequence[Entry] | None = None
         #: A note of the client; the core never reads it.
         self.lease_runner: object = None
+
+    def of_one(self, record: Record, key: bytes | None) -> Lease:
+        """Returns a lease of one record of this inline lease, under the record's own key."""
+        lease = Lease(self.partition, self.epoch, key, [record], attempt_of(record))
+        lease.entries = [Entry.of(record)] if isinstance(record, RetryRecord) else None
+        return lease
 
     def __repr__(self) -> str:
         return (
@@ -206,7 +212,7 @@ class Leases:
         self.handed -= len(lease.records) - 1
         lease.records, lease.key, lease.keys = [record], key, ()
         if isinstance(record, RetryRecord):
-            lease.entries, lease.attempt = [entry_of(record)], attempt_of(record)
+            lease.entries, lease.attempt = [Entry.of(record)], attempt_of(record)
 
     def close(self, lease: Lease) -> Sequence[Record]:
         """Ends the lease; returns its unfinished records."""
@@ -269,14 +275,3 @@ class Leases:
                 lease.deadline is None or len(lease.records) != lease.done + 1
             ):
                 raise InvariantViolated(f"{lease!r} is kept without a deadline or with followers")
-
-
-def attempt_of(record: Record) -> int:
-    """Returns the number that the record's next delivery has."""
-    return record.info.attempt + record.info.crashes if isinstance(record, RetryRecord) else 1
-
-
-def entry_of(record: RetryRecord) -> Entry:
-    """Returns the entry under which a due record waited."""
-    info = record.info
-    return Entry(info.origin, record.retry_offset, 0.0, info.attempt, info.crashes, info.why)

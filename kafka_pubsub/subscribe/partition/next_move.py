@@ -33,11 +33,10 @@ from kafka_pubsub.subscribe.formats.record import (
     dead_headers,
     retry_headers,
 )
-from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, REJECTED, Exhausted
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry
 from kafka_pubsub.subscribe.partition.moves import PATIENCE, SHARE, Move
 from kafka_pubsub.subscribe.partition.outage import Outage
-from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules
+from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, REJECTED, Exhausted, RetryStart, Rules
 
 __all__ = ["NextMoves", "headers_of"]
 

@@ -24,14 +24,22 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import Ending
+from kafka_pubsub.model import Ending, LogEnd
 from kafka_pubsub.subscribe.partition import inline_lease
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.durable_acks import Durability
-from kafka_pubsub.subscribe.partition.effects import Deliver, Effect, Restart, Stale, Stop, Withdraw
+from kafka_pubsub.subscribe.partition.effects import (
+    CommitBoth,
+    Deliver,
+    Effect,
+    Restart,
+    Stale,
+    Stop,
+    Withdraw,
+)
 from kafka_pubsub.subscribe.partition.events import (
     Awaited,
     Bodies,
@@ -56,14 +64,23 @@ from kafka_pubsub.subscribe.partition.events import (
     Tick,
     Written,
 )
-from kafka_pubsub.subscribe.partition.invariants import check
-from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
+from kafka_pubsub.subscribe.partition.invariants import Parts, check
+from kafka_pubsub.subscribe.partition.key_queues import KeyQueues, Watch
 from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
 from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
-from kafka_pubsub.subscribe.partition.settings import DUE, HANDED, RECORD_OVERHEAD, SHORTEST_RUN, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import (
+    DUE,
+    HANDED,
+    RECORD_OVERHEAD,
+    SHORTEST_RUN,
+    Names,
+    Rules,
+    Start,
+)
+from kafka_pubsub.subscribe.partition.views import KeyView, ParkedKey
 
 __all__ = ["Partition"]
 
@@ -77,34 +94,34 @@ class Partition:
         self.number = start.number
         self.epoch = start.epoch
         self._rules = rules
-        self.offsets = Offsets(start.position, start.known, start.retry.main_read)
-        self.queues = KeyQueues(ordered=rules.ordered)
-        self.leases = Leases()
-        self.retry_partition = RetryPartition(
-            start, rules, jitter, turn or TrialLock(), self.queues, self.offsets, self.leases
+        self._offsets = Offsets(start.position, start.known, start.retry.main_read)
+        self._queues = KeyQueues(ordered=rules.ordered)
+        self._leases = Leases()
+        self._retry_partition = RetryPartition(
+            start, rules, jitter, turn or TrialLock(), self._queues, self._offsets, self._leases
         )
-        self.commits = self.retry_partition.commits
-        self.places = RecordOutcomes(
-            self.offsets, self.queues, self.leases, self.commits, self.retry_partition
+        self._commits = self._retry_partition.commits
+        self._places = RecordOutcomes(
+            self._offsets, self._queues, self._leases, self._commits, self._retry_partition
         )
-        self.outcomes = LeaseReports(self.leases, rules, self.epoch, self.places)
-        self.acks = Durability(self.leases, self.outcomes, self.commits, prompt=rules.exactly_once)
+        self._outcomes = LeaseReports(self._leases, rules, self.epoch, self._places)
+        self._acks = Durability(self._leases, self._outcomes, self._commits, prompt=rules.exactly_once)
         for key in start.held_back:
-            self.queues.block(key)
+            self._queues.block(key)
         #: False from a revoke on: nothing is begun any more.
         self.open = True
-        self._callbacks = self._table()
+        self._handlers = self._table()
 
     def _table(self) -> dict[type, Callable[..., Sequence[Effect]]]:
         return {
             Fetched: self._fetched,
-            ReadUpTo: self.places.read_up_to,
+            ReadUpTo: self._places.read_up_to,
             Passed: self._passed,
-            LeasesReported: self.outcomes.released,
-            Progressed: self.outcomes.progressed,
-            Settled: self.outcomes.settled,
-            Awaited: self.acks.awaited,
-            Extended: self.outcomes.extended,
+            LeasesReported: self._outcomes.released,
+            Progressed: self._outcomes.progressed,
+            Settled: self._outcomes.settled,
+            Awaited: self._acks.awaited,
+            Extended: self._outcomes.extended,
             Demand: self._demand,
             Followed: self._followed,
             Ended: self._ended,
@@ -114,64 +131,229 @@ class Partition:
             Returned: self._returned,
             Lost: self._lost,
             MovesAnswered: self._moves_answered,
-            RetryFetched: self.retry_partition.fetched,
-            RetryCaughtUp: self.retry_partition.caught_up,
-            Bodies: self.retry_partition.bodies,
-            Written: self.retry_partition.dead_lettering.answered,
+            RetryFetched: self._retry_partition.fetched,
+            RetryCaughtUp: self._retry_partition.caught_up,
+            Bodies: self._retry_partition.bodies,
+            Written: self._retry_partition.dead_lettering.answered,
         }
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         """Decides what to do about one batch of events."""
-        self.places.now = now
-        effects = self._callbacks[type(event)](event, now)
-        return self.acks.after(event, effects, now) if self.acks.busy else effects
+        self._places.now = now
+        effects = self._handlers[type(event)](event, now)
+        return self._acks.after(event, effects, now) if self._acks.busy else effects
 
     def wakeup_at(self) -> float | None:
         """Returns when something becomes due because time has passed."""
-        times = [self.leases.next_deadline()]
+        times = [self._leases.next_deadline()]
         if self.open:
-            times += (self.commits.due_at(), *self.retry_partition.wakeup_at())
+            times += (self._commits.due_at(), *self._retry_partition.wakeup_at())
         return min((time for time in times if time is not None), default=None)
+
+    # What it has and waits for
+
+    @property
+    def active(self) -> Collection[Lease]:
+        """The leases that aren't over."""
+        return self._leases.active
+
+    @property
+    def handed(self) -> int:
+        """The number of records that were handed over and aren't finished."""
+        return self._leases.handed
+
+    @property
+    def position(self) -> int:
+        """The next offset of home that wasn't received."""
+        return self._offsets.position
+
+    @property
+    def retry_position(self) -> int:
+        """The next offset of the retry partition that wasn't received."""
+        return self._retry_partition.retries.finished_runs.position
+
+    @property
+    def read(self) -> LogEnd:
+        """How far home was ever read."""
+        return self._offsets.read
+
+    @property
+    def retry_read(self) -> LogEnd:
+        """How far the retry partition was ever read."""
+        return self._retry_partition.retries.finished_runs.read
+
+    @property
+    def retry_finished(self) -> bool:
+        """Whether all that was read of the retry partition is finished."""
+        return self.retry_position == self._retry_partition.retries.finished_runs.committable
+
+    @property
+    def checkpoint_at(self) -> int | None:
+        """The offset of the checkpoint that the last accepted commit names; None: it names none."""
+        named = self._commits.checkpoints.named
+        return None if named is None else named.offset
+
+    @property
+    def stored(self) -> CommitBoth:
+        """The last accepted commit, or the one that was there at the beginning."""
+        return self._commits.stored
+
+    @property
+    def in_flight(self) -> CommitBoth | None:
+        """The commit that is unanswered; None: there is none."""
+        return self._commits.in_flight
+
+    @property
+    def asking(self) -> bool:
+        """Whether a request of any kind is unanswered."""
+        retries = self._retry_partition.retries
+        return bool(self.in_flight or retries.bodies.reading or retries.dead_letters.unanswered)
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether anything may be handed out."""
+        return self.open and self._retry_partition.may_begin
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the retry partition was read up to its end at the assignment."""
+        return self._retry_partition.retries.caught_up
+
+    @property
+    def saves(self) -> bool:
+        """Whether something is still to be stored before the final commit."""
+        if not self._retry_partition.may_begin:
+            return False
+        return self._retry_partition.unsaved or self.in_flight is not None
+
+    @property
+    def restless(self) -> bool:
+        """Whether a tick may do something that `wakeup_at` doesn't announce."""
+        busy = self._leases.active or self._acks.busy or self._commits.in_flight is not None
+        return bool(busy) or self._retry_partition.maintenance.restless
+
+    @property
+    def hurried(self) -> bool:
+        """Whether callbacks wait for a commit."""
+        return self._retry_partition.hurried
+
+    @property
+    def careful(self) -> bool:
+        """Whether messages of home are noted in a commit before they start."""
+        return self._retry_partition.careful_at_all
+
+    @property
+    def waiting_suspects(self) -> int:
+        """The number of leases that wait for their trial, with no lease runner."""
+        return self._retry_partition.waiting_suspects
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether a suspect could be tried now, if the stream may start one message more."""
+        return self._retry_partition.wants_turn
+
+    @property
+    def tries(self) -> bool:
+        """Whether a suspect is on trial."""
+        return self._retry_partition.tries
 
     @property
     def finished(self) -> int:
         """The number of records finished so far."""
-        return self.places.finished
+        return self._places.finished
+
+    @property
+    def unfinished(self) -> int:
+        """The number of records of home that were received and aren't finished."""
+        return len(self._offsets.unfinished)
 
     @property
     def buffered(self) -> int:
         """The bytes that the received and unfinished records take."""
-        return self.offsets.size + RECORD_OVERHEAD * len(self.offsets.unfinished)
+        return self._offsets.size + RECORD_OVERHEAD * len(self._offsets.unfinished)
 
     @property
     def deliverable(self) -> bool:
         """Whether a `Demand` might be answered with leases."""
-        if not self.open or not self.retry_partition.may_begin:
+        if not self.open or not self._retry_partition.may_begin:
             return False
-        return bool(self.queues.ready or self.queues.loose) or self.retry_partition.lending.ready
+        return bool(self._queues.ready or self._queues.loose) or self._retry_partition.lending.ready
+
+    # Keys, for lanes and operators
+
+    def follow(self, names: Names | None) -> None:
+        """Asks these names from now on for what messages wait for in other lanes."""
+        self._retry_partition.retries.followers.ask(names, self.number)
+
+    def watch(self, watch: Watch) -> list[Record]:
+        """Reports to `watch` from now on which records come, go and come back; returns those that wait now."""
+        self._queues.watch = watch
+        return sorted(self._queues.waiting(), key=lambda record: record.offset())
+
+    def unwatch(self, watch: Watch) -> None:
+        """Reports to `watch` no more."""
+        if self._queues.watch is watch:
+            self._queues.watch = None
+
+    @property
+    def parked_ready(self) -> bool:
+        """Whether a message may go that waits in the retry topic, or behind one."""
+        return self._retry_partition.lending.ready
+
+    @property
+    def oldest(self) -> int | None:
+        """The offset of home's oldest record that may go; None: none may."""
+        return self._queues.oldest()
+
+    def origin_of(self, key: bytes) -> int | None:
+        """Returns the origin of a key's next message if it may go, wherever it waits."""
+        return self._retry_partition.lending.origin_of(key)
+
+    def key(self, key: bytes) -> KeyView:
+        """Returns what waits, runs and moves of a key."""
+        retries = self._retry_partition.retries
+        front = retries.parking.lines.front(key)
+        return KeyView(
+            key in self._queues.blocked,
+            retries.parking.moving.get(key, ()),
+            None if front is None else front[0],
+            None if front is None else retries.bodies.kept.get(front[1]),
+            self._queues.queues.get(key, ()),
+        )
+
+    def parked_keys(self) -> Iterator[ParkedKey]:
+        """Yields the keys that wait in the retry topic, or for other lanes."""
+        retries = self._retry_partition.retries
+        lines, names = retries.parking.lines, retries.followers.names
+        for key in lines:
+            waiting = lines.count(key) + len(self._queues.queues.get(key, ()))
+            reason = None if names is None else names.reason(self.number, key)
+            yield ParkedKey(key, self.key(key).first, lines.peek(key), waiting, reason)
+
+    # What it decides
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
-        before = self.offsets.committable
-        news = self.retry_partition.came(self.offsets.receive(event.records, event.epoch), now)
+        before = self._offsets.committable
+        news = self._retry_partition.came(self._offsets.receive(event.records, event.epoch), now)
         lease = None
-        if event.inline and self.retry_partition.unhindered:
+        if event.inline and self._retry_partition.unhindered:
             lease, news = self._inline(news)
-        self.places.line_up(news, event.after)
-        if self.offsets.committable != before:
-            self.commits.dirty = True
+        self._places.line_up(news, event.after)
+        if self._offsets.committable != before:
+            self._commits.dirty = True
         return () if lease is None else (Deliver([lease]),)
 
     def _followed(self, event: Followed, now: float) -> Sequence[Effect]:
-        self.retry_partition.retries.settle_all(event.keys, now)
+        self._retry_partition.retries.settle_all(event.keys, now)
         return ()
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
         """Returns one lease of the new records (`inline_lease`), if any may be taken, and those that have to queue."""
-        busy, parked = self.queues.queues, self.queues.parked
+        busy, parked = self._queues.queues, self._queues.parked
         free, queued = inline_lease.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
             return None, news
-        return self.leases.open_inline(self.number, self.epoch, free), queued
+        return self._leases.open_inline(self.number, self.epoch, free), queued
 
     def _passed(self, event: Passed, now: float) -> Sequence[Effect]:
         """Ends an inline lease, or lets its current record go on as a lease like any other."""
@@ -181,22 +363,22 @@ class Partition:
         rest = lease.records[event.reached :]
         keys, kept = lease.keys, [release.lease for release in event.left]
         if event.current:
-            self.leases.narrow(lease, rest[0], self._key(rest[0]))
+            self._leases.narrow(lease, rest[0], self._key(rest[0]))
             kept.append(lease)
             rest = rest[1:]
         else:
-            self.leases.end_inline_lease(lease, event.reached)
+            self._leases.end_inline_lease(lease, event.reached)
         for release in event.left:
-            self.leases.open(release.lease)
+            self._leases.open(release.lease)
         rest = [*event.skipped, *rest]
         if keys:
-            self.places.end_due(keys, {each.key for each in kept}, acked, event.nacked, rest)
+            self._places.end_due(keys, {each.key for each in kept}, acked, event.nacked, rest)
         else:
             for each in kept:
                 self._block(each.key)
-            self.places.end_fresh(acked, event.nacked, rest, queued=lease.queued)
+            self._places.end_fresh(acked, event.nacked, rest, queued=lease.queued)
         for release in event.left:
-            self.outcomes.release(release, now)
+            self._outcomes.release(release, now)
         return ()
 
     # Outgoing leases
@@ -204,7 +386,7 @@ class Partition:
     def _demand(self, event: Demand, now: float) -> Sequence[Effect]:
         if not self.open:
             return ()
-        inline = event.inline and event.limit and self.retry_partition.unhindered
+        inline = event.inline and event.limit and self._retry_partition.unhindered
         effects = self._due(now) if inline and event.below is None else []
         event = event._replace(limit=event.limit - len(effects))
         leases: list[Lease] = []
@@ -213,7 +395,7 @@ class Partition:
         if inline and left == event.limit and event.below is not None and not self._rules.ordered:
             return self._inline_of_lane(event.run, event.below)
         for _ in range(left):
-            if not (records := self.queues.take(run, event.below)):
+            if not (records := self._queues.take(run, event.below)):
                 break
             leases.append(self._lease(records))
         if leases:
@@ -222,21 +404,21 @@ class Partition:
 
     def _inline_of_lane(self, most: int, below: int) -> list[Effect]:
         """Returns one inline lease of what waits in a lane without an order."""
-        if not (records := self.queues.take_loose(most, below)):
+        if not (records := self._queues.take_loose(most, below)):
             return []
-        lease = self.leases.open_inline(self.number, self.epoch, records, queued=True)
+        lease = self._leases.open_inline(self.number, self.epoch, records, queued=True)
         return [Deliver([lease], inline=True)]
 
     def _due(self, now: float) -> list[Effect]:
         """Returns one inline lease of due messages (`inline_lease`)."""
-        records, keys = self.retry_partition.lending.gather(DUE, now)
+        records, keys = self._retry_partition.lending.gather(DUE, now)
         if not records:
             return []
-        return [Deliver([self.leases.open_inline(self.number, self.epoch, records, keys)], inline=True)]
+        return [Deliver([self._leases.open_inline(self.number, self.epoch, records, keys)], inline=True)]
 
     def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
         """Leases what is parked, and what must not start unnoted; returns how many leases are still wanted."""
-        retry_partition = self.retry_partition
+        retry_partition = self._retry_partition
         limit = retry_partition.limit(event.limit, now)
         taken = 0
         most = retry_partition.parked(limit)
@@ -251,17 +433,17 @@ class Partition:
         suspects = retry_partition.retries.main_suspects
         while (
             taken < limit
-            and retry_partition.careful(self.queues.oldest())
-            and suspects.takes(self.queues.oldest())
+            and retry_partition.careful(self._queues.oldest())
+            and suspects.takes(self._queues.oldest())
         ):
-            together = suspects.together(self.queues.oldest())
+            together = suspects.together(self._queues.oldest())
             if event.below is not None:
                 together = min(together, event.run)
-            if not (records := self.queues.take(together, event.below)):
+            if not (records := self._queues.take(together, event.below)):
                 break
             retry_partition.admit(self._lease(records))
             taken += 1
-        oldest = self.queues.oldest()
+        oldest = self._queues.oldest()
         if event.below is not None and oldest is not None and oldest >= event.below:
             oldest = None
         left = 0 if retry_partition.careful(oldest) else limit - taken
@@ -271,15 +453,15 @@ class Partition:
 
     def _run(self, event: Demand) -> int:
         """Returns how long a run may be: short where many keys wait, so that they go forward together."""
-        queues = self.queues
+        queues = self._queues
         if event.spread and queues.ready_count + len(queues.loose) > 1:
             return 1
         return min(event.run, max(SHORTEST_RUN, HANDED // (len(queues.queues) + 1)))
 
     def _lease(self, records: Sequence[Record]) -> Lease:
         lease = Lease(self.number, self.epoch, self._key(records[0]), records, 1)
-        self.leases.open(lease)
-        self.places.hold_next(lease.key)
+        self._leases.open(lease)
+        self._places.hold_next(lease.key)
         return lease
 
     def _key(self, record: Record) -> bytes | None:
@@ -287,34 +469,34 @@ class Partition:
 
     def _block(self, key: bytes | None) -> None:
         if key is not None:
-            self.queues.block(key)
+            self._queues.block(key)
 
     # Time, commits and ownership
 
     def _ended(self, event: Ended, now: float) -> Sequence[Effect]:
-        self.places.free_keys(event.keys)
+        self._places.free_keys(event.keys)
         return ()
 
     def _tick(self, event: Tick, now: float) -> Sequence[Effect]:
-        effects = list(self.outcomes.expire(now))
+        effects = list(self._outcomes.expire(now))
         if self.open:
-            self.retry_partition.tick(event, now)
-            effects += self.retry_partition.send(now, closing=event.closing)
+            self._retry_partition.tick(event, now)
+            effects += self._retry_partition.send(now, closing=event.closing)
         return effects
 
     def _commit_answered(self, event: CommitAnswered, now: float) -> Sequence[Effect]:
-        return self.retry_partition.answered(accepted=event.accepted)
+        return self._retry_partition.answered(accepted=event.accepted)
 
     def _moves_answered(self, event: MovesAnswered, now: float) -> Sequence[Effect]:
-        if self.commits.in_flight is None:
+        if self._commits.in_flight is None:
             return ()
         if event.ending is Ending.UNKNOWN:
             return [*self._lost(Lost(), now), Restart()]
-        effects = list(self.retry_partition.take_moves_answered(event, now))
+        effects = list(self._retry_partition.take_moves_answered(event, now))
         if (
             not self.open
             and event.ending is Ending.ABORTED
-            and (last := self.retry_partition.plain_final_commit())
+            and (last := self._retry_partition.plain_final_commit())
         ):
             effects.append(last)  # it was the final commit of a revoked partition
         return effects
@@ -322,28 +504,29 @@ class Partition:
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:
         """Stops the partition with a final commit; the client has seen every other commit answered before."""
         self.open = False
-        running = [lease for lease in self.leases.active if lease.state is LeaseState.RUNNING]
-        for lease in self.retry_partition.unstarted():
+        running = [lease for lease in self._leases.active if lease.state is LeaseState.RUNNING]
+        for lease in self._retry_partition.unstarted():
             running.remove(lease)
-            self.places.give_back(lease, self.leases.close(lease))
-            self.places.free(lease)
-        last = self.retry_partition.final_commit(now, closing=event.closing)
+            self._places.give_back(lease, self._leases.close(lease))
+            self._places.free(lease)
+        last = self._retry_partition.final_commit(now, closing=event.closing)
         return [Stop(running)] if last is None else [Stop(running), last]
 
     def _returned(self, event: Returned, now: float) -> Sequence[Effect]:
         self.open = True
-        self.commits.dirty = True
-        self.retry_partition.returned()
+        self._commits.dirty = True
+        self._retry_partition.returned()
         return ()
 
     def _lost(self, event: Lost, now: float) -> Sequence[Effect]:
         self.open = False
-        for lease in (active := list(self.leases.active)):
-            self.leases.close(lease)
-        self.retry_partition.close()
-        self.acks.lost()
+        for lease in (active := list(self._leases.active)):
+            self._leases.close(lease)
+        self._retry_partition.close()
+        self._acks.lost()
         return (Withdraw(active),) if active else ()
 
     def check(self) -> None:
         """Raises `InvariantViolated` if an invariant is broken."""
-        check(self)
+        parts = self._offsets, self._queues, self._leases, self._acks, self._retry_partition
+        check(Parts(self.open, *parts))

@@ -1,14 +1,23 @@
-"""The settings of a partition's state machine: its limits, the subscription's rules, and where an ownership begins."""
+"""What a partition's state machine is given: limits, the subscription's rules, where an ownership begins.
+
+Rules
+1. Backoff is exponential with full jitter: between `minimum` and `maximum` the wait before attempt n is drawn
+   from the minimum up to `minimum * 2**(n - 2)`, so that many failures at once don't come back at once. A minimum
+   of 0 grows as if it were `SOON`.
+2. Without a policy a message is delivered again as soon as possible: after `SOON`, so that a callback that always fails
+   doesn't keep a processor busy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
 
+from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import UNREAD, LogEnd, Run
 from kafka_pubsub.subscribe.formats.checkpoint import Named
 from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, NOTHING, Doubt, Notes
-from kafka_pubsub.subscribe.partition.backoff import Backoff, Policy
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
 
 __all__ = [
@@ -17,9 +26,16 @@ __all__ = [
     "DUE",
     "EVERYTHING",
     "HANDED",
+    "LONGEST_DELAY",
     "RECORD_OVERHEAD",
+    "REJECTED",
     "SHORTEST_RUN",
     "SLOW",
+    "SOON",
+    "Backoff",
+    "Exhausted",
+    "Names",
+    "Policy",
     "RetryStart",
     "Rules",
     "Start",
@@ -45,6 +61,49 @@ SLOW = 1.0
 
 #: The end of a log where it isn't known: no offset lies beyond.
 EVERYTHING = 2**63 - 1
+
+
+#: Seconds; short beside any callback worth retrying, long beside a busy loop.
+SOON = 0.01
+#: Seconds; the longest delay that a nack may ask for.
+LONGEST_DELAY = 7 * 86_400
+#: In the place of a nack's delay: the callback gave the message up, so it isn't delivered again.
+REJECTED = -1.0
+
+
+class Backoff(NamedTuple):
+    """The bounds of the wait before a redelivery, in seconds."""
+
+    minimum: float = SOON
+    maximum: float = SOON
+
+    def wait(self, attempt: int, jitter: float) -> float:
+        """Returns the wait before delivery `attempt` (2 is the first redelivery); `jitter` is drawn from [0, 1)."""
+        ceiling = min(self.maximum, max(self.minimum, SOON) * 2.0 ** min(attempt - 2, 60))
+        return self.minimum + jitter * (ceiling - self.minimum)
+
+
+class Exhausted(Enum):
+    """What happens to a message whose attempts are used up."""
+
+    DEAD_LETTER = "dead_letter"
+    PARK = "park"
+
+
+class Policy(NamedTuple):
+    """When attempts are used up (0: never), and what then. Crashes that a message is blamed for count as attempts."""
+
+    max_attempts: int = 0
+    on_exhausted: Exhausted = Exhausted.DEAD_LETTER
+
+    def used_up(self, deliveries: int) -> bool:
+        """Returns whether no further delivery is allowed after so many."""
+        return 0 < self.max_attempts <= deliveries
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether a message that is given up becomes a dead letter; else it is parked until released."""
+        return self.max_attempts > 0 and self.on_exhausted is Exhausted.DEAD_LETTER
 
 
 class Rules(NamedTuple):
@@ -105,3 +164,23 @@ class Start(NamedTuple):
     retry: RetryStart
     known: Sequence[Run] = ()
     held_back: Sequence[bytes] = ()
+
+
+class Names(Protocol):
+    """What knows all lanes of a topic. `number`: of the partition that asks."""
+
+    def waits(self, number: int, key: bytes, record: Record, now: float) -> bool:
+        """Returns whether the key's first message waits for another lane; if so, notes it, with the reason."""
+        ...
+
+    def may_wait(self, number: int, record: Record) -> bool:
+        """Returns whether a message waits for another lane."""
+        ...
+
+    def changed(self, keys: Iterable[bytes | None]) -> None:
+        """Takes note that messages of these keys may be finished."""
+        ...
+
+    def reason(self, number: int, key: bytes) -> str | None:
+        """Returns what the key's first message waits for; None: it doesn't."""
+        ...

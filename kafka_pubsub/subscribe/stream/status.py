@@ -218,10 +218,9 @@ def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
     }
     for partition in partitions:
         yield from _parked(partition)
-        queues = partition.queues.queues
-        for lease in partition.leases.active:
+        for lease in partition.active:
             if lease.key is not None and lease.done < len(lease.records):
-                waiting = len(queues.get(lease.key, ())) + len(lease.records) - lease.done - 1
+                waiting = len(partition.key(lease.key).queue) + len(lease.records) - lease.done - 1
                 offset = lease.records[lease.done].offset()
                 yield BlockedKey(lease.key, partition.number, offset, reasons[lease.state], waiting)
 
@@ -240,21 +239,13 @@ def _from_log(state: KeyState) -> BlockedKey:
 
 def _parked(partition: Partition) -> Iterable[BlockedKey]:
     """Yields the keys that wait in the retry topic."""
-    lines, followers = (
-        partition.retry_partition.retries.parking.lines,
-        partition.retry_partition.retries.followers,
-    )
-    for key in lines:
-        entry, queue = lines.peek(key), partition.queues.queues.get(key, ())
-        comes_after = None if followers.names is None else followers.names.reason(partition.number, key)
+    for key, first, entry, waiting, comes_after in partition.parked_keys():
         if comes_after is not None:
-            waiting = lines.count(key) + len(queue)
-            first = min([*([] if entry is None else [entry.origin]), *(each.offset() for each in queue[:1])])
-            yield BlockedKey(key, partition.number, first, comes_after, waiting - 1)
-            continue
-        if entry is None:
+            yield BlockedKey(key, partition.number, -1 if first is None else first, comes_after, waiting - 1)
+        elif entry is None:
             yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", 0)
-            continue
-        why = "parked until it is released" if entry.due == NEVER else f"waiting: {reason_of(entry.why)}"
-        waiting = lines.count(key) - 1 + len(partition.queues.queues.get(key, ()))
-        yield BlockedKey(key, partition.number, entry.origin, f"{why}, attempt {entry.attempt}", waiting)
+        else:
+            why = "parked until it is released" if entry.due == NEVER else f"waiting: {reason_of(entry.why)}"
+            yield BlockedKey(
+                key, partition.number, entry.origin, f"{why}, attempt {entry.attempt}", waiting - 1
+            )

@@ -21,7 +21,6 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.ports import LogReader, MovableClock
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.partition.leases import LeaseState
-from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.stream.runner import READ_WAIT, StreamRunner
 from kafka_pubsub.subscribe.workers.inline_runner import Pace
@@ -109,16 +108,14 @@ class VirtualRunner(StreamRunner):
         if isinstance(self._worker_pool, PullQueue):
             return 0  # `receive` leases a message only when a call takes it
         held = (LeaseState.RUNNING, LeaseState.EXPIRED)
-        return sum(
-            lease.state in held for each in self.coordinator.partitions.all() for lease in each.leases.active
-        )
+        return sum(lease.state in held for each in self.coordinator.partitions.all() for lease in each.active)
 
     def _find_left(self) -> Iterator[str]:
         """Yields what the sweep has left under way."""
         coordinator = self.coordinator
         if not self.rebalances.joined or not self.rebalances.pairs.settled:
             yield "it joins its group"
-        if self._pauses.pending or any(map(_awaits_answer, coordinator.partitions.all())):
+        if self._pauses.pending or any(each.asking for each in coordinator.partitions.all()):
             yield "it waits for commits, moves or reads"
         if coordinator.chooser.active and (coordinator.chooser.asking or coordinator.chooser.stuck):
             yield "it asks which lane goes next"
@@ -154,9 +151,3 @@ class VirtualRunner(StreamRunner):
         except PubSubError:
             return ""  # the subscription is gone, so its streams end
         return "it takes on new lanes"
-
-
-def _awaits_answer(partition: Partition) -> bool:
-    """Returns whether a request of the partition is unanswered."""
-    retries = partition.retry_partition.retries
-    return bool(partition.commits.in_flight or retries.bodies.reading or retries.dead_letters.unanswered)

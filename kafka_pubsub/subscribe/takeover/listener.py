@@ -35,9 +35,8 @@ from kafka_pubsub.errors import (
 from kafka_pubsub.lane_names import LaneGone
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.trouble_log import TroubleLog
-from kafka_pubsub.model import CommitAnswers, Committed, ReadFrom, TopicPartition
+from kafka_pubsub.model import CommitAnswers, Committed, LogEnd, ReadFrom, TopicPartition
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
-from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.lost_tails import Findings, refuse
 from kafka_pubsub.subscribe.retry_topic.retry_io import MOVE_WAIT, RetryIO
@@ -165,10 +164,7 @@ class AssignmentListener:
     def retries_read(self) -> Mapping[TopicPartition, int]:
         """Returns up to where each owned retry partition was read; any thread may call it."""
         layout, owned = self.layout, list(self._runner.coordinator.partitions.owned.items())
-        return {
-            layout.beside(number): partition.retry_partition.retries.finished_runs.position
-            for number, partition in owned
-        }
+        return {layout.beside(number): partition.retry_position for number, partition in owned}
 
     def topics(self) -> list[str]:
         """Returns the topics that the stream reads."""
@@ -312,16 +308,16 @@ class AssignmentListener:
         if owned is None:
             return
         if self.layout.is_retry(place.topic):
-            self._retry_stepped_out(place, owned.retry_partition.retries.finished_runs)
+            self._retry_stepped_out(place, owned.retry_position, owned.retry_read)
             return
-        position = owned.offsets.position
+        position = owned.position
         try:
             log_range = self._reader.log_range(place)
         except NotFound:
             self._refuse_another_topic()
             raise
         log.warning("subscription %r: %s (position %d, log %s)", self.record.name, error, position, log_range)
-        read = owned.offsets.read
+        read = owned.read
         lost = self.pairs.retry_side.lost(place, read)
         if lost is not None:
             self._refuse_another_topic()
@@ -335,20 +331,17 @@ class AssignmentListener:
         with suppress(BrokerUnavailable, DeadlineExceeded):
             self._look_up()
 
-    def _retry_stepped_out(self, place: TopicPartition, finished_runs: FinishedRuns) -> None:
+    def _retry_stepped_out(self, place: TopicPartition, position: int, read: LogEnd) -> None:
         try:
             log_range = self._reader.log_range(place)
         except NotFound:
             log_range = (0, -1)
-        lost = (
-            finished_runs.position > log_range[1]
-            or self.pairs.retry_side.lost(place, finished_runs.read) is not None
-        )
+        lost = position > log_range[1] or self.pairs.retry_side.lost(place, read) is not None
         if lost and self.renew is not None:
             self.renew()  # the topic was cut at its end, deleted, or made again: the state in memory is no longer true
             return
         view = self.layout.view(self.layout.number(place))
-        begun = retry_beginning(view, place.partition, Committed(finished_runs.position, ""), log_range)
+        begun = retry_beginning(view, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, begun.position)
 
 

@@ -11,8 +11,9 @@ Rules
    that of an earlier ownership until then.
 3. Before it leaves the group, it waits for the checkpoint of what is finished (at most `SAVING`). Then it asks once for
    the ends of the logs that are finished: where the reader's position is the end, nothing is hidden.
-4. The marker behind what the stream itself wrote needn't be read, where nothing else can lie there
-   (`partition/markers.py`).
+4. The marker behind what the stream itself wrote needn't be read, where nothing else can lie there (`is_marker`): a
+   reader of committed records gets such a record only when its marker lies below the end of the log, so if the log has
+   room for one offset only behind that record, this offset is the marker.
 5. For other markers it waits until the reader is told the ends (at most `SETTLE`), which takes an idle fetch.
 """
 
@@ -24,11 +25,10 @@ from collections.abc import Collection, Sequence
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.model import LogEnd, TopicPartition
-from kafka_pubsub.subscribe.partition.markers import is_marker
 from kafka_pubsub.subscribe.runner_api import Runner
 from kafka_pubsub.subscribe.takeover.listener import AssignmentListener
 
-__all__ = ["LOOK", "SETTLE", "LogEnds"]
+__all__ = ["LOOK", "SETTLE", "LogEnds", "is_marker"]
 
 #: Seconds between two looks: with a commit's 0.15 s and the 0.5 s until an end is reported, below a second. Each look
 #: that finds nothing doubles it, up to the second figure.
@@ -83,8 +83,7 @@ class LogEnds:
             position, retry = positions.get(main), positions.get(beside)
             if position is None or retry is None:
                 continue
-            finished_runs = partition.retry_partition.retries.finished_runs
-            if position.offset > partition.offsets.position or retry.offset > finished_runs.position:
+            if position.offset > partition.position or retry.offset > partition.retry_position:
                 self._post(number, position, retry)
                 reported = True
         return reported
@@ -128,11 +127,7 @@ class LogEnds:
 
     def _saves(self) -> bool:
         """Returns whether a partition still has something to write before its final commit."""
-        return any(
-            partition.retry_partition.may_begin
-            and (partition.retry_partition.unsaved or partition.commits.in_flight is not None)
-            for partition in list(self._runner.coordinator.partitions.owned.values())
-        )
+        return any(each.saves for each in list(self._runner.coordinator.partitions.owned.values()))
 
     def _may_hide_markers(self) -> bool:
         """Returns whether a log that is finished may still have markers; asks for all logs at once."""
@@ -141,14 +136,13 @@ class LogEnds:
             if not self._is_read_on(number):
                 continue
             main, beside = self._places(number)
-            if not partition.offsets.unfinished:
+            if not partition.unfinished:
                 finished.append(main)
-            finished_runs = partition.retry_partition.retries.finished_runs
-            named = partition.commits.checkpoints.named
+            checkpoint = partition.checkpoint_at
             # The reader may know the log's end from before the checkpoint was written.
-            if named is not None and named.offset >= finished_runs.position:
+            if checkpoint is not None and checkpoint >= partition.retry_position:
                 return True
-            if finished_runs.committable == finished_runs.position:
+            if partition.retry_finished:
                 finished.append(beside)
         told = self._reader.at_end(finished)
         unsure = [place for place in finished if place not in told]
@@ -176,3 +170,12 @@ class LogEnds:
         main = self._places(number)[0]
         if (position := self._reader.positions([main]).get(main)) is not None:
             self._post(number, position, end)
+
+
+def is_marker(written: int, position: int, end: int) -> bool:
+    """Returns whether the last offset of a log is the marker behind the record at `written`.
+
+    `written`: the last offset of a transaction that was committed. `position`: up to where committed records were read.
+    `end`: the end of the log since then, with open transactions.
+    """
+    return written + 1 == position == end - 1

@@ -281,9 +281,9 @@ class PairedPartitions:
         partition = self._runner.coordinator.partitions.owned.get(number)
         if partition is None:
             raise InvariantViolated(f"partition {shown(number)} was taken on, and isn't there")
-        halves = partition.offsets, partition.retry_partition.retries.finished_runs
-        main, beside = (LogEnd(half.position, half.read.epoch_at(half.position)) for half in halves)
-        return main, beside
+        main, beside = partition.position, partition.retry_position
+        epochs = partition.read.epoch_at(main), partition.retry_read.epoch_at(beside)
+        return LogEnd(main, epochs[0]), LogEnd(beside, epochs[1])
 
     def _retry_start(
         self,

@@ -32,9 +32,9 @@ from operator import length_hint
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import AckFuture, Message
-from kafka_pubsub.subscribe.formats.record import RetryRecord
+from kafka_pubsub.subscribe.formats.record import attempt_of
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Nacked, Passed
-from kafka_pubsub.subscribe.partition.leases import Lease, attempt_of, entry_of
+from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.workers.ack_futures import refused
 from kafka_pubsub.subscribe.workers.lease_runner import ACKED, NACKED, PENDING, LeaseRunner, Reports
 
@@ -201,9 +201,7 @@ class InlineLeaseRunner(LeaseRunner):
 
     def _keep(self, message: Message, record: Record) -> int:
         """Gives the message a lease and a lease runner of its own, unless it was acked or nacked; returns its state."""
-        lease = Lease(self.lease.partition, self.lease.epoch, None, [record], attempt_of(record))
-        lease.key = record.key() if self._ordered else None
-        lease.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
+        lease = self.lease.of_one(record, record.key() if self._ordered else None)
         lease.lease_runner = lease_runner = LeaseRunner(lease, self.reports)
         lease_runner.begun = lease_runner.detached = True
         lease_runner.withdrawn = self.withdrawn

@@ -23,9 +23,9 @@ from typing import Protocol, cast
 
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
-from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, REJECTED
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
+from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, REJECTED
 from kafka_pubsub.subscribe.workers.ack_futures import refused
 from kafka_pubsub.subscribe.workers.failure_log import log_raised, rejection, words_of
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, LeaseObserver

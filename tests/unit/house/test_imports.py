@@ -66,7 +66,7 @@ OWNERS = {
     # Fixtures for users' own tests.
     "pytest": {"local", "testing"},
     "rich": {"cli"},
-    # Redelivery of messages is subscribe/partition/backoff.py, never tenacity.
+    # Redelivery of messages is subscribe/partition/settings.py, never tenacity.
     "tenacity": {"log", "worker"},
 }
 

@@ -198,9 +198,9 @@ def test_the_answer_to_a_commit_is_none_to_the_last_word_that_took_its_place(wor
     world.end(second)
     last = world.coordinator.revoke([0], 1.0)
     world.coordinator.answered(sent, {0: True}, 1.0)
-    assert world.coordinator.partitions.resting[0].commits.in_flight is last[0]
+    assert world.coordinator.partitions.resting[0]._commits.in_flight is last[0]
     world.coordinator.answered(last, {0: True}, 1.0)
-    assert world.coordinator.partitions.resting[0].commits.stored is last[0]
+    assert world.coordinator.partitions.resting[0]._commits.stored is last[0]
 
 
 def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_order(world: World) -> None:

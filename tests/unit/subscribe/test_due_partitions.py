@@ -86,7 +86,7 @@ def test_a_partition_that_is_due_gets_its_tick(watched: Watched) -> None:
     watched.world.end(watched.world.worker_pool.leases[0], now=watched.now)
     assert watched.world.coordinator.wakeup_at() is not None
     watched.sweep()
-    assert watched.world.coordinator.partitions.owned[7].commits.stored.offset == 1
+    assert watched.world.coordinator.partitions.owned[7]._commits.stored.offset == 1
 
 
 def test_a_wall_clock_that_was_set_is_reported_to_all(watched: Watched) -> None:

@@ -31,7 +31,7 @@ IN_AN_HOUR, IN_A_SECOND = 3_600_000, 1000
 
 
 def half_of(scene: Scene) -> RetryPartition:
-    return scene.partition.retry_partition
+    return scene.partition._retry_partition
 
 
 def test_bodies_are_kept_of_what_is_soon_due_and_not_of_what_waits_for_an_hour() -> None:
@@ -154,8 +154,8 @@ def test_a_key_with_one_parked_message_costs_less_than_250_bytes() -> None:
         due, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(partition.retry_partition.retries.parking) == count
-    assert partition.queues.queues == {}
+    assert len(partition._retry_partition.retries.parking) == count
+    assert partition._queues.queues == {}
     assert behind < 250 * count, f"{behind / count:.0f} bytes a key, before main has been read"
     assert due < 250 * count, f"{due / count:.0f} bytes a key"
 
@@ -163,5 +163,5 @@ def test_a_key_with_one_parked_message_costs_less_than_250_bytes() -> None:
 def lines_of(records: Sequence[Stored]) -> dict[bytes, list[Entry]]:
     partition = Scene(records).partition
     partition.check()
-    lines = partition.retry_partition.retries.parking.lines
+    lines = partition._retry_partition.retries.parking.lines
     return {key: list(lines.entries(key)) for key in lines}

@@ -9,7 +9,6 @@ from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.ack_map import AckMap
 from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named, joined
 from kafka_pubsub.subscribe.partition import checkpoint_schedule, commits, retry_partition
-from kafka_pubsub.subscribe.partition.backoff import Policy
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import EVERY, PAUSE
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Effect, StoreMoves, Trim
 from kafka_pubsub.subscribe.partition.events import (
@@ -24,7 +23,7 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.outage import WINDOW
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import Policy, RetryStart, Rules, Start
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, Stored, parked
 
 
@@ -46,7 +45,7 @@ def said(commit: CommitBoth) -> tuple[AckMap, AckMap]:
 
 def scattered(scene: Scene, count: int) -> None:
     """So many messages of main are acked, and between any two of them another waits."""
-    before = scene.partition.offsets.position
+    before = scene.partition._offsets.position
     scene.fetch(*((before + at, b"%d" % (before + at)) for at in range(2 * count)))
     for lease in scene.begun(2 * count):
         if lease.records[0].offset() % 2:
@@ -80,7 +79,7 @@ def test_a_map_that_is_half_full_makes_the_next_commit_a_checkpoint(scene: Scene
     assert len(checkpoint.main.runs) == 25
     assert (checkpoint.main.position, checkpoint.main.end) == (0, 50)
     scene.take(effect)
-    stored = scene.partition.commits.stored
+    stored = scene.partition._commits.stored
     assert isinstance(stored, CommitBoth)
     main, retry = said(stored)
     assert (main.checkpoint, main.runs, main.more) == (Named(0, checkpoint.nonce), (), True)
@@ -132,7 +131,7 @@ def test_the_first_commit_of_an_ownership_is_plain_however_full_and_however_ofte
 ) -> None:
     """By the number of its writer the next owner finds the transactions that this owner leaves open."""
     scattered(scene, 15)
-    stored, runs = scene.partition.commits.stored, scene.partition.offsets.runs()
+    stored, runs = scene.partition._commits.stored, scene.partition._offsets.runs()
     start = Start(0, 2, 7, stored, 0, RetryStart("t", TOPIC_ID, 0), runs)
     partition = Partition(start, Rules(ordered=True, subscription="s"), lambda: 0.5)
     partition.handle(RetryCaughtUp(0), 0.0)
@@ -185,7 +184,7 @@ def test_a_checkpoint_holds_no_place_of_its_own_in_the_retry_partition(scene: Sc
     scattered(scene, 13)
     (effect,) = transactions(scene.tick())
     scene.take(effect)
-    half = scene.partition.retry_partition
+    half = scene.partition._retry_partition
     assert (half.retries.finished_runs.committable, half.retries.finished_runs.runs) == (1, [])
     scene.do(RetryFetched([parked(1, 3, b"3")]))
     assert half.retries.finished_runs.committable == 1
@@ -198,10 +197,10 @@ def test_a_checkpoint_among_messages_that_wait_is_passed_by(
     scene = Scene([parked(0, 3, b"a", due=10**6)])
     scattered(scene, 1)
     scene.do(Revoked(closing=True))
-    headers = scene.partition.commits.checkpoints.headers(Checkpoint(1, 2, 3, *[None] * 2))  # type: ignore[arg-type]
+    headers = scene.partition._commits.checkpoints.headers(Checkpoint(1, 2, 3, *[None] * 2))  # type: ignore[arg-type]
     records = [Stored(1 + at, None, headers) for at in range(parts)]
     scene.do(RetryFetched([*records, parked(1 + parts, 5, b"b", due=10**6)]))
-    half = scene.partition.retry_partition
+    half = scene.partition._retry_partition
     assert half.retries.finished_runs.lowest(9) == [0, 1 + parts]
     assert not half.retries.unreadable
 
@@ -217,7 +216,7 @@ def test_nothing_is_deleted_from_the_checkpoint_on(monkeypatch: pytest.MonkeyPat
         effects += scene.tick()
         if commits_of(effects):
             scene.do(CommitAnswered(True))
-        named = scene.partition.commits.checkpoints.named
+        named = scene.partition._commits.checkpoints.named
         for trim in (effect for effect in effects if isinstance(effect, Trim)):
             assert named is not None
             assert trim.offset <= named.offset

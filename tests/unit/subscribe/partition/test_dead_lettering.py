@@ -8,7 +8,6 @@ import pytest
 
 from kafka_pubsub.model import Ending
 from kafka_pubsub.subscribe.formats.record import Why
-from kafka_pubsub.subscribe.partition.backoff import Policy
 from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     Effect,
@@ -25,6 +24,7 @@ from kafka_pubsub.subscribe.partition.events import (
     Written,
 )
 from kafka_pubsub.subscribe.partition.moves import DEAD_LETTERS
+from kafka_pubsub.subscribe.partition.settings import Policy
 from tests.unit.subscribe.partition.test_retry_partition import Scene, infos, parked
 
 LONGEST_PAUSE = DEAD_LETTERS.longest_pause
@@ -89,9 +89,9 @@ def test_redelivery_and_commits_go_on_while_dead_letters_are_written() -> None:
     assert scene.now <= nacked + 1.5 + 0.5, "later than its backoff, and what a transaction gives others"
     scene.ack(leases[0])
     step(scene)
-    assert isinstance(scene.partition.commits.stored, CommitBoth)
-    assert scene.partition.commits.stored.offset == 101
-    assert scene.partition.retry_partition.retries.finished_runs.lowest(9) == [0]
+    assert isinstance(scene.partition._commits.stored, CommitBoth)
+    assert scene.partition._commits.stored.offset == 101
+    assert scene.partition._retry_partition.retries.finished_runs.lowest(9) == [0]
 
 
 def test_a_dead_letter_waits_for_the_commit_in_flight_and_is_the_only_one_itself() -> None:
@@ -117,12 +117,12 @@ def test_nothing_is_finished_before_the_log_has_taken_the_dead_letter() -> None:
     bury, _ = next_dead_letters(scene, 1.0)
     scene.do(Written(False, reason="no answer"))
     bury, _ = next_dead_letters(scene, 3.0)
-    assert scene.partition.retry_partition.retries.finished_runs.committable == 0
+    assert scene.partition._retry_partition.retries.finished_runs.committable == 0
     scene.do(Written(True))
     (relocate,) = [effect for effect in scene.tick() if isinstance(effect, StoreMoves)]
     assert origins(relocate) == origins(bury)
     scene.do(MovesAnswered(Ending.ABORTED))
-    assert scene.partition.retry_partition.retries.finished_runs.committable == 0
+    assert scene.partition._retry_partition.retries.finished_runs.committable == 0
 
 
 def test_tries_become_rare_while_the_topic_is_away_and_one_success_ends_that() -> None:
@@ -177,7 +177,7 @@ def test_a_dead_letter_that_is_answered_while_the_partition_is_away_goes_on_when
     effects: Sequence[Effect] = scene.do(Revoked())
     assert not any(isinstance(effect, StoreMoves) for effect in effects)
     scene.do(Written(taken))
-    if scene.partition.commits.in_flight is not None:
+    if scene.partition._commits.in_flight is not None:
         scene.do(CommitAnswered(True))
     scene.do(Returned())
     if not taken:
@@ -186,7 +186,7 @@ def test_a_dead_letter_that_is_answered_while_the_partition_is_away_goes_on_when
         scene.bury()
     else:
         scene.settle()
-    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
+    assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.subscribe.formats.record import RetryInfo, RetryRecord, Why
+from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, attempt_of
 from kafka_pubsub.subscribe.partition.effects import Deliver
 from kafka_pubsub.subscribe.partition.events import (
     Demand,
@@ -13,7 +13,7 @@ from kafka_pubsub.subscribe.partition.events import (
     Passed,
     Settled,
 )
-from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement, attempt_of, entry_of
+from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement
 from kafka_pubsub.subscribe.partition.settings import BACKLOG
 from tests.support import FakeBody
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, infos, parked, stored
@@ -29,9 +29,7 @@ def record_inline(scene: Scene, *keys: bytes | None) -> Lease:
 
 def kept(lease: Lease, at: int) -> LeaseReport:
     record = lease.records[at]
-    own = Lease(lease.partition, lease.epoch, record.key(), [record], attempt_of(record))
-    own.entries = [entry_of(record)] if isinstance(record, RetryRecord) else None
-    return LeaseReport(own, 0, LeaseOutcome.KEPT)
+    return LeaseReport(lease.of_one(record, record.key()), 0, LeaseOutcome.KEPT)
 
 
 def nacked(lease: Lease, *some: int, delay: float | None = None) -> list[Nacked]:
@@ -65,7 +63,7 @@ def test_what_was_nacked_is_moved_and_nobody_holds_it() -> None:
     scene = Scene()
     walk = record_inline(scene, b"a", b"b", None)
     scene.do(Passed(walk, 3, nacked=[*nacked(walk, 0, delay=3.0), *nacked(walk, 2)]))
-    assert not scene.partition.leases.active
+    assert not scene.partition._leases.active
     found = infos(scene.tick())
     assert [(info.origin, info.attempt, info.why) for info in found] == [
         (0, 2, Why.DELAYED),
@@ -100,7 +98,7 @@ def test_what_is_kept_beside_it_stays_with_its_lease_runner() -> None:
     walk = record_inline(scene, b"a", b"b")
     release = kept(walk, 1)
     scene.do(Passed(walk, 2, [release], nacked=nacked(walk, 0)))
-    assert scene.partition.leases.active == {release.lease}
+    assert scene.partition._leases.active == {release.lease}
     assert release.lease.state is LeaseState.KEPT
 
 
@@ -113,9 +111,9 @@ def test_what_is_due_is_one_lease_of_many_keys_with_what_waits_behind() -> None:
     assert [attempt_of(record) for record in lease.records] == [2, 2, 2, 1, 1, 1]
     assert scene.begun() == [], "nobody else gets these keys"
     scene.do(Passed(lease, 6))
-    assert not scene.partition.offsets.unfinished
-    assert not scene.partition.queues.queues, "the keys are like any others again"
-    assert not scene.partition.retry_partition.retries.parking.lines
+    assert not scene.partition._offsets.unfinished
+    assert not scene.partition._queues.queues, "the keys are like any others again"
+    assert not scene.partition._retry_partition.retries.parking.lines
 
 
 def test_of_a_key_that_fails_again_the_others_wait_again() -> None:
@@ -132,7 +130,7 @@ def test_what_is_kept_of_what_was_due_keeps_its_key() -> None:
     scene, lease = waiting_behind(b"a", b"b")
     release = kept(lease, 0)
     scene.do(Passed(lease, 4, [release], [lease.records[2]]))
-    assert scene.partition.leases.active == {release.lease}
+    assert scene.partition._leases.active == {release.lease}
     assert scene.begun() == []
     scene.do(Settled([Settlement(release.lease, 0, acked=True)]))
     assert [offsets(each) for each in scene.begun()] == [[2]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.subscribe.formats.record import FOREVER, Why
-from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
+from kafka_pubsub.subscribe.partition.settings import Exhausted, Policy
 from tests.unit.subscribe.partition.test_retry_partition import Scene, infos
 
 
@@ -14,7 +14,7 @@ def failing(policy: Policy, *, outage: bool) -> Scene:
     scene = Scene(policy=policy)
     scene.fetch((9, b"k"))
     (lease,) = scene.begun()
-    scene.partition.retry_partition.retries.outage.probing = outage
+    scene.partition._retry_partition.retries.outage.probing = outage
     scene.nack(lease)
     return scene
 

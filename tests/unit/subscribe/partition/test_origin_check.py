@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_pubsub.subscribe.formats.record import Why
-from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
 from kafka_pubsub.subscribe.partition.effects import Announce
 from kafka_pubsub.subscribe.partition.events import Fetched, RetryFetched
+from kafka_pubsub.subscribe.partition.settings import Exhausted, Policy
 from tests.support import FakeBody
 from tests.unit.subscribe.partition.test_retry_partition import Scene, Stored, parked
 
@@ -36,7 +36,7 @@ def test_an_origin_beyond_mains_end_is_dead_lettered_as_it_is(key: bytes | None)
         == b"its origin, offset 5, lies beyond offset 5, up to which partition 0 of t is known"
     )
     scene.bury()
-    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
+    assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_without_dead_letters_it_stays_is_reported_and_holds_nobody_up() -> None:
@@ -49,7 +49,7 @@ def test_without_dead_letters_it_stays_is_reported_and_holds_nobody_up() -> None
     )
     scene.settle()
     assert offsets(scene) == [1]
-    assert scene.partition.retry_partition.retries.finished_runs.committable == 0
+    assert scene.partition._retry_partition.retries.finished_runs.committable == 0
 
 
 def test_a_record_of_a_key_that_is_parked_already_is_judged_too() -> None:
@@ -95,7 +95,7 @@ def test_what_was_reported_stays_unreadable_though_main_comes_to_its_origin(poli
 def test_a_request_for_what_does_not_exist_is_done_with() -> None:
     scene = Scene([parked(0, 9, why=Why.RELEASE)], UNREADABLE_AT_ONCE, main_exists=3)
     assert buried(scene) == []
-    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
+    assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_an_unreadable_record_is_dead_lettered_too_where_used_up_messages_are_parked() -> None:

@@ -44,7 +44,7 @@ def test_a_backlog_moves_behind_what_it_waits_for() -> None:
         if isinstance(effect, StoreMoves):
             scene.take(effect)
     scene.settle()
-    assert len(scene.partition.offsets.unfinished) < MOST_WAITING
+    assert len(scene.partition._offsets.unfinished) < MOST_WAITING
     scene.fetch((10**6, b"another"))
     assert [lease.key for lease in scene.begun()] == [b"another"]
 
@@ -92,7 +92,7 @@ def wait(scene: Scene, seconds: float, *, stuffed: bool) -> list[RetryInfo]:
 
 def waiting(scene: Scene) -> list[Move]:
     """What has left its queue and goes with the next transaction."""
-    half = scene.partition.retry_partition
+    half = scene.partition._retry_partition
     return half.retries.moves.waiting
 
 
@@ -200,7 +200,7 @@ def test_only_parked_keys_with_a_backlog_are_looked_at(stuffed: bool) -> None:
     keys = [b"%d" % number for number in range(5000)]
     scene = Scene([parked(number, number, key, due=FOR_AN_HOUR) for number, key in enumerate(keys)])
     scene.fetch(*((5000 + number, keys[number % 100]) for number in range(MOST_WAITING + 5)))
-    half = scene.partition.retry_partition
+    half = scene.partition._retry_partition
     assert half is not None
     parking = half.retries.parking
     parking.lines.__class__ = Unsearchable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kafka_pubsub.subscribe.formats import record as retry_record
 from kafka_pubsub.subscribe.formats.record import FOREVER, RetryRecord, Why
-from kafka_pubsub.subscribe.partition.backoff import Exhausted, Policy
 from kafka_pubsub.subscribe.partition.effects import StoreMoves
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, LeasesReported, RetryFetched
 from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.settings import Exhausted, Policy
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, parked
 
 
@@ -33,7 +33,7 @@ def test_one_request_releases_once_however_fast_the_message_is_parked_again() ->
     assert (last.info.why, last.info.attempt) == (Why.EXHAUSTED, 5)
     scene.settle()
     assert len(scene.retry) == 2 + 1 + 5, "released again without being asked"
-    assert scene.partition.retry_partition.retries.releasing == {}
+    assert scene.partition._retry_partition.retries.releasing == {}
 
 
 def test_what_is_parked_for_ever_can_be_dropped_to_the_dead_letters() -> None:
@@ -54,7 +54,7 @@ def test_without_dead_letters_nothing_is_dropped() -> None:
     scene = Scene([parked(0, 3, attempt=5, due=FOREVER, why=Why.EXHAUSTED), parked(1, 3, why=Why.DROP)])
     scene.settle()
     assert len(scene.retry) == 2
-    assert scene.partition.retry_partition.retries.releasing == {}
+    assert scene.partition._retry_partition.retries.releasing == {}
 
 
 def test_a_replayed_message_goes_before_what_waits_of_its_key_and_after_what_is_with_its_callback() -> None:

@@ -11,7 +11,6 @@ from kafka_pubsub.model import Ending, Header
 from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, Why, decode, retry_headers
 from kafka_pubsub.subscribe.partition import outage, retry_partition
-from kafka_pubsub.subscribe.partition.backoff import Backoff, Exhausted, Policy
 from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL
 from kafka_pubsub.subscribe.partition.effects import (
     Announce,
@@ -47,7 +46,7 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import Backoff, Exhausted, Policy, RetryStart, Rules, Start
 from tests.support import FakeBody
 
 TOPIC_ID = "id"
@@ -193,7 +192,7 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
         if isinstance(effect, StoreMoves):
             scene.take(effect)
     scene.settle()
-    half = scene.partition.retry_partition
+    half = scene.partition._retry_partition
     assert not half.retries.releasing
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
 
@@ -201,7 +200,7 @@ def test_what_is_parked_for_ever_goes_again_when_it_is_released() -> None:
 def test_a_release_that_names_nothing_is_finished_at_once() -> None:
     scene = Scene([parked(0, 3, why=Why.RELEASE)])
     scene.settle()
-    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
+    assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_used_up_attempts_park_the_key_and_say_so() -> None:
@@ -293,7 +292,7 @@ def test_an_unreadable_record_is_dead_lettered_as_it_is() -> None:
     (dead_letter,) = scene.dead_letters()
     assert list(dead_letter.headers)[:2] == rubbish.headers()
     scene.bury()
-    assert scene.partition.retry_partition.retries.finished_runs.committable == len(scene.retry)
+    assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
 def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -> None:
@@ -301,7 +300,7 @@ def test_without_dead_letters_an_unreadable_record_stays_and_holds_nobody_up() -
     scene.fetch((4, b"k"))
     scene.settle()
     assert [lease.records[0].offset() for lease in scene.begun()] == [3]
-    assert scene.partition.retry_partition.retries.finished_runs.committable == 0
+    assert scene.partition._retry_partition.retries.finished_runs.committable == 0
 
 
 def test_what_lies_below_the_commit_is_trimmed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +387,7 @@ def test_a_full_partition_moves_what_waits_behind_the_parked() -> None:
     scene.now += 1.0
     moved = [info.origin for info in infos(scene.do(Tick(stuffed=True)))]
     assert len(moved) >= 20, "half of what it holds"
-    assert scene.partition.offsets.unfinished, "and no more than that at once"
+    assert scene.partition._offsets.unfinished, "and no more than that at once"
 
 
 def test_below_its_bound_a_backlog_stays_while_there_is_room() -> None:
@@ -425,7 +424,7 @@ def test_messages_that_always_fail_are_no_outage_for_the_others() -> None:
             outcome = LeaseOutcome.FINISHED if offset >= 100 else LeaseOutcome.NACKED
             scene.do(LeasesReported([LeaseReport(lease, int(offset >= 100), outcome)]))
         scene.settle()
-        half = scene.partition.retry_partition
+        half = scene.partition._retry_partition
         probed = probed or half.retries.outage.probing
         if second % 20 == 18:
             assert good[-1:] == [100 + second - 8], "it waited for messages that fail anyway"
@@ -436,7 +435,7 @@ def test_a_parked_message_that_has_not_failed_is_probed_before_those_that_have()
     bad = [parked(at, at, b"bad%d" % at, attempt=2) for at in range(outage.ENOUGH + 5)]
     scene = Scene([*bad, parked(len(bad), 100, b"good", why=Why.BACKLOG)])
     scene.fetch((101, b"end"))
-    half = scene.partition.retry_partition
+    half = scene.partition._retry_partition
     for body in scene.retry:
         scene.do(Bodies([body]))
     half.retries.outage.probing = True

@@ -6,7 +6,6 @@ import pytest
 
 from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition import next_move
-from kafka_pubsub.subscribe.partition.backoff import LONGEST_DELAY, Policy
 from kafka_pubsub.subscribe.partition.effects import StoreMoves
 from kafka_pubsub.subscribe.partition.events import (
     LeaseOutcome,
@@ -15,6 +14,7 @@ from kafka_pubsub.subscribe.partition.events import (
     RetryFetched,
     Tick,
 )
+from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, Policy
 from tests.unit.subscribe.partition.test_retry_partition import Scene, parked
 
 HOUR = 3600.0
@@ -102,7 +102,7 @@ def test_what_waits_for_its_time_is_released_whatever_clock_reported_that(
     scene.settle()
     begun = {lease.records[0].offset(): lease.attempt for lease in scene.begun()}
     assert begun == {0: 1, 1: 1}
-    assert scene.partition.retry_partition.retries.releasing == {}
+    assert scene.partition._retry_partition.retries.releasing == {}
 
 
 @pytest.mark.parametrize("key", [b"k", None])
@@ -111,4 +111,4 @@ def test_only_what_is_parked_for_ever_is_dropped(key: bytes | None) -> None:
     scene = Scene([parked(0, 0, key, attempt=4, due=int(HOUR * 1000), why=Why.DELAYED), request], Policy(5))
     scene.settle()
     assert len(scene.retry) == 2
-    assert scene.partition.retry_partition.retries.releasing == {}
+    assert scene.partition._retry_partition.retries.releasing == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.subscribe.partition.backoff import SOON, Backoff
+from kafka_pubsub.subscribe.partition.settings import SOON, Backoff
 
 ATTEMPTS = st.one_of(st.integers(2, 12), st.integers(2, 10**9))
 JITTER = st.floats(0, 1, exclude_max=True)

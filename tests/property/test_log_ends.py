@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from kafka_pubsub.subscribe.partition.markers import is_marker
+from kafka_pubsub.subscribe.takeover.log_ends import is_marker
 
 #: The offset of the record in each log, and its transaction.
 WRITTEN, OURS = 0, 0
