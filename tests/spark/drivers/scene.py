@@ -277,8 +277,7 @@ def logged(bootstrap: str, name: str) -> Counter[tuple[int, int, bytes, bytes]]:
     while found.total() < sum(ends.values()):
         batch = consumer.consume(10_000, 20)
         assert batch
-        # type: ignore[misc]
-        found.update((each.partition(), each.offset(), each.key(), each.value()) for each in batch)
+        found.update((each.partition(), each.offset(), each.key(), each.value()) for each in batch)  # type: ignore[misc]
     consumer.close()
     return found
 

@@ -46,8 +46,7 @@ def lose_one_answer(publisher: MulticastPublisher, meanwhile: Callable[[], objec
         noted.set()
 
     publisher._note = tell  # type: ignore[method-assign, assignment]
-    # type: ignore[method-assign, assignment]
-    publisher._settle = lambda some: (not some or noted.wait(PATIENCE)) and settle(some)
+    publisher._settle = lambda some: (not some or noted.wait(PATIENCE)) and settle(some)  # type: ignore[method-assign, assignment]
 
     def transact(*arguments: Any, **options: Any) -> Any:
         transactions.transact = real
