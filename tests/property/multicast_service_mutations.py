@@ -25,7 +25,6 @@ from kafka_pubsub.multicast.role import SequencerRole
 from kafka_pubsub.multicast.routes import Target
 from kafka_pubsub.multicast.task import SequencerTask
 from kafka_pubsub.multicast.values import Release
-from kafka_pubsub.services import engine
 from kafka_pubsub.services.sending import Sendings
 from tests.unit.multicast import (
     test_dead_letters,
@@ -227,7 +226,7 @@ def _position(to: Committed) -> int:
 
 def away_is_refused(patch: Patch) -> None:
     """A topic that is away refuses the record, which becomes a dead letter."""
-    patch.setattr(engine, "_OF_THE_RECORD", (PubSubError,))
+    patch.setattr(sequencer_task, "OF_THE_RECORD", PubSubError)
 
 
 def all_go_together(patch: Patch) -> None:

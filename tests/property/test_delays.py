@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafka_pubsub.delays.layout import longest, path, tier_topic, tiers_of
-from kafka_pubsub.delays.progress import (
-    IngestProgress,
-    Progress,
-    parse_ingest,
-    parse_tier,
-    writer_of,
-)
 from kafka_pubsub.delays.router import ASIDE, Router
-from kafka_pubsub.errors import FailedPrecondition, InvariantViolated
+from kafka_pubsub.errors import InvariantViolated
 from tests.property.delays_mutations import MUTATIONS
 from tests.property.delays_world import LITTLE_ROOM, LONGEST, MOST_SKEW, TIERS, DelayWorld
 
@@ -222,44 +215,3 @@ def test_the_tiers_are_counted_up_to_the_first_that_is_missing(tiers: int, other
     names += [tier_topic(number) for number in others if number != tiers]
     assert tiers_of(names) == tiers
     assert longest(tiers) == 2**tiers - 1
-
-
-numbers = st.integers(0, 2**62)
-keys = st.tuples(st.integers(-1, 2**62), st.integers(-1, 2**62))
-marks = st.lists(
-    st.tuples(st.integers(0, 2**32 - 1), st.integers(-1, 2**62), st.integers(-1, 2**62)), max_size=50
-).map(tuple)
-
-
-@given(numbers, numbers, keys, numbers, st.text("abcz-0123456789", max_size=40), marks)
-def test_progress_comes_back_from_its_text(
-    position: int,
-    handled: int,
-    mark: tuple[int, int],
-    time: int,
-    writer: str,
-    behind: tuple[tuple[int, int, int], ...],
-) -> None:
-    said = IngestProgress(position, handled, mark, time, 28, behind)
-    assert parse_ingest(position, said.text(writer)) == said
-    assert writer_of(position, said.text(writer)) == (writer or None)
-    assert parse_tier(position, Progress(position, handled).text()) == Progress(position, handled)
-    assert len(said.text(writer)) < 4000
-
-
-@given(numbers, numbers, st.integers(0, 200), st.characters(codec="ascii"))
-def test_damaged_progress_is_refused(position: int, handled: int, at: int, other: str) -> None:
-    text = IngestProgress(position, handled, (5, 7), 9).text("writer")
-    at %= len(text)
-    damaged = text[:at] + other + text[at + 1 :]
-    if damaged != text:
-        with pytest.raises(FailedPrecondition):
-            parse_ingest(position, damaged)
-    with pytest.raises(FailedPrecondition):
-        parse_ingest(position + 1, text)
-
-
-def test_an_offset_without_a_text_counts_as_it_stands() -> None:
-    assert parse_ingest(7, "") == IngestProgress(7, 7, time=None)
-    assert parse_tier(7, "") == Progress(7, 7)
-    assert writer_of(7, "") is None

@@ -1,4 +1,4 @@
-"""Each rule of multicast outside of the core is needed: without the rule the scene that shows it fails."""
+"""Each rule of multicast and of the delays outside of the core is needed: without it the scene that shows it fails."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from kafka_pubsub import PubSub
 from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.multicast import publisher as publishing
 from kafka_pubsub.multicast.service import Sequencer
-from tests.property.multicast_service_mutations import MUTATIONS, Mutation
+from tests.property import delay_service_mutations, multicast_service_mutations
+from tests.property.multicast_service_mutations import Mutation
 from tests.support import until
 from tests.unit.multicast.wrong_brokers import Wrong
 
 #: Seconds that a scene waits for an event that doesn't come.
 PATIENCE = 6.0
+MUTATIONS = [*multicast_service_mutations.MUTATIONS, *delay_service_mutations.MUTATIONS]
 #: The scenes' modules, which say how long they wait.
 SCENES = {inspect.getmodule(getattr(each.scene, "func", each.scene)) for each in MUTATIONS}
 
