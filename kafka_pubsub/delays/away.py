@@ -2,9 +2,9 @@
 
 Rules
 1. A try that fails costs its partition seconds. The next comes after a pause, doubled while tries fail.
-2. It comes when the leader answers. That is asked on a thread, because a leader that is away answers after seconds.
-3. Each partition of the delays learns it by itself: one that has failed goes in transactions of its own, so its next
-   try holds up no other (`services/troubles.py`).
+2. No try is made before the leader answers a question. A thread asks, because a leader that is away takes seconds.
+3. Each partition of the delays makes its own tries: a partition that has failed goes in its own transactions, so its
+   next try holds up no other partition (`services/troubles.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Away:
 
 
 class AwayHomes:
-    """The home topics that have refused a message, or haven't answered, since they last took one."""
+    """The home topics that have refused a message, or haven't answered, since they last took a message."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin

@@ -4,7 +4,7 @@ Rules
 1. A log's committed position stays at the lowest record that waits here, so that a restart reads it again.
 2. A message that was in no log is `afloat`: it is put back into the tier that it left before the `take` ends.
 3. A request has its message's key and comes just before it.
-4. What is due and may not go home now is set aside, by the number of its home, and comes back as it was.
+4. Messages that are due and may not go home now are set aside, by the number of their home, and come back unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Memory:
     """What waits in memory, of so many sources."""
 
     def __init__(self, sources: int) -> None:
-        #: A heap, without what is set aside.
+        #: A heap, without the messages that are set aside.
         self.heap: list[Rested] = []
         #: By the number of the home.
         self.aside: dict[int, list[Rested]] = {}
@@ -59,7 +59,7 @@ class Memory:
         return heappop(self.heap)
 
     def end(self, found: Rested) -> None:
-        """What was returned by `pop` is handled."""
+        """A message that `pop` has returned is handled."""
         *_, source, message = found
         if message.position == UNWRITTEN:
             self._afloat -= 1
@@ -67,7 +67,7 @@ class Memory:
             del self._resting[source][message.position]
 
     def set_aside(self, home: int, found: Sequence[Rested]) -> None:
-        """What was returned by `pop` waits until its home takes messages."""
+        """Messages that `pop` has returned wait until their home takes messages."""
         self.aside.setdefault(home, []).extend(found)
         self.aside_size += sum(map(_size_of, found))
 
@@ -79,7 +79,7 @@ class Memory:
         ]
 
     def take_back(self, home: int) -> None:
-        """The home takes messages: what was set aside for it is due."""
+        """The home takes messages: those that were set aside for the home are due."""
         found = self.aside.pop(home)
         self.aside_size -= sum(map(_size_of, found))
         for each in found:
@@ -90,7 +90,7 @@ class Memory:
         return min(otherwise, next(iter(self._resting[source]), otherwise))
 
     def left_at(self, source: int, position: int) -> int | None:
-        """Returns the time at which what waits here left this position; None: nothing from there does."""
+        """Returns when the message left this position that waits here; None: nothing from there waits."""
         return self._resting[source].get(position)
 
     def put_back(self) -> dict[int, Sequence[Waiting]]:

@@ -1,25 +1,25 @@
-"""The router of one partition: what came in goes through the tiers and home, in order, exactly once.
+"""The router of a partition: messages that came in go through the tiers and home, in order, exactly once.
 
-Theory. Everything has a key: when it is handled, and the offset at which the message came in. The router handles one
-thing after the other, the lowest key first: messages that came in, the head of each tier, and what waits in memory for
-the rest of its time. Nothing is handled beyond the time of the log (`ingest.py`). A message that leaves a tier is
+Theory. A message has a key: when it is handled, and the offset at which it came in. The router handles the lowest key
+first: of messages that came in, of the head of each tier, and of messages that wait in memory for the rest of their
+time. Nothing is handled beyond the time of the log (`ingest.py`). A message that leaves a tier is
 counted on from its scheduled time, not from now. So each tier is in the order of leaving, messages come home in the
 order of (due, offset), and one mark says which of them are home.
 
 Rules
 1. All that it decides follows from the logs. Its caller writes the moves of one `take` and the `progress` after it in
    one transaction, and makes a new router from what is committed if that fails.
-2. Committed positions stay at the lowest record that waits in memory. What was handled and is read again hops no second
-   time; of it only what waits in memory is taken up again, unless it is home (at or below the mark).
+2. Committed positions stay at the lowest record that waits in memory. A message that was handled and is read again hops
+   no second time, and is taken up again only if it waited in memory and isn't home (at or below the mark).
 3. Where a tier's head isn't known yet, nothing above its possible key is handled.
 4. A request to cancel takes the same way as its message, and waits in memory until the message is due: then both go.
-5. What leaves for a tier is written with more of its kind, by a flush (`unwritten.py`). Until then only the mark moves,
-   so a restart handles it again; of that what is home (at or below the mark) is left out.
+5. Messages that leave for a tier are written together, by a flush (`unwritten.py`). Until then only the mark moves, so
+   a restart handles them again, and leaves out messages that are home (at or below the mark).
 6. A message that has to leave a tier before the flush isn't written there: a backlog of hours takes few transactions.
-   What rests in memory after it left such a tier is put back there by the flush.
-7. What is due and may not go home is set aside with all that is due later for the same home, and the others go on. The
-   home is `behind`: it has a mark of its own, which is committed, until nothing of it is left that the mark of all
-   would take for home. A request to cancel something of it is set aside too, so a restart knows of both or of neither.
+   A message that rests in memory after it left such a tier is put back there by the flush.
+7. A message that is due and may not go home is set aside, with all later messages for the same home, and the others go
+   on. That home is `behind`: its own mark is committed too, until the mark of all takes none of its messages for home
+   that waits. A request to cancel such a message is set aside with the message: a restart knows of both, or of neither.
 8. Only so much is set aside, for so many homes. Beyond that nothing goes home while the first message may not.
 """
 
@@ -161,8 +161,8 @@ class Router:
     ) -> list[Move]:
         """Handles up to `most` things, and returns what is to be written, in this order.
 
-        What `holds` says may not go home now is set aside, as far as there is room. It ends when the bodies have
-        `room` bytes (default: without a limit).
+        Messages that may not go home now, by `holds`, are set aside, as far as there is room. The call ends when the
+        bodies have `room` bytes (default: without a limit).
         """
         moves: list[Move] = []
         self._holds, self._room, self.held = holds or _hold_none, room, False
@@ -314,7 +314,7 @@ class Router:
         return found is not None and found.home is None
 
     def _cancel(self, key: Key, moves: list[Move]) -> None:
-        """Drops the message of this key, if it is there, with all requests to cancel it; or sets all of them aside."""
+        """Drops the message of this key with all requests to cancel it, or sets all of them aside."""
         memory = self._memory
         found = []
         while memory.heap and memory.heap[0][:3] == (*key, -1):
@@ -335,7 +335,7 @@ class Router:
             moves.append((TO_NOTHING, message))
 
     def _rest_if_due(self, source: int, key: Key) -> None:
-        """Puts the head with this key into memory, if it is due with that key and isn't home."""
+        """Puts the head with this key into memory, if the message is due with that key and isn't home."""
         head = self._head_of(source)
         if head is not None and head.due == key[0] and self._mark_of(head) < key:
             message = self._take_head(source)
@@ -355,7 +355,7 @@ class Router:
             self.behind[home] = key
 
     def _mark_of(self, message: Waiting) -> Key:
-        """Returns up to which key the messages of its home are there; a request doesn't say for which home it is."""
+        """Returns up to which key the messages of its home are there; a request names no home."""
         if not self.behind:
             return self.mark
         if message.target >= 0:
@@ -404,7 +404,7 @@ class Router:
         return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind)
 
     def _time_at(self, position: int) -> int:
-        """Returns the time at a position of ingest: that at which the message came in that lies there, if one does."""
+        """Returns the time at a position of ingest: if a message lies there, when it came in."""
         rests = self._memory.left_at(_INGEST, position)
         if rests is not None:
             return rests

@@ -1,10 +1,11 @@
-"""One transactional writer, made when it is first needed, and what its failures mean to those that write with it.
+"""A transactional writer, made at its first transaction, and the meaning of its failures.
 
 Rules
-1. `transact` raises nothing: what no log could take is aborted, and after an error of ours the ending isn't known.
-2. After an unknown ending the own id is fenced before anything is said of it: then the committed positions are final,
+1. `transact` raises nothing: records that no log could take are aborted, and after an error of ours the ending isn't
+   known.
+2. After an unknown ending the own id is fenced before the ending is reported: then the committed positions are final,
    and a reader that asks for them doesn't wait for this writer.
-3. All calls come from one thread.
+3. All calls come from the same thread.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _TRY_AGAIN = 1.0
 
 
 class TransactionRunner:
-    """Runs the transactions of one id, one after the other."""
+    """Runs the transactions of an id, in turn."""
 
     def __init__(self, make: Callable[[], Transactions], log: logging.Logger) -> None:
         self._make, self._log = make, log
         self._troubles = TroubleLog(log)
-        # None: it wasn't needed yet.
+        # None: not needed yet.
         self._writer: Transactions | None = None
 
     @property
@@ -48,10 +49,10 @@ class TransactionRunner:
         *,
         locate: bool = True,
     ) -> Outcome:
-        """Stores all or nothing, as `Transactions.transact` does; it never raises."""
+        """Stores all or nothing, as `Transactions.transact` does; never raises."""
         try:
             return self.writer.transact(records, positions, membership, locate=locate)
-        except PubSubError as error:  # what no log could take
+        except PubSubError as error:  # no log could take the records
             return Outcome(Ending.ABORTED, (), error)
         except Exception as error:
             self._log.exception("a transaction of %d records failed", len(records))
@@ -74,6 +75,6 @@ class TransactionRunner:
                 ending.wait(_TRY_AGAIN)
 
     def close(self) -> None:
-        """Closes the writer, if there is one."""
+        """Closes the writer, if any."""
         if self._writer is not None:
             self._writer.close()
