@@ -365,7 +365,7 @@ class Engine:
         self._reported = ""
         quick = time.monotonic() - sent.began < _QUICK
         for part in sent.parts:
-            self._wrong.stored(part.share, 0 if part.work.waits else len(part.work.records), quick=quick)
+            self._wrong.stored(part.share, len(part.work.records), quick=quick, waits=part.work.waits)
             if self.tasks.get(part.share) is part.task:
                 part.task.stored(part.work)
                 self._trim(part)

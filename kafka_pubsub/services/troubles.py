@@ -67,14 +67,14 @@ class Troubles:
         """A transaction got no answer in time, of which this part was filled."""
         trouble.part = max(_LEAST, min(trouble.part, filled) / 2)
 
-    def stored(self, share: Share, records: int, *, quick: bool) -> None:
-        """A transaction of the partition was stored."""
+    def stored(self, share: Share, records: int, *, quick: bool, waits: bool = False) -> None:
+        """A transaction of the partition was stored; `waits` (default False): records for some topic are held back."""
         trouble = self._of.get(share)
         if trouble is None:
             return
         if quick and records:
             trouble.part = min(1.0, 2 * trouble.part)
-        if records or not trouble.unstored:
+        if not waits and (records or not trouble.unstored):
             trouble.error, trouble.failures, trouble.unstored = "", 0, False
 
     def begun(self, share: Share) -> None:

@@ -23,6 +23,7 @@ from kafka_pubsub.multicast import layout as sequencers
 from kafka_pubsub.multicast.service import Sequencer
 from kafka_pubsub.services import troubles
 from kafka_pubsub.services.lifecycle import ServiceState
+from kafka_pubsub.services.sending import Share
 from tests.support import until
 from tests.unit.delays.test_role import bodies
 
@@ -210,3 +211,16 @@ def _calls_noted(call: Callable[..., None], noted: threading.Event) -> Callable[
         noted.set()
 
     return noting
+
+
+def test_while_records_are_held_back_a_partition_keeps_its_error_and_its_transactions_grow() -> None:
+    wrong, share = troubles.Troubles(), Share(("orders",), 0)
+    trouble = wrong.fail(share, "no leader")
+    trouble.unstored = True
+    wrong.halve(trouble, 0.5)
+    wrong.begun(share)
+    wrong.stored(share, 9, quick=True, waits=True)
+    assert (wrong.error, wrong.part_of(share)) == ("no leader", 0.5)
+    assert share in wrong.alone()
+    wrong.stored(share, 9, quick=True)
+    assert wrong.error == ""
