@@ -209,16 +209,20 @@ class _Judge:
                 yield f"{self._named(place)} is poison and isn't among the dead letters"
 
     def _link(self, stored: Mapping[int, _Life], buried: set[int]) -> None:
-        """Tells each message which one of its key came before it."""
-        last: dict[str, int] = {}
+        """Tells each message which message of its key, in the same history, came before it.
+
+        A message with `deliver_at` whose time has passed when it is sent goes straight home, in no order with others.
+        """
+        last: dict[tuple[int, str], int] = {}
         sent_of = {place: life.sent for place, life in stored.items() if life.sent is not None}
         for place, sent in sorted(sent_of.items(), key=lambda each: each[1].number):
             life = stored[place]
             if life.finished == FOREVER and place in buried:
                 life.finished = life.ended
             if sent.key is not None:
-                life.earlier = last.get(sent.key)
-                last[sent.key] = place
+                history = sent.number[0], sent.key
+                life.earlier = last.get(history)
+                last[history] = place
 
     def _overtaken(self, stored: Mapping[int, _Life]) -> Iterator[str]:
         for place, life in stored.items():

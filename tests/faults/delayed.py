@@ -4,6 +4,7 @@ Theory. A router brings a message home at its due time, which is that of `delive
 later. Messages of a key come home in the order of (due, place in ingest). When one came in is known to lie before its
 future resolved, so the order of two messages is certain unless the one that is due earlier was stored late. A message
 goes by its fingerprint: after a lost answer no broker may say where a message is stored (its id ends in `unknown`).
+A message that was due before it was sent went straight home; its id says so, and its publisher's history has it.
 
 What `judge` finds
 - lost: its future resolved, and it isn't at home
@@ -24,6 +25,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from kafka_pubsub.delays.layout import INGEST
 
 __all__ = ["ENDING", "AtHome", "Diary", "Published", "judge", "published", "unsure"]
 
@@ -82,8 +85,9 @@ class Diary:
 
 
 def published(folder: Path) -> list[Published]:
-    """The messages of all diaries whose futures resolved."""
-    return [Published(**line) for line in _lines(folder) if "sending" not in line]
+    """The messages of all diaries whose futures resolved, and that came in at the delays."""
+    found = [Published(**line) for line in _lines(folder) if "sending" not in line]
+    return [each for each in found if each.message_id.startswith(f"{INGEST}:")]
 
 
 def unsure(folder: Path) -> set[str]:

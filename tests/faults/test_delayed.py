@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_pubsub.delays.layout import INGEST
 from tests.faults import delayed
 from tests.faults.delayed import ENDING, AtHome, Diary, Published, judge
 
@@ -69,14 +70,17 @@ def test_a_message_that_was_perhaps_stored_too_late_to_be_first_may_come_second(
 
 def test_a_diary_tells_what_is_stored_and_what_may_be(tmp_path: Path) -> None:
     diary = Diary(tmp_path / f"p{ENDING}")
-    for sha in ("s1", "s2"):
+    for sha in ("s1", "s2", "s3"):
         diary.sending(sha)
     stored: Future[str] = Future()
-    stored.set_result("in:0:5")
+    stored.set_result(f"{INGEST}:0:5")
+    straight_home: Future[str] = Future()
+    straight_home.set_result("t:0:5")
     failed: Future[str] = Future()
     failed.set_exception(ValueError())
     diary.answered("s1", "k", 9.0, stored)
     diary.answered("s2", "k", 9.0, failed)
+    diary.answered("s3", "k", 9.0, straight_home)
     (message,) = delayed.published(tmp_path)
-    assert message[:4] == ONE[:4]
+    assert message[:4] == ONE._replace(message_id=f"{INGEST}:0:5")[:4]
     assert delayed.unsure(tmp_path) == {"s2"}
