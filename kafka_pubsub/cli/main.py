@@ -95,6 +95,7 @@ COMMANDS = {
         "pull": "kafka_pubsub.cli.pull:pull",
         "peek": "kafka_pubsub.cli.peek:peek",
         "deadletter": "kafka_pubsub.cli.deadletters:deadletter",
+        "run": "kafka_pubsub.cli.run:run",
         "delay": "kafka_pubsub.cli.delay:delay",
         "multicast": "kafka_pubsub.cli.multicast:multicast",
     },

@@ -11,7 +11,7 @@ import click
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import Output, to_json
-from kafka_pubsub.cli.signals import StopFlag, stop_flag
+from kafka_pubsub.cli.signals import stop_flag
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
@@ -114,41 +114,39 @@ def all_services(session: Session) -> None:
 
 def _run(session: Session, *kinds: Callable[[PubSub], Service]) -> None:
     from kafka_pubsub.services.process import alone
+    from kafka_pubsub.services.units import run_units
 
     with alone(), session.pubsub() as pubsub, stop_flag() as stop:
-        running = [make(pubsub).start() for make in kinds]
-        try:
-            _watch(session.output, running, stop, as_json=session.as_json)
-        finally:
-            for each in running:
-                each.drain()
-            for each in running:
-                if not each.stop(_STOPPING):
-                    session.output.note(
-                        f"The {each.name} didn't end in time; another one takes over what it was doing."
-                    )
-        for each in running:
+        units = [make(pubsub) for make in kinds]
+        watch = _Watch(session.output, units, as_json=session.as_json)
+        late = run_units(units, stop, grace=_STOPPING, watch=watch.look, look=_LOOK)
+        for name in late:
+            session.output.note(f"The {name} didn't end in time; another one takes over what it was doing.")
+        for each in units:
             session.output.note(f"The {each.name} has stopped.")
         stop.raise_if_set()
 
 
-def _watch(output: Output, running: Sequence[Service], stop: StopFlag, *, as_json: bool) -> None:
-    """Says what changes, until a signal comes."""
-    said: dict[str, str] = {}
-    say_at = 0.0
-    while not stop.is_set():
-        due = time.monotonic() >= say_at
+class _Watch:
+    """Says what changes, and how services are, at each look."""
+
+    def __init__(self, output: Output, services: Sequence[Service], *, as_json: bool) -> None:
+        self._output, self._services, self._as_json = output, services, as_json
+        self._said: dict[str, str] = {}
+        self._say_at = 0.0
+
+    def look(self) -> None:
+        due = time.monotonic() >= self._say_at
         if due:
-            say_at = time.monotonic() + _SAY
-        for each in running:
+            self._say_at = time.monotonic() + _SAY
+        for each in self._services:
             health = each.health()
             now = f"{health.state.value}, {health.partitions} partitions" + (
                 f": {health.error}" if health.error else ""
             )
-            if due or now != said.get(each.name):
-                said[each.name] = now
-                _say(output, each, now, as_json=as_json)
-        stop.wait(_LOOK)
+            if due or now != self._said.get(each.name):
+                self._said[each.name] = now
+                _say(self._output, each, now, as_json=self._as_json)
 
 
 def _say(output: Output, service: Service, now: str, *, as_json: bool) -> None:

@@ -15,16 +15,18 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
-from typing import Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack, overload
 
 from kafka_pubsub.app import ConfigValue, PubSub
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
-from kafka_pubsub.handlers.calls import Middleware
+from kafka_pubsub.handlers.calls import Calls, Middleware
 from kafka_pubsub.handlers.handler import Ensure, Handler
 from kafka_pubsub.handlers.life import Life, Plan
 from kafka_pubsub.handlers.lifespan import managers_of
+from kafka_pubsub.handlers.testing import AppTest
 from kafka_pubsub.handlers.topics import AppTopic
+from kafka_pubsub.model import Message
 from kafka_pubsub.options import Start, SubscriptionSettings
 
 __all__ = ["App"]
@@ -84,6 +86,12 @@ class App:
 
     # -- declarations ----------------------------------------------------------------------------------------
 
+    @overload
+    def topic(self, name: str, *, key: Callable[[object], str | None] | None = None) -> AppTopic[object]: ...
+    @overload
+    def topic(
+        self, name: str, model: type[T], *, key: Callable[[T], str | None] | None = None
+    ) -> AppTopic[T]: ...
     def topic(
         self, name: str, model: type[T] | None = None, *, key: Callable[[T], str | None] | None = None
     ) -> AppTopic[T]:
@@ -171,6 +179,12 @@ class App:
 
     # -- running ---------------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raises what is wrong with the declarations, without opening anything."""
+        self._check_handlers()
+        for handler in self._handlers.values():
+            Calls(handler, self._middleware)
+
     def start(self) -> Self:
         """Starts the handlers in the background, and returns; coroutine functions run on a loop of the app's own."""
         life = self._new_life(None)
@@ -230,15 +244,52 @@ class App:
         """What runs; None: the app isn't started."""
         return self._life
 
-    def _new_life(self, loop: asyncio.AbstractEventLoop | None) -> Life:
+    def test(self, *, kafka: str | None = None) -> AppTest:
+        """Runs the handlers for a test, inside a `with` block: in memory, on a clock that skips backoffs and delays.
+
+        `kafka`: the address of a broker to run them on instead; None, the default, needs none.
+        """
+
+        def start(ps: PubSub, note: Callable[[str, Message], None]) -> Life:
+            if self._life is not None:
+                raise FailedPrecondition("this app runs already: stop it first")
+            self._pubsub, before = ps, self._pubsub
+            try:
+                life = self._new_life(None, note)
+                life.enter(managers_of(self._lifespans, self))
+            except BaseException:
+                self._pubsub = before
+                raise
+            self._life = life
+            return life
+
+        def stop() -> None:
+            life, self._life = self._life, None
+            try:
+                if life is not None:
+                    life.stop(GRACE)
+            finally:
+                self._pubsub = None
+
+        return AppTest(kafka, start, stop, self._topics)
+
+    def _new_life(
+        self,
+        loop: asyncio.AbstractEventLoop | None,
+        note: Callable[[str, Message], None] | None = None,
+    ) -> Life:
         if self._life is not None:
             raise FailedPrecondition("this app runs already: stop it first")
+        self._check_handlers()
+        handlers = list(self._handlers.values())
+        return Life(Plan(self.pubsub, handlers, self._middleware, note=note), loop)
+
+    def _check_handlers(self) -> None:
         if not self._handlers:
             raise FailedPrecondition(
                 "this app has no handlers: declare one with @app.subscriber(NAME, topic=TOPIC), in a module that is "
                 "imported before the app starts"
             )
-        return Life(Plan(self.pubsub, list(self._handlers.values()), self._middleware), loop)
 
     def _close(self) -> None:
         with self._lock:

@@ -15,42 +15,53 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, NotFound
 from kafka_pubsub.handlers.handler import Handler
+from kafka_pubsub.options import Start
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
 
-__all__ = ["ensure", "ensure_topic"]
+__all__ = ["TEST_PARTITIONS", "ensure", "ensure_topic"]
 
 T = TypeVar("T")
 
+#: Partitions of a topic that a test makes: more cost a test time, and one would hide that there are several.
+TEST_PARTITIONS = 2
 #: Tries of what another process may be making, and the seconds between them.
 _TRIES, _PAUSE = 8, 0.25
 
 
-def ensure_topic(ps: PubSub, name: str) -> None:
-    """Makes a topic if it doesn't exist."""
-    _again(lambda: ps.create_topic(name, exist_ok=True))
+def ensure_topic(ps: PubSub, name: str, *, partitions: int | None = None) -> None:
+    """Makes a topic if it doesn't exist, by default with as many partitions as `create_topic` gives it."""
+    _again(lambda: _create_topic(ps, name, partitions))
+
+
+def _create_topic(ps: PubSub, name: str, partitions: int | None) -> None:
+    try:
+        _options_of(ps, name)
+    except NotFound:
+        ps.create_topic(name, partitions=partitions, exist_ok=True)
 
 
 def ensure(ps: PubSub, handler: Handler, *, create: bool = False) -> None:
-    """Makes or checks what the handler needs; with `create` (default False) it makes it whatever the handler says."""
+    """Makes or checks what the handler needs; `create` (default False): for a test.
+
+    A test makes what is missing whatever the handler says, and begins with its own messages.
+    """
     if handler.ensure == "never" and not create:
         return
     if handler.ensure == "create" or create:
         for name in handler.topics:
-            ensure_topic(ps, name)
-        _again(lambda: _create_subscription(ps, handler))
+            ensure_topic(ps, name, partitions=TEST_PARTITIONS if create else None)
+        _again(lambda: _create_subscription(ps, handler, "latest" if create else handler.start))
     else:
         _check(ps, handler)
     _check_policies(ps, handler)
 
 
-def _create_subscription(ps: PubSub, handler: Handler) -> None:
-    ps.create_subscription(
-        handler.name, handler.topic, start=handler.start, exist_ok=True, **handler.settings
-    )
+def _create_subscription(ps: PubSub, handler: Handler, start: Start) -> None:
+    ps.create_subscription(handler.name, handler.topic, start=start, exist_ok=True, **handler.settings)
 
 
 def _again(make: Callable[[], T]) -> T:
@@ -101,6 +112,6 @@ def _check_policies(ps: PubSub, handler: Handler) -> None:
             "published under their message's key: allow them with update_topic, or name another topic"
         )
     if handler.topic != (there := ps.subscription(handler.name).topic):
-        raise PubSubError(
+        raise FailedPrecondition(
             f"{handler.where}: subscription {handler.name!r} is on topic {there!r}, not {handler.topic!r}"
         )

@@ -62,10 +62,10 @@ class Handler:
         self._check_number("batch", self.batch, 100_000)
         self._check_number("max_workers", self.max_workers, 10_000)
         self._check_classes()
-        check_start(self.start, time.time())
         try:
+            check_start(self.start, time.time())
             check_names("subscriber", self.settings, frozenset(SubscriptionSettings.__annotations__))
-        except TypeError as error:
+        except (InvalidArgument, TypeError) as error:
             raise InvalidArgument(f"{self.where}: {error}") from None
 
     def _check_number(self, name: str, value: object, most: int) -> None:

@@ -36,7 +36,7 @@ log = logging.getLogger("kafka_pubsub.app")
 class Plan:
     """What is to run: made by the app, resolved before anything is opened.
 
-    `note`: gets each call's subscription and message. `create`: makes what is missing, whatever the handlers say.
+    `note`: gets each call's subscription and message, and what is missing is made, whatever the handlers say: a test.
     """
 
     def __init__(
@@ -46,10 +46,9 @@ class Plan:
         middleware: Sequence[Middleware],
         *,
         note: Callable[[str, Message], None] | None = None,
-        create: bool = False,
     ) -> None:
         self.ps = ps
-        self.create = create
+        self.is_test = note is not None
         self.calls = [
             Calls(
                 handler,
@@ -102,7 +101,7 @@ class Life:
     def open_streams(self) -> None:
         """Makes or checks what handlers need, then opens their streams."""
         for each in self.plan.calls:
-            ensure(self.plan.ps, each.handler, create=self.plan.create)
+            ensure(self.plan.ps, each.handler, create=self.plan.is_test)
         for each in self.plan.calls:
             stream = self._open(each)
             self.streams[each.handler.name] = stream

@@ -143,6 +143,8 @@ def _fill_one(annotation: object, what: str, *, has_default: bool) -> tuple[Fill
     if annotation is str:
         return _text, "text in UTF-8"
     try:
+        if annotation is Callable or get_origin(annotation) is Callable:
+            raise TypeError("a function is in no JSON")
         validate = TypeAdapter(cast("type[Any]", annotation)).validator.validate_json
     except (
         PydanticSchemaGenerationError,

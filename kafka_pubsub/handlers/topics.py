@@ -43,6 +43,10 @@ class AppTopic(Generic[T]):
         """The topic's name."""
         return self._name
 
+    def takes(self, value: object) -> bool:
+        """Returns whether the value is of the topic's type."""
+        return self._kind is None or isinstance(value, self._kind)
+
     def key_of(self, value: T) -> str | None:
         """Returns the ordering key of a value, by the app's `key`; None: there is none."""
         return None if self._key is None else self._key(value)
@@ -54,7 +58,7 @@ class AppTopic(Generic[T]):
         `ordering_key` is by default the key that `App.topic(key=)` takes from the value. In a coroutine await
         `asyncio.wrap_future(orders.publish(order))`.
         """
-        if self._kind is not None and not isinstance(value, self._kind):
+        if self._kind is not None and not self.takes(value):
             raise InvalidArgument(
                 f"topic {self._name!r} takes {self._kind.__name__}, not {type(value).__name__}: publish "
                 f"{self._kind.__name__}(...)"

@@ -7,7 +7,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from kafka_pubsub.config import SubscriptionRecord, TopicRecord
@@ -19,6 +19,25 @@ from kafka_pubsub.log.ports import Catalog
 __all__ = ["MemoryCatalog"]
 
 _Record = TypeVar("_Record", TopicRecord, SubscriptionRecord)
+
+
+class _Records(Mapping[str, _Record]):
+    """The records of a moment by name; each is read when it is asked for, because most callers ask for one."""
+
+    def __init__(self, texts: dict[str, str], model: type[_Record]) -> None:
+        self._texts, self._model = texts, model
+
+    def __getitem__(self, name: str) -> _Record:
+        return self._model.model_validate_json(self._texts[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class MemoryCatalog(Catalog):
@@ -61,10 +80,10 @@ class MemoryCatalog(Catalog):
     def close(self) -> None:
         """Does nothing."""
 
-    def _all(self, kind: str, model: type[_Record]) -> dict[str, _Record]:
+    def _all(self, kind: str, model: type[_Record]) -> Mapping[str, _Record]:
         with self._cluster.changed:
             texts = [(name, text) for (found, name), text in self._cluster.catalog.items() if found == kind]
-        return {name: model.model_validate_json(text) for name, text in sorted(texts)}
+        return _Records(dict(sorted(texts)), model)
 
     def _replace(
         self, kind: str, name: str, record: _Record | None, previous: _Record | None, model: type[_Record]

@@ -109,6 +109,26 @@ class VirtualClock:
             finally:
                 self._advancing = False
 
+    def due_at(self, *, leave_out: type[Sleeper] | None = None) -> float | None:
+        """Returns when something is to be done by itself next: a delay, a backoff, a deadline; None: nothing waits.
+
+        `leave_out` (default None): a kind of sleepers whose times don't count.
+        """
+        with self._lock:
+            return self._first_due(leave_out)
+
+    def jump(self, seconds: float, *, timeout: float = 10.0) -> None:
+        """Moves the time forward without a stop on the way, and waits there as `advance` does."""
+        with self._moving:
+            self._advancing = True
+            try:
+                self._settle(timeout, callbacks=True)
+                with self._lock:
+                    self._now += max(0.0, seconds)
+                self._settle(timeout, callbacks=True)
+            finally:
+                self._advancing = False
+
     def enter(self, sleeper: Sleeper) -> None:
         """Adds what does things at times of this clock, until `leave`."""
         with self._lock:
@@ -128,9 +148,13 @@ class VirtualClock:
         due = self._first_due()
         self._until = due if due is not None and due <= self._now + SHORT else None
 
-    def _first_due(self) -> float | None:
+    def _first_due(self, leave_out: type[Sleeper] | None = None) -> float | None:
         """Returns when the first sleeper has something to do by itself; needs the lock."""
-        times = (sleeper.due_at() for sleeper in self._sleepers)
+        times = (
+            sleeper.due_at()
+            for sleeper in self._sleepers
+            if leave_out is None or not isinstance(sleeper, leave_out)
+        )
         return min((at for at in times if at is not None), default=None)
 
     def _advance(self, seconds: float, timeout: float, *, callbacks: bool) -> None:

@@ -74,6 +74,11 @@ class Commits:
         """Returns when the next commit is due, or None."""
         return self._not_before if self.dirty and self.in_flight is None else None
 
+    def checkpoint_due_at(self) -> float | None:
+        """Returns when a checkpoint is due and a commit may go with it; None: nothing asks for one."""
+        due = self.checkpoints.due_at()
+        return None if due is None else max(due, self._not_before)
+
     def open(self, now: float) -> bool:
         """Returns whether it is time for a commit, if there is anything to commit."""
         return self.in_flight is None and now >= self._not_before

@@ -278,7 +278,7 @@ class RetryPartition:
         if self.commits.in_flight is None:
             times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
             times.append(0.0 if self.announced and self.dead_lettering.written else None)
-            times.append(self.commits.checkpoints.due_at() if self.announced else None)
+            times.append(self.commits.checkpoint_due_at() if self.announced else None)
         if self.may_begin:
             times.append(self.dead_lettering.due_at())
         return times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -27,8 +27,14 @@ def test_the_router_says_what_it_does_until_it_is_stopped(
             said.append(data.decode())
 
     with DelayRouter(run.pubsub, tiers=3, partitions=1) as router:
-        watching: Callable[..., None] = service._watch
-        thread = threading.Thread(target=watching, args=(Output(), [router], stop), kwargs={"as_json": True})
+        watch = service._Watch(cast("Any", Output()), [router], as_json=True)
+
+        def watching() -> None:
+            while not stop.is_set():
+                watch.look()
+                stop.wait(service._LOOK)
+
+        thread = threading.Thread(target=watching)
         thread.start()
         until(lambda: any('"running"' in line for line in said))
         stop.set()

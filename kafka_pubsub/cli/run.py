@@ -1,0 +1,96 @@
+"""`run`: the handlers of an app, in processes under one small parent."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.signals import stop_flag
+from kafka_pubsub.cli.types import DURATION
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["run"]
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("the app in shop.py", "kafka-pubsub run shop:app"),
+        (
+            "four processes, health at http://127.0.0.1:8080/readyz",
+            "kafka-pubsub run shop:app --workers 4 --http 8080",
+        ),
+        ("while you write it", "kafka-pubsub run shop:app --reload"),
+    ],
+)
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="How many processes; they share the partitions.",
+)
+@click.option("--reload", is_flag=True, help="Start anew when a Python file below this directory changes.")
+@click.option(
+    "--grace", type=DURATION, default="30s", show_default=True, help="How long handlers may take to end."
+)
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Answer /livez and /readyz; a port alone is open on this machine only.",
+)
+@click.pass_obj
+def run(session: Session, app: str, workers: int, reload: bool, grace: float, http: str | None) -> None:
+    """Run the handlers of an app until Ctrl-C or SIGTERM.
+
+    APP is the name of an `App` in MODULE, `app` if you leave it out. The first signal ends in good order: nothing more
+    is taken, handlers end, their acks are stored. A process that ends by itself is started again, after a pause.
+
+    /readyz: each process is a member of the groups of its subscriptions. /livez: none is stuck.
+
+    Ends with 2 if the module doesn't import, has no app, or a handler is declared wrongly.
+    """
+    from kafka_pubsub.errors import InvalidArgument
+    from kafka_pubsub.handlers.health import HealthServer, parse_address
+    from kafka_pubsub.handlers.processes import Parent, Sources
+
+    try:
+        if http is not None:
+            parse_address(http)
+    except InvalidArgument as error:
+        raise click.BadParameter(error.message, param_hint="--http") from error
+    parent = Parent(
+        app,
+        workers=workers,
+        grace=grace,
+        environment=_environment(session),
+        reload=Sources(Path.cwd()) if reload else None,
+        tell=lambda text: session.output.note(f"{text[:1].upper()}{text[1:]}."),
+    )
+    with nullcontext() if http is None else HealthServer(http, parent.report) as server, stop_flag() as stop:
+        if server is not None:
+            session.output.note(f"Health is at port {server.port}: /livez and /readyz.")
+        code = parent.run(stop)
+    stop.raise_if_set()
+    raise SystemExit(code)
+
+
+def _environment(session: Session) -> dict[str, str]:
+    """Returns the environment of the processes: ours, and what the options name."""
+    found = dict(os.environ)
+    if session.bootstrap:
+        found["KAFKA_PUBSUB_BOOTSTRAP"] = session.bootstrap
+    if session.config:
+        before = json.loads(found.get("KAFKA_PUBSUB_CONFIG") or "{}")
+        found["KAFKA_PUBSUB_CONFIG"] = json.dumps({**before, **session.config})
+    return found
