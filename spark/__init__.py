@@ -13,7 +13,7 @@ Rules
    `run/` (what a streaming job does), then a room for each job: `archive/`, `audit/`, `replay/` and `cdc/`, of which
    `audit/` and `replay/` know the archive. `examples/` are programs to copy, which import public names only. No room
    has the name of a public function, which it would replace.
-2. Executors need Spark and, for Avro and Protobuf, Python with Arrow. They need no librdkafka, and this package
+2. Executors need Spark and, for Protobuf, Python with Arrow. They need no librdkafka, and this package
    needn't be installed on them: `session` sends it to them.
 3. Modules import each other relatively, because the package is called `kafka_pubsub_spark` where it is installed,
    and `spark` in a clone.
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .reading.protobuf import Protobuf
     from .reading.registry import registered
     from .reading.source import register_tables
-    from .reading.waiting import waiting
     from .run.restored import check_checkpoint
     from .writing.outgoing import write, write_stream
 
@@ -52,7 +51,6 @@ __all__ = [
     "session",
     "source_options",
     "split",
-    "waiting",
     "write",
     "write_stream",
 ]
@@ -70,7 +68,6 @@ _PLACES = {
     "session": ".base.spark_session",
     "source_options": ".reading.messages",
     "split": ".reading.expectations",
-    "waiting": ".reading.waiting",
     "write": ".writing.outgoing",
     "write_stream": ".writing.outgoing",
 }

@@ -35,7 +35,6 @@ BY_TURNS = frozenset(
         "tests/spark/session/test_expectations.py",
         "tests/spark/session/test_lost.py",
         "tests/spark/session/test_snapshots.py",
-        "tests/spark/session/test_waiting.py",
     }
 )
 

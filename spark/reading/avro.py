@@ -1,25 +1,21 @@
 """Decodes Avro bodies into columns by a given schema; a body that can't be decoded stays, with the reason.
 
-Theory. Spark's own `from_avro` runs inside the JVM, and is used wherever the package spark-avro is there. For a body
-that it can't read it gives nulls, field by field. So the schema is wrapped into a record, which adds no byte: its field
-is null exactly if the body couldn't be read. Spark also ignores bytes that are left over, and text could be read as a
-few numbers. So each body gets a trailer, which the wrapper's second field reads: bytes left over would stand there
-instead. Without spark-avro, fastavro decodes batches of Arrow.
+Theory. Spark's own `from_avro` runs inside the JVM. For a body that it can't read it gives nulls, field by field. So
+the schema is wrapped into a record, which adds no byte: its field is null exactly if the body couldn't be read. Spark
+also ignores bytes that are left over, and text could be read as a few numbers. So each body gets a trailer, which the
+wrapper's second field reads: bytes left over would stand there instead.
 
 Rules
 1. No row is lost: `record` is null and `problem` says why, or `record` is there and `problem` is null.
 2. A schema with which five bytes become twenty million items, or that crashes its decoder (it contains itself),
    is refused before anything is read.
-3. Both decoders give the same columns, with the types of Spark's decoder.
 """
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import FailedPrecondition, SchemaError
 
@@ -28,11 +24,8 @@ from .python_decoder import BODY, SCHEMA_ID
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .python_decoder import Decode
+__all__ = ["by_avro", "check_schema", "has_spark_avro"]
 
-__all__ = ["Decoder", "by_avro", "check_schema", "has_spark_avro"]
-
-Decoder = Literal["auto", "spark", "fastavro"]
 _NAMED = ("record", "enum", "fixed", "error")
 _PROBLEM = "isn't a body of the schema"
 #: The column of the wrapper, while it is read.
@@ -41,23 +34,18 @@ _READ = "_read"
 _TRAILER = b"\xffkpubsub\x00"
 
 
-def by_avro(
-    messages: DataFrame, schema: str, writers: Mapping[int, str] | None, decoder: Decoder = "auto"
-) -> DataFrame:
+def by_avro(messages: DataFrame, schema: str, writers: Mapping[int, str] | None) -> DataFrame:
     """Adds `record` and `problem` to messages that have the columns of `frames.unframed`.
 
     `schema` is the reader's schema. `writers` are the schemas that bodies were written by, by number (None: all were
-    written by `schema`). `decoder` is as for `decoding.decoded` (default: "auto").
+    written by `schema`).
     """
     parsed = check_schema(schema)
     written = None if writers is None else {number: check_schema(text) for number, text in writers.items()}
-    there = has_spark_avro(messages.sparkSession)
-    if decoder == "spark" and not there:
+    if not has_spark_avro(messages.sparkSession):
         raise FailedPrecondition(
-            "decoder='spark' needs the package org.apache.spark:spark-avro in the session: add it, or use 'fastavro'"
+            "Avro needs the package org.apache.spark:spark-avro in the session: add it to those that it starts with"
         )
-    if decoder == "fastavro" or not there:
-        return _by_fastavro(messages, parsed, written)
     return _by_spark(messages, parsed, written)
 
 
@@ -142,28 +130,3 @@ def _by_spark(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | Non
     found = found.drop(_READ)
     said = F.concat(F.lit(f"{_PROBLEM} ("), F.length(BODY).cast("string"), F.lit(" bytes)"))
     return found.withColumn("problem", F.when(F.col(BODY).isNotNull() & F.col("record").isNull(), said))
-
-
-def _by_fastavro(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | None) -> DataFrame:
-    from .avro_types import spark_type
-    from .python_decoder import by_python
-
-    writers = None if written is None else {number: json.dumps(each) for number, each in written.items()}
-    return by_python(messages, spark_type(parsed, {}), partial(_begin, json.dumps(parsed), writers))
-
-
-def _begin(schema: str, writers: Mapping[int, str] | None) -> Decode:
-    """Makes the function that decodes bodies, on an executor."""
-    import fastavro
-
-    reader = fastavro.parse_schema(json.loads(schema))
-    known = {number: fastavro.parse_schema(json.loads(text)) for number, text in (writers or {}).items()}
-
-    def decode(body: bytes, number: int | None) -> Any:
-        writer, stream = reader if writers is None else known[number or 0], io.BytesIO(body)
-        record = fastavro.schemaless_reader(stream, writer, None if writers is None else reader)
-        if left := len(body) - stream.tell():
-            raise ValueError(f"{left} bytes are left over")
-        return record
-
-    return decode

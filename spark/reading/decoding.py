@@ -3,7 +3,7 @@
 Rules
 1. No row is lost: `record` is null and `problem` says why, or `record` is there and `problem` is null.
 2. A schema with which few bytes become a very large value, or that contains itself, is refused before anything is read.
-3. Spark itself decodes JSON, and Avro where the package spark-avro is there. Python decodes the others.
+3. Spark itself decodes JSON and Avro, and Python on the executors Protobuf.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from .avro import Decoder
-
 __all__ = ["by_json", "decoded"]
 
 _READ = "_read"
@@ -36,7 +34,6 @@ def decoded(
     *,
     framing: Framing = "none",
     writers: Mapping[int, str] | None = None,
-    decoder: Decoder = "auto",
 ) -> DataFrame:
     """Adds `record` (the decoded body) and `problem` (why there is no `record`) to messages.
 
@@ -44,8 +41,8 @@ def decoded(
     for Protobuf `Protobuf(descriptors, message)`. `framing` says how bodies name the schema that they were written by:
     "none" (default: they don't), "confluent", "apicurio" (8 bytes of a number) or "apicurio3" (4 bytes, from Registry 3
     on); with a framing, the column `schema_id` has the schema's number. `writers` are, for framed Avro, the schemas by
-    number, e.g. `registered(registry, subject)`; a body of another schema isn't decoded (default: none). `decoder` is,
-    for Avro, "spark", "fastavro" or "auto" (default: Spark's decoder where the package spark-avro is there).
+    number, e.g. `registered(registry, subject)`; a body of another schema isn't decoded (default: none). Avro needs the
+    package spark-avro in the session.
 
     Example:
         decoded(messages(spark, "orders"), "id bigint, amount double").where("problem is null").select("record.*")
@@ -68,7 +65,7 @@ def decoded(
     elif kind == "avro":
         from .avro import by_avro
 
-        found = by_avro(found, str(schema), writers, decoder)
+        found = by_avro(found, str(schema), writers)
     else:
         found = by_json(found, F.col(BODY).cast("string"), schema)
     said = F.when(F.col("data").isNull(), F.lit("a tombstone has no body"))

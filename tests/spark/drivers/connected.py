@@ -22,7 +22,6 @@ from spark import (
     messages,
     register_tables,
     session,
-    waiting,
     write,
     write_stream,
 )
@@ -57,9 +56,8 @@ def calls(spark: SparkSession, context: Context, source: str, target: str, direc
     rows = messages(spark, source, bootstrap=bootstrap)
     seen: dict[str, Any] = {"session": type(spark).__module__}
     seen["read"] = sorted([row.ordering_key, row.attributes["seq"]] for row in rows.collect())
-    for decoder in ("auto", "fastavro"):
-        totals = decoded(rows, SCHEMA, decoder=decoder).where("problem is null").select("record.total")
-        seen[decoder] = sorted(row.total for row in totals.collect())
+    totals = decoded(rows, SCHEMA).where("problem is null").select("record.total")
+    seen["avro"] = sorted(row.total for row in totals.collect())
     seen["archived"] = archived(spark, f"{directory}/archive").count()
     plain = spark.createDataFrame([("ann", "tea"), ("ann", "milk")], "ordering_key string, data string")
     write(plain, target, query="daily", batch="1", bootstrap=bootstrap)
@@ -78,7 +76,6 @@ def calls(spark: SparkSession, context: Context, source: str, target: str, direc
     seen["written"] = [len(ids), len(set(ids)), sum(name.startswith("copy-") for name in ids)]
     lanes = lane_messages(spark, source, bootstrap=bootstrap)
     seen["lanes"] = [[row.priority, row.durable] for row in lanes.limit(1).collect()]
-    seen["waiting"] = refused(lambda: waiting(spark, bootstrap=bootstrap))
     register_tables(spark)
     tables = spark.read.format("kafka_pubsub").option("kafka.bootstrap.servers", bootstrap)
     names = [row.name for row in tables.option("table", "subscriptions").load().collect()]

@@ -17,8 +17,8 @@ def main(bootstrap: str, topic: str) -> None:
     spark = session("few jars", master="local[1]", delta=False, conf=conf)
     rows = messages(spark, topic, bootstrap=bootstrap)
     seen = {
-        "totals": [row.total for row in decoded(rows, SCHEMA).select("record.total").collect()],
-        "avro": refused(lambda: decoded(rows, SCHEMA, decoder="spark")),
+        "read": rows.count(),
+        "avro": refused(lambda: decoded(rows, SCHEMA)),
         "delta": refused(lambda: archived(spark, "/nowhere")),
         "table": refused(lambda: archived(spark, "default.archive")),
     }

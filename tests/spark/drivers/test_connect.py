@@ -77,7 +77,7 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
     seen = seen_by_client(spark, tmp_path, kafka.bootstrap, name, target)
     assert seen.pop("session") == "pyspark.sql.connect.session"
     assert seen.pop("read") == [["ann", str(n)] for n in range(1, 5)] + [["bob", "1"], ["bob", "2"]]
-    assert seen.pop("auto") == seen.pop("fastavro") == [float(n) for n in range(6)]
+    assert seen.pop("avro") == [float(n) for n in range(6)]
     assert seen.pop("archived") == 6
     assert seen.pop("written") == [8, 8, 6]
     assert seen.pop("lanes") == [[0, True]]
@@ -85,7 +85,6 @@ def test_a_client_without_java(spark: SparkSession, kafka: RunningKafka, name: s
         assert "run it with spark-submit $(kafka-pubsub spark submit-args) archive, or" in seen.pop(each)
     # No row of that topic has an amount.
     assert seen.pop("own job") == [0, 6]
-    assert "option('table', 'waiting')" in seen.pop("waiting")
     assert seen.pop("subscription") is True
     nowhere = f"doesn't exist on {kafka.bootstrap}"
     assert seen.pop("no topic") == f"NotFound: topic '{name}-none' {nowhere}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 def test_without_avro_and_delta(spark: SparkSession, kafka: RunningKafka, name: str) -> None:
     with PubSub(kafka.bootstrap) as ps:
         ps.create_topic(name, partitions=1)
-        ps.topic(name).publish(struct.pack("<d", 1.5)).result(30)
+        ps.topic(name).publish(b"x").result(30)
     jars = (spark.sparkContext.getConf().get("spark.jars") or "").split(",")
     few = ",".join(jar for jar in jars if "spark-avro" not in jar and "io.delta" not in jar)
     ran = subprocess.run(
@@ -37,7 +36,7 @@ def test_without_avro_and_delta(spark: SparkSession, kafka: RunningKafka, name: 
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     seen = json.loads(ran.stdout.splitlines()[-1])
-    assert seen.pop("totals") == [1.5]
+    assert seen.pop("read") == 1
     assert "needs the package org.apache.spark:spark-avro" in seen.pop("avro")
     for each in ("delta", "table"):
         assert "this Spark session has no Delta Lake" in seen[each]

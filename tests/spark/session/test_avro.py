@@ -1,4 +1,4 @@
-"""Avro bodies: both decoders say the same, nothing that can't be read is lost, and dangerous schemas are refused."""
+"""Avro bodies: nothing that can't be read is lost, and dangerous schemas are refused."""
 
 from __future__ import annotations
 
@@ -42,14 +42,13 @@ def body(schema: Any, value: Any) -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("decoder", ["spark", "fastavro"])
-def test_bodies_by_a_schema(spark: SparkSession, decoder: Any) -> None:
+def test_bodies_by_a_schema(spark: SparkSession) -> None:
     from spark.reading.decoding import decoded
 
     value = {"id": 5, "note": None, "lines": [{"sku": "x"}], "kind": "B", "at": 1_700_000_000_000}
     good = body(ORDER, value)
     frame = spark.createDataFrame([(1, good), (2, good[:-3]), (3, b""), (4, None)], "n int, data binary")
-    found = decoded(frame, json.dumps(ORDER), decoder=decoder).orderBy("n").collect()
+    found = decoded(frame, json.dumps(ORDER)).orderBy("n").collect()
     assert [row.record is None for row in found] == [False, True, True, True]
     assert [row.problem is None for row in found] == [True, False, False, False]
     assert (found[0].record.id, found[0].record.lines[0].sku, found[0].record.kind) == (5, "x", "B")
@@ -59,20 +58,18 @@ def test_bodies_by_a_schema(spark: SparkSession, decoder: Any) -> None:
     assert bytes(found[1].data) == good[:-3]
 
 
-@pytest.mark.parametrize("decoder", ["spark", "fastavro"])
-def test_an_empty_record_is_told_from_one_that_can_t_be_read(spark: SparkSession, decoder: Any) -> None:
+def test_an_empty_record_is_told_from_one_that_can_t_be_read(spark: SparkSession) -> None:
     from spark.reading.decoding import decoded
 
     frame = spark.createDataFrame([(1, body(LOOSE, {"a": None})), (2, b"\x07")], "n int, data binary")
-    first, second = decoded(frame, json.dumps(LOOSE), decoder=decoder).orderBy("n").collect()
+    first, second = decoded(frame, json.dumps(LOOSE)).orderBy("n").collect()
     assert (first.record.a, first.problem) == (None, None)
     assert second.record is None
     assert second.problem
 
 
-@pytest.mark.parametrize("decoder", ["spark", "fastavro"])
 @pytest.mark.parametrize("framed", [False, True], ids=["bare", "framed"])
-def test_bytes_that_are_left_over_are_told(spark: SparkSession, decoder: Any, framed: bool) -> None:
+def test_bytes_that_are_left_over_are_told(spark: SparkSession, framed: bool) -> None:
     from spark.reading.decoding import decoded
 
     schema = {"type": "record", "name": "Sum", "fields": [{"name": "total", "type": "double"}]}
@@ -81,22 +78,14 @@ def test_bytes_that_are_left_over_are_told(spark: SparkSession, decoder: Any, fr
     bodies = [good, b'{"id": 1, "total": 2.5}', good + b"\0", good * 2, trailer, good + trailer[:5], good[:7]]
     frame = b"\0\0\0\0\7" if framed else b""
     rows = [(at, frame + each) for at, each in enumerate(bodies)]
-    options: dict[str, Any] = {"decoder": decoder}
+    options: dict[str, Any] = {}
     if framed:
-        options |= {"framing": "confluent", "writers": {7: json.dumps(schema)}}
+        options = {"framing": "confluent", "writers": {7: json.dumps(schema)}}
     given = spark.createDataFrame(rows, "n int, data binary")
     first, *others = decoded(given, json.dumps(schema), **options).orderBy("n").collect()
     assert (first.record.total, first.problem) == (2.5, None)
     assert [row.record for row in others] == [None] * 6
     assert all("isn't a body of the schema" in row.problem for row in others)
-
-
-def test_both_decoders_give_the_same_columns(spark: SparkSession) -> None:
-    from spark.reading.decoding import decoded
-
-    frame = spark.createDataFrame([], "data binary")
-    one, other = (decoded(frame, json.dumps(ORDER), decoder=each) for each in ("spark", "fastavro"))
-    assert one.schema["record"].dataType.simpleString() == other.schema["record"].dataType.simpleString()
 
 
 @pytest.mark.parametrize(

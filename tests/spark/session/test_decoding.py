@@ -93,10 +93,9 @@ def avro(schema: Any, value: Any) -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("decoder", ["spark", "fastavro"])
 @pytest.mark.parametrize(("framing", "size"), [("confluent", 4), ("apicurio", 8), ("apicurio3", 4)])
 def test_framed_avro_by_the_schema_that_it_was_written_by(
-    spark: SparkSession, decoder: Any, framing: Any, size: int
+    spark: SparkSession, framing: Any, size: int
 ) -> None:
     def framed(number: int, body: bytes) -> bytes:
         return b"\0" + number.to_bytes(size, "big") + body
@@ -111,7 +110,7 @@ def test_framed_avro_by_the_schema_that_it_was_written_by(
         b"\0\0",
         None,
     ]
-    rows = read(spark, bodies, json.dumps(TWO), framing=framing, writers=writers, decoder=decoder)
+    rows = read(spark, bodies, json.dumps(TWO), framing=framing, writers=writers)
     assert [(row.record.id, row.record.note) for row in rows[:2]] == [(1, "-"), (2, "new")]
     assert rows[2].problem == "was written by schema 8, which isn't known"
     assert rows[3].problem.startswith("isn't a body of the schema (1 bytes)")
