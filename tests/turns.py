@@ -3,7 +3,7 @@
 Rules
 1. The variants of one slow test take turns, and so do the slow tests of a file in `BY_TURNS`. Of three or more, each
    runs on one day of three; of two, on every second day.
-2. A test that stands for itself runs every day. So of each kind some run at every landing.
+2. A test that stands for itself runs every day. So of each kind some run at every move result.
 3. Only CI leaves tests out. A run prints its day; KAFKA_PUBSUB_DAY takes the tests of another day.
 """
 

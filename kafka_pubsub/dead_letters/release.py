@@ -32,7 +32,7 @@ from kafka_pubsub.subscribe.admin.exclusive_session import ExclusiveSession
 from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.subscribe.dead_letters.processed_marks import ProcessedMarks
 from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, RetryRecord, Why, retry_headers
-from kafka_pubsub.subscribe.retry_topic.key_states import WaitingRoom
+from kafka_pubsub.subscribe.retry_topic.key_states import RetryContents
 from kafka_pubsub.subscribe.retry_topic.retry_topics import retry_topic_of
 
 __all__ = ["Releases"]
@@ -84,7 +84,7 @@ class Releases:
         views = list(self._dead_letters.views(record))
         total = sum(view.partitions for view in views)
         with closing(self._backend.record_fetch()) as fetch:
-            rooms = ((view, WaitingRoom(self._backend, view, fetch)) for view in views)
+            rooms = ((view, RetryContents(self._backend, view, fetch)) for view in views)
             places = ((view, room, number) for view, room in rooms for number in room.numbers())
             for at, (view, room, number) in enumerate(places):
                 tell(DeadLetterProgress("reading", at, total))

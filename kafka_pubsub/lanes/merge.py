@@ -205,11 +205,11 @@ class LaneMerge(HeldLanes[T]):
 
     def _choose(self, now: float) -> Choice | None:
         self._missing, self._uncovered = Missing(), False
-        ripe = self.ageing.aged(now)
+        old = self.ageing.aged(now)
         self._until = self.ageing.next_at
         first = self._in_turn(self._missing)
         self.turn = top = _ABOVE_ALL if first is None else first.priority
-        aged = [each for each in ripe if each < top and self._priorities[each].has_head]
+        aged = [each for each in old if each < top and self._priorities[each].has_head]
         most = (self.ageing.share_left or SHARE) if aged else RUN
         if aged and not self.ageing.share_left:
             for number in aged:

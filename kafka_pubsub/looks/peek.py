@@ -26,7 +26,7 @@ from kafka_pubsub.partition_numbers import number_of
 from kafka_pubsub.subscribe.dead_letters.scan import read_all
 from kafka_pubsub.subscribe.formats.record import FOREVER, RetryRecord
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import finished_at_home, gaps, offsets_of
-from kafka_pubsub.subscribe.retry_topic.key_states import WaitingRoom, noted
+from kafka_pubsub.subscribe.retry_topic.key_states import RetryContents, noted
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 
 __all__ = ["peek"]
@@ -66,7 +66,7 @@ class _View:
     ) -> None:
         self._backend, self._record, self._lane, self._fetch = backend, record, lane, fetch
         self._limit = limit
-        self._room = WaitingRoom(backend, record, fetch)
+        self._room = RetryContents(backend, record, fetch)
         self._ends = backend.admin.last_stable_offsets(record.topic)
 
     def partition(self, number: int) -> Iterator[PeekedMessage]:

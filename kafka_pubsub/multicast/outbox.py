@@ -71,7 +71,7 @@ class Outgoing:
 
 
 class Batch:
-    """Messages that are staged together, under one name, and have one fate.
+    """Messages that are staged together, under one name, and have the same outcome.
 
     `stored`: whether they are staged. `offsets`: where, by the participant. `holds`: whether they hold up others.
     `trouble`: why they weren't staged the last time, while they wait to be staged again; else empty. `refusals`: why

@@ -242,7 +242,7 @@ class SequencerTask:
             if not self._again:
                 self._check_listed()
                 self._counts["skipped"] += 1
-                self._bury(records, _as_stored(record), _why_not_ours(read))
+                self._refuse(records, _as_stored(record), _why_not_ours(read))
             sequencer.pass_over(offset)
             return
         if isinstance(said, StageRecord):
@@ -300,7 +300,7 @@ class SequencerTask:
         messages = self._common.batches.at_home(output, staged.stage, record.value())
         if messages is None:
             self._counts["undeliverable"] += 1
-            self._bury(records, _as_stored(record), _DAMAGED)
+            self._refuse(records, _as_stored(record), _DAMAGED)
             return dict.fromkeys(range(min(count_of_batch(record.value()), _TAKE)), _DAMAGED)
         has_home = self._common.causal.has_home(topic)
         if staged.stage.deletes and not has_home:
@@ -320,12 +320,12 @@ class SequencerTask:
                 records.append(each)
             else:
                 buried[at] = reason
-                self._bury(records, each, reason)
+                self._refuse(records, each, reason)
         self._counts["undeliverable"] += len(buried)
         self._counts["delivered"] += len(home) - len(buried)
         return buried
 
-    def _bury(self, records: list[NewRecord], record: NewRecord, reason: str) -> None:
+    def _refuse(self, records: list[NewRecord], record: NewRecord, reason: str) -> None:
         """Writes what can't be delivered to the topic of dead letters."""
         _log.error("%s: a dead letter of topic %s: %s", "sequencer", self._place.topic, reason)
         headers = [

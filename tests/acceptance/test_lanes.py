@@ -146,7 +146,7 @@ def test_what_is_finished_out_of_turn_leaves_its_own_lane(room: Room, topic: Top
 
 
 def test_priority_counts_across_both_classes(room: Room, topic: Topic, prefetch: int) -> None:
-    """In the seed a non-persistent message of priority 9 waited for all persistent ones of priority 4."""
+    """A naive queue let a transient message of priority 9 wait for all durable messages of priority 4."""
     sub = room.subscription(topic, strict=True)
     kinds = [Kind((1, 4, 9)[number // 50 % 3], number // 10 % 2 == 0) for number in range(MANY)]
     all_stored(publish(topic, kinds))

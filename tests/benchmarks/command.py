@@ -29,7 +29,7 @@ from tests.benchmarks.environment import observe
 from tests.benchmarks.figures import Scenario
 from tests.benchmarks.harness import Outcome, Runner
 from tests.benchmarks.harness import Progress as OnStep
-from tests.benchmarks.report import Environment, as_json, cells, head_of, markdown, verdict_line
+from tests.benchmarks.report import Environment, as_json, cells, head_of, markdown, result_line
 from tests.benchmarks.scenarios import NAMES, scenarios
 
 __all__ = ["NAMES", "choose", "run_bench"]
@@ -115,8 +115,8 @@ def _print(outcomes: Sequence[Outcome], environment: Environment) -> None:
         console.print(Text(outcome.scenario.setting, style="dim"))
         console.print(_table(outcome))
         for judgement in outcome.judgements:
-            style = {"pass": "green", "miss": "bold red", "not judged": "yellow"}[judgement.verdict]
-            console.print(Text(verdict_line(judgement), style=style))
+            style = {"pass": "green", "miss": "bold red", "not judged": "yellow"}[judgement.result]
+            console.print(Text(result_line(judgement), style=style))
 
 
 def _table(outcome: Outcome) -> Table:

@@ -104,7 +104,7 @@ class Judgement:
 
     target: Target
     reached: float | None
-    verdict: LeaseOutcome
+    result: LeaseOutcome
     reason: str = ""
 
 

@@ -56,18 +56,17 @@ class Outcome:
     def judgements(self) -> list[Judgement]:
         rows = {row.name for row in self.scenario.rows}
         wanted = [target for target in self.scenario.targets if target.row in rows]
-        verdicts = [judge(target, self.runs) for target in wanted]
+        results = [judge(target, self.runs) for target in wanted]
         if self.judged:
-            return verdicts
+            return results
         return [
-            replace(verdict, verdict="not judged", reason=verdict.reason or "a quick run")
-            for verdict in verdicts
+            replace(result, result="not judged", reason=result.reason or "a quick run") for result in results
         ]
 
     @property
     def failed(self) -> bool:
         """Whether a row broke or a target was missed. A part that isn't installed is no failure."""
-        return any(run.error for run in self.runs) or any(each.verdict == "miss" for each in self.judgements)
+        return any(run.error for run in self.runs) or any(each.result == "miss" for each in self.judgements)
 
 
 class Runner:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests.benchmarks.figures import Judgement, Row, Run, median, metric, ratios, runs_of
 from tests.benchmarks.harness import Outcome
 
-__all__ = ["Environment", "as_json", "cells", "head_of", "markdown", "share", "verdict_line"]
+__all__ = ["Environment", "as_json", "cells", "head_of", "markdown", "result_line", "share"]
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,16 @@ def _note(own: Sequence[Run]) -> str:
     return next((run.note for run in reversed(own) if run.note), "")
 
 
-def verdict_line(judgement: Judgement) -> str:
+def result_line(judgement: Judgement) -> str:
     """A target, the figure and whether it passes, in a line."""
     target = judgement.target
     if judgement.reached is None:
-        return f"{judgement.verdict.upper()}: {target.text} ({judgement.reason})"
+        return f"{judgement.result.upper()}: {target.text} ({judgement.reason})"
     reached = number(judgement.reached)
     if target.beside is not None:
         reached = f"{judgement.reached:.1%} of {target.beside}"
     reason = f", {judgement.reason}" if judgement.reason else ""
-    return f"{judgement.verdict.upper()}: {target.text} (reached {reached}{reason})"
+    return f"{judgement.result.upper()}: {target.text} (reached {reached}{reason})"
 
 
 def markdown(outcomes: Sequence[Outcome], environment: Environment) -> str:
@@ -124,7 +124,7 @@ def markdown(outcomes: Sequence[Outcome], environment: Environment) -> str:
             _line(["---", *["---:"] * len(outcome.scenario.metrics), *_rest(heads, outcome)]),
         ]
         page += [_line(cells(outcome, row)) for row in outcome.scenario.rows]
-        page += ["", *(f"- {verdict_line(each)}" for each in outcome.judgements)]
+        page += ["", *(f"- {result_line(each)}" for each in outcome.judgements)]
     return "\n".join(page) + "\n"
 
 
@@ -178,7 +178,7 @@ def _scenario_json(outcome: Outcome) -> dict[str, object]:
                 "at_least": each.target.at_least,
                 "at_most": each.target.at_most,
                 "reached": each.reached,
-                "verdict": each.verdict,
+                "result": each.result,
                 "reason": each.reason,
             }
             for each in outcome.judgements

@@ -1,7 +1,7 @@
 """The history checker: holds the histories of all processes against the promises.
 
     python -m tests.checker DIRECTORY_OR_FILES...        0: all promises kept, 1: violated, 2: can't be checked
-    tests.checker.verdict.judge(directory, Settings(...)) the same as a function; gives a `LeaseOutcome`
+    tests.checker.judgement.judge(directory, Settings(...)) the same as a function; gives a `LeaseOutcome`
     tests.checker.check.check(paths, Settings(...))       of a subscription's files; gives a `Report`
 
 Input: the files of a subscription - of each stream, each publisher of its topic, and the test's driver - as

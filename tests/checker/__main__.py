@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.checker.judgement import judge
 from tests.checker.reading import NotAHistory
 from tests.checker.settings import Settings
-from tests.checker.verdict import judge
 
 __all__ = ["main"]
 
@@ -35,12 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     settings = Settings(given.skew, given.grace, given.max_lag, given.late_loss, drained=not given.unfinished)
     try:
-        verdict = judge(files, settings, limit=given.limit)
+        judgement = judge(files, settings, limit=given.limit)
     except (NotAHistory, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(verdict.text)
-    return 0 if verdict.ok else 1
+    print(judgement.text)
+    return 0 if judgement.ok else 1
 
 
 if __name__ == "__main__":

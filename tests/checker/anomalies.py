@@ -129,8 +129,8 @@ def commit_past_unacked(story: Story) -> bool:
     for events, at in story.spots("deliver"):
         delivery = events[at]
         commit = find(events, at, delivery, "commit", *OWNER)
-        verdicts = [find(events, at, delivery, kind, *MESSAGE) for kind in ("ack", "expire", "deliver")]
-        first = min([verdict for verdict in verdicts if verdict >= 0], default=len(events))
+        judgements = [find(events, at, delivery, kind, *MESSAGE) for kind in ("ack", "expire", "deliver")]
+        first = min([judgement for judgement in judgements if judgement >= 0], default=len(events))
         if (
             at < commit < first
             and "retry" not in delivery

@@ -23,7 +23,7 @@ from tests.checker.writing import ACK, DEAD_LETTER, PARKED, Writing
 __all__ = ["Judge"]
 
 _KNOWN_ALREADY = (b'{"event":"send"', b'{"event":"stored"', b'{"event":"failed"', b'{"event":"subscribe"')
-_NO_VERDICT = ("replay", "open", "close", "extend", "stale", "crash", "stop", "cont", "fault", "mend")
+_NO_JUDGEMENT = ("replay", "open", "close", "extend", "stale", "crash", "stop", "cont", "fault", "mend")
 
 
 class Judge:
@@ -46,7 +46,7 @@ class Judge:
         self.chains: dict[tuple[int, str], Chain] = {}
         #: By partition: the ownership, counted from 1, that delivered a message last; 0: none.
         self.delivered_by: dict[int, array[int]] = {}
-        self.fates: dict[int, bytearray] = {}
+        self.outcomes: dict[int, bytearray] = {}
         self.durable: dict[int, bytearray] = {}
         #: Dead letters that are replayed: their successors needn't wait for them.
         self.replayed: dict[int, set[int]] = {}
@@ -64,7 +64,7 @@ class Judge:
     def _open_books(self, partition: int, log: Log) -> None:
         delivered_by = self.delivered_by.setdefault(partition, array("i"))
         delivered_by.extend(array("i", [0]) * (len(log.key) - len(delivered_by)))
-        for books in (self.fates, self.durable):
+        for books in (self.outcomes, self.durable):
             book = books.setdefault(partition, bytearray())
             book.extend(log.template[len(book) :])
         self.replayed.setdefault(partition, set())
@@ -87,7 +87,7 @@ class Judge:
         }
         for kind in ("relocate", "dead_letter", "commit", "answer"):
             kinds[kind] = getattr(self.writing, kind)
-        kinds |= dict.fromkeys(_NO_VERDICT, lambda event: None)
+        kinds |= dict.fromkeys(_NO_JUDGEMENT, lambda event: None)
         events = Order(
             [(each, self._events(each)) for each in self.histories],
             self.times.waits,
@@ -294,13 +294,13 @@ class Judge:
         """Whether a dead letter lies in the retry topic again because somebody asked for this."""
         partition = mine.partition
         left = self.survey.replays.get((partition, offset))
-        if retry is None or not left or not self.fates[partition][offset] & DEAD_LETTER:
+        if retry is None or not left or not self.outcomes[partition][offset] & DEAD_LETTER:
             return False
         if left[0] > self.time + self.survey.skew:
             return False
         del left[0]
         mine.main[offset], mine.places[offset] = MOVED, retry
-        self.fates[partition][offset] = self.durable[partition][offset] = 0
+        self.outcomes[partition][offset] = self.durable[partition][offset] = 0
         self.due[partition].pop(offset, None)
         self.restarted.add((partition, offset))
         return True
@@ -384,7 +384,7 @@ class Judge:
             del mine.leases[offset]
             mine.again[offset] = Again("batch", lease.attempt)
 
-    # Verdicts
+    # Judgements
 
     def _ack(self, event: Event) -> None:
         mine = self.mine(event)
@@ -398,10 +398,10 @@ class Judge:
                 mine.finish(offset, self.time)
             else:
                 mine.crossed(offset)
-        self.fates[partition][offset] |= ACK
+        self.outcomes[partition][offset] |= ACK
 
     def _close_lease(self, mine: Ownership, event: Event, verb: str) -> bool:
-        """False if nothing is open that the verdict is on; a verdict that crossed an expiry is known by its attempt."""
+        """False if nothing is open that the report is on; a report that crossed an expiry is known by its attempt."""
         offset, attempt = event["offset"], event["attempt"]
         lease = mine.leases.get(offset)
         if lease is not None and lease.attempt == attempt:
@@ -456,7 +456,7 @@ class Judge:
             self._check_replays()
         for partition, log in sorted(self.survey.logs.items()):
             self.report.messages += log.template.count(0)
-            self.report.parked += sum(1 for fate in self.fates[partition] if fate == PARKED)
+            self.report.parked += sum(1 for each in self.outcomes[partition] if each == PARKED)
             if self.settings.drained:
                 self._check_lost(partition, log.begins)
 
@@ -478,7 +478,7 @@ class Judge:
     def _check_replays(self) -> None:
         for (partition, offset), left in self.survey.replays.items():
             if left:
-                dead = self.fates[partition][offset] & DEAD_LETTER
+                dead = self.outcomes[partition][offset] & DEAD_LETTER
                 text = (
                     "was replayed and not delivered again" if dead else "was replayed and is no dead letter"
                 )
@@ -486,12 +486,12 @@ class Judge:
                 self.report.add(Violation(kind, f"{partition}:{offset} {text}", None, [(partition, offset)]))
 
     def _is_parked(self, mine: Ownership, retry: int) -> bool:
-        return bool(self.fates[mine.partition][mine.retry_log.origin[retry]] == PARKED)
+        return bool(self.outcomes[mine.partition][mine.retry_log.origin[retry]] == PARKED)
 
     def _check_lost(self, partition: int, begins: int) -> None:
-        fates = self.fates[partition]
-        at = fates.find(0, begins)
+        outcomes = self.outcomes[partition]
+        at = outcomes.find(0, begins)
         while at >= 0:
             text = f"{partition}:{at} was neither acked nor dead-lettered"
             self.report.add(Violation("lost", text, None, [(partition, at)]))
-            at = fates.find(0, at + 1)
+            at = outcomes.find(0, at + 1)

@@ -33,7 +33,7 @@ KINDS = {
     "attempt": "a redelivery doesn't count on",
     "early": "delivered before it was due",
     "relocation": "moved while a handler held it or from where it didn't lie, or delivered before the move was durable",
-    "stray": "a verdict on a delivery that isn't open was accepted, or an end or answer without a beginning",
+    "stray": "an ack or nack of a delivery that isn't open was accepted, or an end or answer without a beginning",
     "lag": "an ack that was not committed although there was time",
     "unsettled": "the last owner has closed in good order, and not everything was finished",
     "vanished": "a history without an end, of a process that nobody killed",
@@ -77,7 +77,7 @@ class Report:
     """By cause."""
     overlaps: Counter[str] = field(default_factory=Counter)
     """Of handlers in different processes, by what explains them."""
-    relocations: int = 0
+    move_requests: int = 0
     dead_letters: int = 0
     parked: int = 0
     commits: int = 0
@@ -108,7 +108,7 @@ class Report:
             "acks": self.acks,
             "commits": self.commits,
             "ownerships": self.ownerships,
-            "relocations": self.relocations,
+            "moves": self.move_requests,
             "dead_letters": self.dead_letters,
             "parked": self.parked,
             "in_doubt": self.in_doubt,
@@ -124,7 +124,7 @@ class Report:
         lines = [
             f"{self.files} files, {self.events} events; {self.messages} messages on {self.keys} keys, "
             f"{self.ownerships} ownerships",
-            f"{self.deliveries} deliveries, {self.acks} acks, {self.commits} commits, {self.relocations} relocations, "
+            f"{self.deliveries} deliveries, {self.acks} acks, {self.commits} commits, {self.move_requests} moves, "
             f"{self.dead_letters} dead letters, {self.parked} parked, {self.in_doubt} sent in doubt, "
             f"{self.stored_twice} stored twice",
             f"redeliveries by cause: {_counted(self.redeliveries)}",

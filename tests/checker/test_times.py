@@ -1,4 +1,4 @@
-"""Verdicts that need time: an ack is late by the time in which its owner ran, and could hear from the log."""
+"""Judgements that need time: an ack is late by the time in which its owner ran, and could hear from the log."""
 
 from __future__ import annotations
 

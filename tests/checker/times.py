@@ -1,4 +1,4 @@
-"""The verdicts of clocks: whether an ownership had ended, whether an owner could have known."""
+"""The judgements of clocks: whether an ownership had ended, whether an owner could have known."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Valid histories, made by chance: a small group whose members keep the protocol, written by the real writer.
 
-Theory. Not a twin of the client - the simulation is that - but the least that does everything a history can say:
+Theory. Not a copy of the client - the simulation is that - but the least that does everything a history can say:
 publishers, several hosts whose wall clocks differ, members that come, leave in good order, crash, or stand still
 and come back as late owners; nacks, expiries that an ack crosses, runs handed over together, moves to the retry topic
 (answered, refused, or never answered), parking and release, dead letters and their replay. Events are drawn; what
@@ -294,9 +294,9 @@ class World:
         """A batch: some from the front are acked, the next isn't."""
         good = self.chance.randrange(len(run) + 1)
         for held in run[:good]:
-            self.verdict(owner, held, "ack")
+            self.use_verb(owner, held, "ack")
         if good < len(run):
-            self.verdict(owner, run[good], "nack")
+            self.use_verb(owner, run[good], "nack")
         for held in run:
             owner.member.file.handler_end(owner.number, held.offset, owner.epoch)
             owner.held.remove(held)
@@ -319,7 +319,7 @@ class World:
                 held.open = False
             elif owner in owner.member.owned.values():
                 verbs = ["expire", "nack", "late"] if chance.random() < self.plan.faults else ["ack"]
-                self.verdict(owner, held, chance.choice(verbs))
+                self.use_verb(owner, held, chance.choice(verbs))
             elif held.running:
                 file.extend(owner.number, held.offset, owner.epoch, held.attempt, 10.0)
         if held.running and chance.random() < 0.7:
@@ -329,7 +329,7 @@ class World:
         if not held.open and not held.running:
             owner.held.remove(held)
 
-    def verdict(self, owner: Owner, held: Held, verb: str) -> None:
+    def use_verb(self, owner: Owner, held: Held, verb: str) -> None:
         file, at = owner.member.file, held.offset
         told = (owner.number, at, owner.epoch, held.attempt)
         held.open = False

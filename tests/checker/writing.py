@@ -25,7 +25,7 @@ class Court(Protocol):
     survey: Survey
     replayed: dict[int, set[int]]
     time: int
-    fates: dict[int, bytearray]
+    outcomes: dict[int, bytearray]
     due: dict[int, dict[int, tuple[int, int | None]]]
 
     def found(self, kind: str, text: str, *about: tuple[int, int]) -> None: ...
@@ -47,7 +47,7 @@ class Writing:
             return
         request = mine.request(event["n"])
         for offset, retry, attempt, due_ms, _ in event["moves"]:
-            self._court.report.relocations += 1
+            self._court.report.move_requests += 1
             before = self._leaves(mine, offset, retry, "moved")
             mine.main[offset] |= MOVED
             request.moves.append(Move(offset, retry, attempt, due_ms, before))
@@ -168,12 +168,12 @@ class Writing:
     def _stored(self, partition: int, request: Request) -> None:
         """Its transaction has committed."""
         court = self._court
-        fates, due = court.fates[partition], court.due[partition]
+        outcomes, due = court.outcomes[partition], court.due[partition]
         for move in request.moves:
             due[move.offset] = (move.attempt, move.due_ms)
-            fates[move.offset] = fates[move.offset] & ~PARKED | (PARKED if move.due_ms is None else 0)
+            outcomes[move.offset] = outcomes[move.offset] & ~PARKED | (PARKED if move.due_ms is None else 0)
         for offset, _, _ in request.dead:
-            fates[offset] |= DEAD_LETTER
+            outcomes[offset] |= DEAD_LETTER
             court.is_durable(partition, offset)
             if (partition, offset) in court.survey.replays:
                 court.replayed[partition].add(offset)

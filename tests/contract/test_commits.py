@@ -74,7 +74,7 @@ def test_a_commit_is_answered_while_all_is_paused(world: World) -> None:
     assert answers == {at: None}
 
 
-def test_a_commit_that_is_on_its_way_at_a_revoke_is_answered_before_the_last_word(world: World) -> None:
+def test_a_commit_that_is_on_its_way_at_a_revoke_is_answered_before_the_final_commit(world: World) -> None:
     member, at, group = _ready(world)
     told: list[Mapping[TopicPartition, PubSubError | None]] = []
 
@@ -166,21 +166,21 @@ def test_a_member_that_slept_through_a_rebalance_is_refused_and_reported(world: 
         sleeper = world.member(group, topic, backend=impatient)
         until(lambda: len(sleeper.owned) == 2, sleeper)
         held = frozenset(sleeper.owned)
-        heir = world.member(group, topic, backend=impatient)
-        until(lambda: len(heir.owned) == 2, heir)
+        successor = world.member(group, topic, backend=impatient)
+        until(lambda: len(successor.owned) == 2, successor)
         at = min(held)
-        assert commit(heir.reader, {at: Committed(8, "heir")}) == {at: None}
+        assert commit(successor.reader, {at: Committed(8, "successor")}) == {at: None}
         answers = [commit(sleeper.reader, {at: Committed(3, "sleeper")})]
 
         sleeper.listener.on_revoked = lambda partitions: answers.append(
             commit(sleeper.reader, {at: Committed(4, "sleeper")})
         )
-        until(lambda: sleeper.owned and not sleeper.owned & heir.owned, sleeper, heir)
+        until(lambda: sleeper.owned and not sleeper.owned & successor.owned, sleeper, successor)
         # The rebalance was open before the silence: a client may have queued `revoked` by then, though this is too
         # late for commits.
         assert sleeper.listener.heard("lost") + sleeper.listener.heard("revoked") == [held]
         assert all(isinstance(answer[at], FailedPrecondition) for answer in answers)
-        assert heir.reader.committed([at]) == {at: Committed(8, "heir")}
+        assert successor.reader.committed([at]) == {at: Committed(8, "successor")}
 
 
 def test_a_silent_member_is_reported_that_all_is_lost_and_may_commit_when_it_is_back(world: World) -> None:

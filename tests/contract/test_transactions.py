@@ -258,11 +258,11 @@ def test_a_reader_has_a_membership_from_its_assignment_until_it_is_revoked(world
     outcomes: list[Outcome] = []
     inside = scene.membership
 
-    def last_word(partitions: Sequence[TopicPartition]) -> None:
+    def final_commit(partitions: Sequence[TopicPartition]) -> None:
         assert reader.membership() == inside
         outcomes.append(writer.transact(scene.records(b"last"), {scene.at: Committed(4, "last")}, inside))
 
-    scene.member.listener.on_revoked = last_word
+    scene.member.listener.on_revoked = final_commit
     idle = world.reader(scene.group)
     assert idle.membership() is None
     passing = world.member(scene.group, scene.main, scene.retry)

@@ -7,7 +7,7 @@ once, and a message is a number.
 
 What `judge` finds
 - lost: stored, and neither acked nor in the dead-letter topic
-- buried: a dead letter that was no poison, that isn't the message it says it was, or that came twice
+- dead-lettered: a dead letter that was no poison, that isn't the message it says it was, or that came twice
 - digested: poison that was acked, or that isn't among the dead letters
 - overtaken: a message of a key began before the one that was published before it, in whichever lane, was finished
 - stalled: a partition stood still although messages could have been delivered
@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.checker import verdict as checker
+from tests.checker import judgement as checker
 from tests.checker.settings import Settings
 from tests.faults.dead_letter_reader import DeadLetter
 from tests.faults.progress import place_of
 
-__all__ = ["Event", "Verdict", "histories", "judge", "prove"]
+__all__ = ["Event", "Judgement", "histories", "judge", "prove"]
 
 #: Findings of a kind that are listed; the rest is counted.
 LISTED = 5
@@ -38,7 +38,7 @@ Event = dict[str, Any]
 
 
 @dataclass
-class Verdict:
+class Judgement:
     """`problems` is empty when all is well; `counts` says how much there was to judge."""
 
     problems: list[str] = field(default_factory=list)
@@ -94,10 +94,10 @@ class _Told:
                     yield json.loads(line)
 
 
-def prove(folder: Path) -> Verdict:
+def prove(folder: Path) -> Judgement:
     """What the history checker finds."""
     found = checker.judge(folder, PATIENT, limit=LISTED)
-    return Verdict(found.problems, found.counts)
+    return Judgement(found.problems, found.counts)
 
 
 def judge(
@@ -106,9 +106,9 @@ def judge(
     *,
     poison: Collection[str] = (),
     longest_stall: float = float("inf"),
-) -> Verdict:
+) -> Judgement:
     """Holds the histories and the dead letters against each other; `poison`: the fingerprints of all poison."""
-    return _Judge(told, dead, poison).verdict(longest_stall)
+    return _Judge(told, dead, poison).judgement(longest_stall)
 
 
 class _Judge:
@@ -150,27 +150,29 @@ class _Judge:
         elif kind == "handler_end":
             life.ended = max(life.ended, time)
 
-    # The verdict
+    # The judgement
 
-    def verdict(self, longest_stall: float) -> Verdict:
-        verdict = Verdict()
+    def judgement(self, longest_stall: float) -> Judgement:
+        judgement = Judgement()
         stored = {place: life for place, life in sorted(self._lives.items()) if life.sent is not None}
         buried = {place_of(*each.origin) for each in self._dead if min(each.origin) >= 0}
         acked = {place for place, life in stored.items() if life.finished < FOREVER}
         lost = (place for place in stored if place not in acked and place not in buried)
-        _add(verdict, "lost", map(self._named, lost))
-        _add(verdict, "buried", self._wrongly_dead_lettered())
-        _add(verdict, "digested", self._digested(stored, acked, buried))
+        _add(judgement, "lost", map(self._named, lost))
+        _add(judgement, "buried", self._wrongly_dead_lettered())
+        _add(judgement, "digested", self._digested(stored, acked, buried))
         self._link(stored, buried)
-        _add(verdict, "overtaken", self._overtaken(stored))
+        _add(judgement, "overtaken", self._overtaken(stored))
         stalls = list(self._stalls(stored))
-        verdict.stall = max((seconds for _, seconds, _ in stalls), default=0.0)
+        judgement.stall = max((seconds for _, seconds, _ in stalls), default=0.0)
         too_long = (each for each in stalls if each[1] > longest_stall)
         _add(
-            verdict, "stalled", (f"partition {n}: nothing for {s:.1f} s until t={t}" for n, s, t in too_long)
+            judgement,
+            "stalled",
+            (f"partition {n}: nothing for {s:.1f} s until t={t}" for n, s, t in too_long),
         )
         begun = sum(life.deliveries > 0 for life in self._lives.values())
-        verdict.counts = {
+        judgement.counts = {
             "stored": len(stored),
             "unsure": len(self._unsure),
             "delivered": self._counts["deliver"],
@@ -179,7 +181,7 @@ class _Judge:
             "nacked": self._counts["nack"],
             "buried": len(self._dead),
         }
-        return verdict
+        return judgement
 
     def _named(self, place: int) -> str:
         sent = self._lives[place].sent
@@ -247,8 +249,8 @@ class _Judge:
             yield number, longest[0] / 1e9, longest[1]
 
 
-def _add(verdict: Verdict, kind: str, found: Iterable[str]) -> None:
+def _add(judgement: Judgement, kind: str, found: Iterable[str]) -> None:
     problems = list(found)
-    verdict.problems += [f"{kind}: {each}" for each in problems[:LISTED]]
+    judgement.problems += [f"{kind}: {each}" for each in problems[:LISTED]]
     if len(problems) > LISTED:
-        verdict.problems.append(f"{kind}: {len(problems) - LISTED} more")
+        judgement.problems.append(f"{kind}: {len(problems) - LISTED} more")

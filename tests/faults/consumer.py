@@ -90,7 +90,7 @@ class Consumer:
             message.ack()
 
     def _choke(self, message: Message) -> None:
-        """What poison does: raise, hang and return without a verdict, or kill the process; whenever it comes."""
+        """What poison does: raise, hang and return without a report, or kill the process; whenever it comes."""
         match message.attributes["poison"]:
             case "hangs":
                 time.sleep(self._plan.hang)

@@ -73,24 +73,24 @@ def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
         finally:
             played.close()
     outcome = played.outcome
-    verdict = judge(
+    judgement = judge(
         histories(played.told).values(),
-        played.morgue.found,
+        played.dead_letter_reader.found,
         poison=played.poison,
         longest_stall=FAULTS[plan.fault].longest_stall,
     )
     proved = prove(played.told)
-    outcome.problems += played.children.findings + verdict.problems + proved.problems
+    outcome.problems += played.children.findings + judgement.problems + proved.problems
     if played.together is not None:
         outcome.problems += played.together.problems
     outcome.counts = {
-        **verdict.counts,
+        **judgement.counts,
         **({} if played.together is None else played.together.counts),
         "deaths": played.children.deaths,
         "in_transaction": played.in_transaction,
     }
     outcome.proved = proved.counts
-    outcome.stall = round(verdict.stall, 1)
+    outcome.stall = round(judgement.stall, 1)
     return outcome
 
 
@@ -108,7 +108,7 @@ class _Round:
         self._deaths.mkdir()
         self._subscription = self._subscribe(ps)
         self.together = self._others(ps) if self._fault.together else None
-        self.morgue = DeadLetterReader(arena.bootstrap, self._dead, DEAD_PARTITIONS)
+        self.dead_letter_reader = DeadLetterReader(arena.bootstrap, self._dead, DEAD_PARTITIONS)
         self._progress = Progress(self.told)
         self._driver = HistoryFile(
             self.told / "driver.jsonl", role="driver", topic=self._topic, subscription=self._subscription.name
@@ -139,14 +139,14 @@ class _Round:
             self.together.settle(self._plan.settle)
         self._settle()
         self.children.retire_all()
-        self.morgue.look(SILENCE)
+        self.dead_letter_reader.look(SILENCE)
 
     def close(self) -> None:
         """Nothing goes on."""
         self.children.close()
         if self.together is not None:
             self.together.close()
-        self.morgue.close()
+        self.dead_letter_reader.close()
         self._driver.close()
 
     @property
@@ -209,8 +209,10 @@ class _Round:
         while time.monotonic() < began + self._plan.settle:
             sight = self.children.watch(self._arena.bootstrap, self._subscription.name)
             self._progress.look()
-            self.morgue.look()
-            left = self._progress.unfinished({place_of(*each.origin) for each in self.morgue.found})
+            self.dead_letter_reader.look()
+            left = self._progress.unfinished(
+                {place_of(*each.origin) for each in self.dead_letter_reader.found}
+            )
             if not left and sight is not None and sight.left == 0:
                 self.outcome.settled_in = round(time.monotonic() - began, 1)
                 return

@@ -50,14 +50,14 @@ def well() -> Histories:
 
 def found(histories: Histories, *letters: DeadLetter, poison: str = "") -> set[str]:
     """The kinds of what is found."""
-    verdict = judge(histories.values(), letters, poison={poison})
-    return {problem.partition(":")[0] for problem in verdict.problems}
+    judgement = judge(histories.values(), letters, poison={poison})
+    return {problem.partition(":")[0] for problem in judgement.problems}
 
 
 def test_what_is_well_is_well_and_counted() -> None:
-    verdict = judge(well().values())
-    assert verdict.problems == []
-    assert verdict.counts == {
+    judgement = judge(well().values())
+    assert judgement.problems == []
+    assert judgement.counts == {
         "stored": 3,
         "unsure": 0,
         "delivered": 4,
@@ -66,7 +66,7 @@ def test_what_is_well_is_well_and_counted() -> None:
         "nacked": 1,
         "buried": 0,
     }
-    assert verdict.stall < 1e-6
+    assert judgement.stall < 1e-6
 
 
 def test_what_nobody_acked_is_lost() -> None:
@@ -92,9 +92,9 @@ def test_a_message_that_overtakes_one_of_its_key_in_another_lane_is_found() -> N
 def test_a_message_whose_publishing_nobody_confirmed_may_be_delivered() -> None:
     told = well()
     del told["publisher-0"][-1]
-    verdict = judge(told.values())
-    assert verdict.problems == []
-    assert verdict.counts["unsure"] == 1
+    judgement = judge(told.values())
+    assert judgement.problems == []
+    assert judgement.counts["unsure"] == 1
 
 
 def poisoned() -> Histories:
@@ -129,11 +129,11 @@ def test_a_partition_that_stands_still_although_it_could_go_on_is_found() -> Non
     # The second message of key a could not begin before the first was acked.
     assert judge(told.values(), longest_stall=20.0).problems == []
     told["consumer-1"][1]["t"] = 21
-    verdict = judge(told.values(), longest_stall=20.0)
-    assert [problem.partition(" until")[0] for problem in verdict.problems] == [
+    judgement = judge(told.values(), longest_stall=20.0)
+    assert [problem.partition(" until")[0] for problem in judgement.problems] == [
         "stalled: partition 0: nothing for 30.0 s"
     ]
-    assert round(verdict.stall, 1) == 30.0
+    assert round(judgement.stall, 1) == 30.0
 
 
 def test_many_findings_of_a_kind_are_counted_not_listed() -> None:

@@ -1,4 +1,4 @@
-"""The asyncio twin on a real Kafka: publish to callback, Ctrl-C, a loop that never blocks."""
+"""The asyncio version on a real Kafka: publish to callback, Ctrl-C, a loop that never blocks."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from tests.local_cluster import LocalCluster
 from tests.support import until
 
-#: Seconds after which a test gives up: burials are tried again once a minute at the latest.
+#: Seconds after which a test gives up: dead letters are tried again once a minute at the latest.
 PATIENCE = 120.0
 ATTEMPTS = 5
 BACKOFF = 0.3

@@ -58,7 +58,7 @@ def publish(ps: PubSub, topic: str, count: int, keys: int) -> None:
         future.result(PATIENCE)
 
 
-def bury(ps: PubSub, kafka: Any, name: str, count: int, keys: int) -> None:
+def store_dead_letter(ps: PubSub, kafka: Any, name: str, count: int, keys: int) -> None:
     """As if that many messages had died: published, acked, and written as dead letters by hand."""
     publish(ps, name, count, keys)
     lock = threading.Condition()
@@ -139,7 +139,7 @@ def test_what_died_comes_back_and_may_die_again(ps: PubSub, kafka: Any, name: st
 
 def test_thousands_go_back_while_somebody_receives(ps: PubSub, kafka: Any, name: str) -> None:
     sub = make(ps, name)
-    bury(ps, kafka, name, 6000, 50)
+    store_dead_letter(ps, kafka, name, 6000, 50)
     seen = Seen()
     with sub.pull(seen):
         assert sub.replay_dead_letters().count == 6000
@@ -165,7 +165,7 @@ def test_a_replay_that_is_killed_is_finished_by_the_next_without_doubling(
     ps: PubSub, kafka: Any, name: str, number: int
 ) -> None:
     sub = make(ps, name)
-    bury(ps, kafka, name, 2000, 20)
+    store_dead_letter(ps, kafka, name, 2000, 20)
     seen = Seen()
     with sub.pull(seen):
         for reached in ("replaying 200", "replaying 500"):
@@ -189,7 +189,7 @@ def test_a_replay_that_is_killed_is_finished_by_the_next_without_doubling(
 def test_what_a_killed_replay_left_open_is_ended_by_the_next(ps: PubSub, kafka: Any, name: str) -> None:
     """Killed inside its transaction, which would bring a letter back: the next transaction brings it back, once."""
     sub = make(ps, name)
-    bury(ps, kafka, name, 40, 4)
+    store_dead_letter(ps, kafka, name, 40, 4)
     topic_id = KafkaBackend(kafka.bootstrap).admin.topic(name).topic_id
     dead_letter = next(iter(sub.dead_letters()))
     killed = Producer(
@@ -224,7 +224,7 @@ def test_of_two_replays_one_waits_or_is_refused(
 ) -> None:
     monkeypatch.setattr(exclusive_session, "PATIENCE", 1.0)
     sub = make(ps, name)
-    bury(ps, kafka, name, 40, 4)
+    store_dead_letter(ps, kafka, name, 40, 4)
     refused: list[str] = []
 
     def meanwhile(progress: Any) -> None:

@@ -278,7 +278,7 @@ def test_a_commit_that_is_on_its_way_at_a_revoke_ends_the_membership(
 def test_a_commit_that_is_stored_late_undoes_nothing(
     ps: PubSub, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a coordinator that answers after minutes: a relocation must not be stored before the commit is over."""
+    """As with a coordinator that answers after minutes: a move must not be stored before the commit is over."""
     ps.create_topic(name, partitions=1)
     sub = ps.create_subscription(name, name, message_ordering=True, retry=QUICK)
     commit_now, held, thaw = KafkaLogReader._commit_now, threading.Event(), threading.Event()
@@ -296,7 +296,7 @@ def test_a_commit_that_is_stored_late_undoes_nothing(
         assert held.wait(PATIENCE)
         publish(ps, name, range(3, 9), 3)
         until(lambda: stream.stats.received >= 9)
-        time.sleep(3.0)  # a relocation would follow within 0.2 s
+        time.sleep(3.0)  # a move would follow within 0.2 s
         assert stream.stats.moved == 0
         thaw.set()
         seen.wait_for(9)

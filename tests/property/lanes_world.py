@@ -287,13 +287,13 @@ class LaneWorld:
         """Returns the lane that must go next, by the reader's knowledge, and why."""
         turn = self._in_turn()
         top = 10 if turn is None else turn.priority
-        ripe = sorted(
+        due = sorted(
             (since, served, -number)
             for number, (since, served) in self.passed.items()
             if number < top and self.bound is not None and since + self.bound <= self.now
         )
         if self.since_aged >= SHARE:
-            for _, _, number in ripe:
+            for _, _, number in due:
                 first, _ = self._first(-number)
                 if first is not None:
                     return first, "aged"

@@ -156,7 +156,7 @@ def partitions_of_the_home(patch: Patch) -> None:
     patch.setattr(multicast, "target_of", made)
 
 
-def newer_is_buried(patch: Patch) -> None:
+def newer_is_dead_lettered(patch: Patch) -> None:
     """A record of a newer version counts as foreign."""
 
     def decode(headers: Any) -> Any:
@@ -327,13 +327,13 @@ MUTATIONS = [
     ),
     Mutation(
         names_without_inboxes,
-        test_routes.test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere,
+        test_routes.test_what_names_an_earlier_inbox_is_dead_lettered_and_refused_elsewhere,
     ),
     Mutation(
         partitions_of_the_home,
         test_routes.test_a_partition_that_another_tool_adds_changes_nothing,
     ),
-    Mutation(newer_is_buried, test_task.test_a_record_of_a_newer_version_is_waited_for),
+    Mutation(newer_is_dead_lettered, test_task.test_a_record_of_a_newer_version_is_waited_for),
     Mutation(foreign_stops, test_multicast.test_a_record_of_an_inbox_that_isnt_ours_is_passed_over),
     Mutation(any_position_counts, test_role.test_a_position_of_another_inbox_counts_for_nothing),
     Mutation(

@@ -97,8 +97,8 @@ class PlannedWorld(World):
         made = PlannedWorld(self.plan, ())
         made.known = dict(self.known)
         for name, topic in self.topics.items():
-            made.topics[name] = twin = Topic(name)
-            twin.inbox, twin.home, twin.checkpoint = list(topic.inbox), list(topic.home), topic.checkpoint
+            made.topics[name] = again = Topic(name)
+            again.inbox, again.home, again.checkpoint = list(topic.inbox), list(topic.home), topic.checkpoint
         made.stages, made.sender, made.causes = dict(self.stages), dict(self.sender), dict(self.causes)
         made.released, made.timestamps = set(self.released), dict(self.timestamps)
         made.in_transit = [(made.topics[topic.name], proposal) for topic, proposal in self.in_transit]

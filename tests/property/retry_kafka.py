@@ -245,10 +245,10 @@ class RetryLog:
 
     def append(self, each: Transaction) -> None:
         """A transaction's records are in the log, and not yet to be seen."""
-        for relocation in each.relocate.records:
-            if not relocation.dead:
-                record = relocation.record
-                self.put(each, Stored(len(record), self.retry_end, record.key(), relocation.headers))
+        for move in each.relocate.records:
+            if not move.dead:
+                record = move.record
+                self.put(each, Stored(len(record), self.retry_end, record.key(), move.headers))
         for part in each.relocate.parts:
             if each.checkpoint is None:
                 each.checkpoint = self.retry_end
@@ -268,16 +268,16 @@ class RetryLog:
         each.committed = current and not self.chance(self.plan.aborts)
         each.state = "decided"
         if each.committed:
-            for relocation in each.relocate.records:
-                if relocation.dead:
-                    headers = dict(relocation.headers)
+            for move in each.relocate.records:
+                if move.dead:
+                    headers = dict(move.headers)
                     if "ps-dead-offset" in headers:
                         origin = int(headers["ps-dead-offset"] or b"")
                         assert origin not in self.dead, "buried twice"
                         self.dead[origin] = int(headers["ps-dead-attempts"] or b"")
                         assert self.dead[origin] == self.plan.max_attempts, "buried too early, or too late"
                 else:
-                    info = decode(relocation.headers[-1][1])
+                    info = decode(move.headers[-1][1])
                     if isinstance(info, RetryInfo):
                         self.check_attempt(each.owner, info)
                         self.due[info.origin] = info.due

@@ -430,16 +430,18 @@ class World(Handlers):
         elif owner.dead_lettering is not None:
             self.write_dead_letters(owner, owner.dead_lettering)
 
-    def write_dead_letters(self, owner: Owner, bury: WriteDeadLetters) -> None:
+    def write_dead_letters(self, owner: Owner, store_dead_letter: WriteDeadLetters) -> None:
         """The log takes dead letters, or it doesn't, with or without saying for which of them."""
         owner.dead_lettering = None
         if not self.chance(self.plan.aborts):
-            owner.written = bury
+            owner.written = store_dead_letter
             self.do(owner, Written(True))
         elif self.chance(0.5):
             self.do(owner, Written(False, reason="no answer"))
         else:
-            self.do(owner, Written(False, {self.random.randrange(len(bury.records)): "too large"}))
+            self.do(
+                owner, Written(False, {self.random.randrange(len(store_dead_letter.records)): "too large"})
+            )
 
     def transact(self, owner: Owner) -> None:
         if self.transactions:

@@ -45,7 +45,7 @@ def commits_of(offsets: Offsets) -> Commits:
 
 
 class CommitsMachine(RuleBasedStateMachine):
-    """Finishes, commits when due, answers yes or no, says last words and comes back."""
+    """Finishes, commits when due, answers yes or no, says final commits and comes back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ def test_woken_when_due_the_next_commit_is_a_whole_interval_later() -> None:
         now = due
 
 
-def test_a_last_word_replaces_what_was_never_answered() -> None:
+def test_a_final_commit_replaces_what_was_never_answered() -> None:
     offsets = Offsets(0)
     commits = commits_of(offsets)
     offsets.receive([FakeBody(offset=0)])

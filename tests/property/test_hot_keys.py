@@ -39,7 +39,7 @@ def watched(watch: HotKeys, keys: Sequence[bytes | None], batch: int = 500) -> l
 def test_a_key_is_reported_only_if_it_carries_most_and_surely_if_it_carries_a_tenth_more(
     keys: list[bytes | None],
 ) -> None:
-    # A mean gap of 1 looks at every message; the first window is a single verdict.
+    # A mean gap of 1 looks at every message; the first window is a single report.
     watch = HotKeys(window=20, mean_gap=1)
     sampled: list[bytes | None] = []
     found = None

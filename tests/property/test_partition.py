@@ -8,7 +8,7 @@ Promised
   I1  a single record of a key with a handler at a time; a redelivery comes before its successors
   I2  nothing below the committed position is unfinished
   I3  a record is in a single place (Partition.check)
-  I4  a verdict on a lease that is over changes nothing
+  I4  a report on a lease that is over changes nothing
   I5  finished messages can always be committed
   lost  when all handlers ack, everything is finished
 """
@@ -332,7 +332,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
         self.do(LeasesReported([release]))
 
     @rule(data=st.data(), acked=st.booleans())
-    def verdict_later(self, data: st.DataObject, acked: bool) -> None:
+    def report_later(self, data: st.DataObject, acked: bool) -> None:
         runner = self.pick(data, kept=True)
         if runner is None:
             return

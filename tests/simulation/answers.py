@@ -8,7 +8,7 @@ Promised (docs/invariants.md, I2 and I4)
   newest   his delivery was the newest in his process: an old one's ack counts for nothing, and is told so. (A partition
            that comes back unchanged goes on: whoever had it in between has stored nothing.)
   told     whoever was told never gets the message again (nor does any owner: the ledger's `durable`)
-  again    whoever was told that the message comes again is right, unless it is buried, parked or gone
+  again    whoever was told that the message comes again is right, unless it is dead-lettered, parked or gone
   silence  everybody is told something
 """
 

@@ -103,6 +103,6 @@ DEATH_MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
     ends_uncounted: variants.killing,
     several_trials: variants.killing,
     culprit_forgotten: variants.killing,
-    dead_letter_unreported: variants.unburied,
+    dead_letter_unreported: variants.not_dead_lettered,
     bad_messages_are_an_outage: variants.bad,
 }

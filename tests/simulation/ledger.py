@@ -9,7 +9,7 @@ Promised (docs/invariants.md)
   order    a key's records begin in order, none left out; a redelivery begins at the oldest that isn't acked
   I1       a single handler of a key at a time in a process; among processes too while the older is still the owner
   I2       a commit names only acked messages, never goes back, and never forgets an earlier commit's
-  I4       a late verdict changes nothing and is counted
+  I4       a late report changes nothing and is counted
   I5       a commit holds every ack that its author knew of, in at most as many characters as the log stores
   durable  messages that the log knows to be finished aren't delivered by its owner
   lost     when everything has settled, every message was acked, and the log knows it
@@ -203,7 +203,7 @@ class Ledger:
     # Commits
 
     def left(self, partition: int, known: Collection[int]) -> None:
-        """A partition was given up without a last word by somebody who knew of the acks `known`."""
+        """A partition was given up without a final commit by somebody who knew of the acks `known`."""
         log = self.logs[partition]
         unsaid = set(known) - log.durable - log.gone
         promise(not unsaid, f"I5: {partition} was given up without a word of {sorted(unsaid)}")

@@ -55,7 +55,7 @@ def old_releases_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
-    """A verdict finishes its record, whatever has become of its lease."""
+    """A report finishes its record, whatever has become of its lease."""
 
     def settled(self: LeaseReports, event: object, now: float) -> Sequence[Effect]:
         for settlement in event.settlements:  # type: ignore[attr-defined]
@@ -88,8 +88,8 @@ def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
     last_written_counts(patch)
 
 
-def verdicts_uncounted(patch: pytest.MonkeyPatch) -> None:
-    """Late verdicts aren't counted."""
+def reports_uncounted(patch: pytest.MonkeyPatch) -> None:
+    """Late reports aren't counted."""
     patch.setattr(Inbox, "stale", lambda self: None)
 
 
@@ -160,7 +160,7 @@ def revoked_commits_sent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "current", lambda self, commits: dict(commits))
 
 
-def no_last_word(patch: pytest.MonkeyPatch) -> None:
+def no_final_commit(patch: pytest.MonkeyPatch) -> None:
     """A partition goes without a last commit."""
     patch.setattr(RetryPartition, "final_commit", lambda self, now, closing: None)
     patch.setattr(OwnedPartitions, "_returns", lambda self, number, committed, beside: False)

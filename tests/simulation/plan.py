@@ -81,7 +81,7 @@ class Plan:
     slow: float
     max_messages: int
     max_bytes: int
-    #: Records that a crew takes at once, and callbacks at a time.
+    #: Records that a pool takes at once, and callbacks at a time.
     run: int
     workers: int
     read_limit: int

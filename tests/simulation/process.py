@@ -94,7 +94,7 @@ class SimulatedRunner(StreamRunner):
     """The engine without threads; tells the ledger of its steps."""
 
     owner: Process
-    #: While partitions are given up: the acks that their last word must hold.
+    #: While partitions are given up: the acks that their final commit must hold.
     _leaving: dict[int, set[int]]
 
     def wake(self) -> None:
@@ -159,7 +159,7 @@ class SimulatedRunner(StreamRunner):
             self._leaving.clear()
 
     def said(self, number: int) -> None:
-        """A partition that goes has had its last word, or is given up because something wasn't answered."""
+        """A partition that goes has had its final commit, or is given up because something wasn't answered."""
         self._leaving.pop(number, None)
 
     def commit(self, commits: Mapping[int, CommitBoth]) -> None:
@@ -167,7 +167,7 @@ class SimulatedRunner(StreamRunner):
         for number in commits if self._reader.unanswered() else ():
             self.said(
                 number
-            )  # an earlier commit wasn't answered: the membership ends, and no last word is sent
+            )  # an earlier commit wasn't answered: the membership ends, and no final commit is sent
 
     def lose(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -342,7 +342,7 @@ class Process:
         self._depth -= 1
 
     def meanwhile(self) -> None:
-        """While an inline callback runs the crew and the runner go on; after a take-over, the fetcher too."""
+        """While an inline callback runs the pool and the runner go on; after a take-over, the fetcher too."""
         world, plan = self.world, self.plan
         if not world.chance(plan.beside) or self._depth > 1:
             return
@@ -368,7 +368,7 @@ class Process:
         self.engine.begin_nothing_more()
 
     def finish(self) -> None:
-        """Leaves the group, with a last word, as `Stream.close` does."""
+        """Leaves the group, with a final commit, as `Stream.close` does."""
         self._joining.close()
         self.engine.step(self.world.now())
         Subscriber(self._backend, self.world.record)._copy_positions(self.engine)
@@ -428,9 +428,9 @@ class Process:
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(partitions.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
         stale = coordinator.counts.stale + len(self.engine.inbox._stale)
-        promise(stale >= self.worker_pool.late, f"I4: {self.worker_pool.late} late verdicts, {stale} counted")
+        promise(stale >= self.worker_pool.late, f"I4: {self.worker_pool.late} late reports, {stale} counted")
 
-    # The crew's view (Stage)
+    # The pool's view (Stage)
 
     @property
     def calm(self) -> bool:

@@ -27,8 +27,8 @@ from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.model import Header, Message, StoredRecord
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.settings import Exhausted
+from tests.checker.judgement import Judgement, judge
 from tests.checker.settings import Settings
-from tests.checker.verdict import Verdict, judge
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.plan import Plan, PlanVariant, scaled
 from tests.simulation.process import SESSION, Process, SimulatedCoordinator
@@ -238,7 +238,7 @@ def _replace(owner: object, name: str, method: Callable[..., None]) -> None:
     setattr(owner, name, method)
 
 
-def judged(seed: int, directory: Path, *, retry: bool, variant: PlanVariant | None = None) -> Verdict:
+def judged(seed: int, directory: Path, *, retry: bool, variant: PlanVariant | None = None) -> Judgement:
     """A single seed's world, lived to its end, and what its histories prove."""
     world = RecordedWorld(seed, directory, retry=retry, variant=variant)
     with scaled(world.plan):
@@ -260,13 +260,13 @@ def main() -> int:
     for seed in range(first, first + count):
         for retry in (False, True):
             with tempfile.TemporaryDirectory() as directory:
-                verdict = judged(seed, Path(directory), retry=retry)
-            deliveries += verdict.counts["deliveries"]
-            if not verdict.ok:
+                judgement = judged(seed, Path(directory), retry=retry)
+            deliveries += judgement.counts["deliveries"]
+            if not judgement.ok:
                 failed += 1
-                print(f"seed {seed} retry={retry}: {dict(verdict.reports[GROUP].counts)}")
+                print(f"seed {seed} retry={retry}: {dict(judgement.reports[GROUP].counts)}")
                 if "--show" in sys.argv:
-                    print(verdict.text)
+                    print(judgement.text)
     print(f"{count} seeds, {deliveries} deliveries, {failed} failed")
     return bool(failed)
 

@@ -1,4 +1,4 @@
-"""The relocating half of a simulated process: transactions in steps, bodies that come late.
+"""The moving half of a simulated process: transactions in steps, bodies that come late.
 
 Theory. A transaction is a row of steps (`MemoryTransactions.steps`), each taken whenever the schedule says so; a
 process may die, stall or lose its partitions between any two. Which moves share a transaction, and which are tried
@@ -35,7 +35,7 @@ __all__ = ["SteppedRelocating"]
 
 
 class Chances(Protocol):
-    """The world's part that a relocating process needs."""
+    """The world's part that a moving process needs."""
 
     @property
     def calm(self) -> bool: ...

@@ -12,7 +12,7 @@ Promised besides (docs/invariants.md)
   durable  a message doesn't begin again under a valid owner once the log knows its ack
   due      a message doesn't begin before the time in its newest retry record, but for the error of clocks
   attempt  a message begins with the number in its newest retry record, and that number counts failed deliveries
-  buried   a dead letter is written once, whole, after exactly so many attempts, each of which was a delivery
+  dead-lettered   a dead letter is written once, whole, after exactly so many attempts, each of which was a delivery
   whole    key, value and headers are the publisher's
   checkpoint   a named checkpoint lies in the log, whole and committed
 Messages that wait in the retry topic aren't gone, whatever has been taken out of main.
@@ -192,7 +192,7 @@ class RetryLedger(Ledger):
         self.poison: list[dict[int, str]] = [{} for _ in range(partitions)]
         # Up to where the dead letters were read, and letters beyond that were.
         self._dead_read = 0
-        self._graves_ahead: set[int] = set()
+        self._dead_letters_ahead: set[int] = set()
         #: Partitions of which nothing may begin before an operator has said where.
         self.cut: set[int] = set()
         #: Partitions of which a log has ever lost its tail, and perhaps a checkpoint with it.
@@ -250,7 +250,7 @@ class RetryLedger(Ledger):
                 (after.offset or 0) >= (before.offset or 0),
                 f"back: {number} goes from {before.offset} to {after.offset}",
             )
-        self._read_graves()
+        self._read_dead_letters()
         waiting = self._waiting(number)
         if back := log.gone & waiting:  # the message was on its way when main lost it
             log.gone -= back
@@ -316,17 +316,23 @@ class RetryLedger(Ledger):
         decided = {each.name: each.committed for each in self._cluster.transactions._open.values()}
         return {at for name, offsets in log._open.items() if not decided.get(name) for at in offsets}
 
-    def _read_graves(self) -> None:
+    def _read_dead_letters(self) -> None:
         dead = self._cluster.log(TopicPartition(DEAD, 0))
         undecided = self._undecided_in(dead)
         for record in dead._records[bisect_left(dead._offsets, self._dead_read) :]:
             headers, offset = dict(record.headers() or ()), record.offset() or 0
             # A record may lie behind a transaction of somebody else that is open still.
-            if "ps-dead-offset" in headers and offset not in undecided and offset not in self._graves_ahead:
-                self._graves_ahead.add(offset)
+            if (
+                "ps-dead-offset" in headers
+                and offset not in undecided
+                and offset not in self._dead_letters_ahead
+            ):
+                self._dead_letters_ahead.add(offset)
                 self._take_dead_letter(record, headers)
         self._dead_read = dead.stable_end
-        self._graves_ahead = {offset for offset in self._graves_ahead if offset >= self._dead_read}
+        self._dead_letters_ahead = {
+            offset for offset in self._dead_letters_ahead if offset >= self._dead_read
+        }
 
     def _take_dead_letter(self, record: StoredRecord, headers: dict[str, bytes | None]) -> None:
         number, origin = int(headers["ps-dead-partition"] or b""), int(headers["ps-dead-offset"] or b"")

@@ -118,7 +118,7 @@ def writers_left_alone(patch: Patch) -> None:
 
 
 def id_unreported(patch: Patch) -> None:
-    """A relocation may come before the commit that tells who we are."""
+    """A move may come before the commit that tells who we are."""
     real = RetryPartition.send
 
     def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
@@ -243,7 +243,7 @@ def backlog_stays(patch: Patch) -> None:
 
 
 def two_in_flight(patch: Patch) -> None:
-    """A plain commit is sent while a relocation is on its way ("a single commit in flight")."""
+    """A plain commit is sent while a move is on its way ("a single commit in flight")."""
     real = RetryPartition.send
 
     def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
@@ -260,8 +260,8 @@ def two_in_flight(patch: Patch) -> None:
     )
 
 
-def relocation_beside_a_commit(patch: Patch) -> None:
-    """A relocation doesn't wait for the plain commit's answer."""
+def move_beside_a_commit(patch: Patch) -> None:
+    """A move doesn't wait for the plain commit's answer."""
     real = RetryPartition.send
 
     def send(self: RetryPartition, now: float, *, closing: bool) -> Iterator[Effect]:
@@ -324,11 +324,11 @@ def retry_map_truncated(patch: Patch) -> None:
     _unchecked(patch)
 
 
-# Relocations
+# Moves
 
 
-def plain_relocation(patch: Patch) -> None:
-    """Records are appended first, and the positions committed after that ("relocation in a single transaction")."""
+def plain_move(patch: Patch) -> None:
+    """Records are appended first, and the positions committed after that ("move in a single transaction")."""
 
     def begin(self: SteppedRelocating) -> None:
         move_request = self._waiting.popleft()
@@ -344,7 +344,7 @@ def plain_relocation(patch: Patch) -> None:
 
 
 def fenced_by_ownership(patch: Patch) -> None:
-    """A relocation is sent under whatever membership there is when it leaves."""
+    """A move is sent under whatever membership there is when it leaves."""
     real = SteppedRelocating._take_off
 
     def take_off(self: SteppedRelocating) -> None:
@@ -432,13 +432,13 @@ RETRY_MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
     key_freed_when_stored: variants.failing,
     backlog_stays: variants.stuck,
     two_in_flight: variants.failing,
-    relocation_beside_a_commit: variants.crossing,
+    move_beside_a_commit: variants.crossing,
     given_up_is_answered: variants.late_commits,
     commit_before_ack: variants.failing,
     source_finished_at_once: variants.failing,
     map_truncated: variants.failing,
     retry_map_truncated: variants.parking,
-    plain_relocation: variants.dying,
+    plain_move: variants.dying,
     fenced_by_ownership: variants.evicted,
     nobody_fenced: variants.stalling,
     unknown_is_aborted: variants.unknown,

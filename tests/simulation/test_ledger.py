@@ -37,7 +37,7 @@ class Books:
         headers = retry_headers(None, RetryInfo("id", 0, origin, attempt=2))
         self.cluster.append(RETRY, 0, b"", b"a", headers, transaction=transaction)
 
-    def bury(self, origin: int) -> None:
+    def store_dead_letter(self, origin: int) -> None:
         """The message becomes a dead letter."""
         said = {"partition": 0, "offset": origin, "attempts": 5, "crashes": 5}
         headers = [(f"ps-dead-{name}", str(value).encode()) for name, value in said.items()]
@@ -166,7 +166,7 @@ def test_a_checkpoint_that_was_deleted_may_not_be_named(finished_runs: Books) ->
 
 def test_a_dead_letter_behind_an_open_transaction_counts(finished_runs: Books) -> None:
     finished_runs.cluster.append(DEAD, 0, b"", b"a", transaction="t")
-    finished_runs.bury(0)
+    finished_runs.store_dead_letter(0)
     finished_runs.commit(1, 0)
     assert finished_runs.ledger.unsettled(0) == {1, 2}
     finished_runs.cluster.finish_transaction(DEAD, 0, "t", True)

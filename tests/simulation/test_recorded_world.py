@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
-from tests.checker.verdict import judge
+from tests.checker.judgement import judge
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.recorded_world import PATIENT, judged
 from tests.simulation.trouble import GROUP
@@ -35,9 +35,9 @@ def test_every_promise_is_kept_by_what_is_reported(retry: bool, tmp_path: Path) 
     for seed in range(SEEDS):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        verdict = judged(seed, directory, retry=retry)
-        assert verdict.ok, f"seed {seed}\n{verdict.text}"
-        deliveries += verdict.counts["deliveries"]
+        judgement = judged(seed, directory, retry=retry)
+        assert judgement.ok, f"seed {seed}\n{judgement.text}"
+        deliveries += judgement.counts["deliveries"]
     assert deliveries > 10 * SEEDS, "handlers hardly ever ran"
 
 
@@ -56,8 +56,8 @@ def test_what_a_checkpoint_reports_is_reported_as_if_the_map_said_it(
     for seed in range(5):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        verdict = judged(seed, directory, retry=True, variant=crowded)
-        assert verdict.ok, f"seed {seed}\n{verdict.text}"
+        judgement = judged(seed, directory, retry=True, variant=crowded)
+        assert judgement.ok, f"seed {seed}\n{judgement.text}"
     assert named > 5, "no map was ever full"
 
 

@@ -23,13 +23,13 @@ __all__ = [
     "killing",
     "late",
     "late_commits",
+    "not_dead_lettered",
     "poisoned",
     "refusing",
     "silent",
     "slow",
     "stuck",
     "unannounced",
-    "unburied",
     "unknown",
     "wrong_clocks",
 ]
@@ -127,7 +127,7 @@ def patient(plan: Plan) -> Plan:
 
 
 def evicted(plan: Plan) -> Plan:
-    """Relocations wait for long; their authors are removed meanwhile, and come back. There is no other trouble."""
+    """Moves wait for long; their authors are removed meanwhile, and come back. There is no other trouble."""
     plan = replace(stalling(plan), processes=2, answer_lost=0.0, slow=0.0)
     weights = {"mover": 1.0, "evict": 6.0, "stall": 0.0, "join": 3.0, "leave": 0.0, "time": 20.0}
     quiet = replace(_retry(plan), dies=0.0, unknown=0.0, late_markers=0.0, broken_steps=0.0, meanwhile=0.0)
@@ -275,8 +275,8 @@ def killing(plan: Plan) -> Plan:
     return plan.of_killers()
 
 
-def unburied(plan: Plan) -> Plan:
-    """Some messages kill their process, others always fail, and for long there is nowhere to bury them."""
+def not_dead_lettered(plan: Plan) -> Plan:
+    """Some messages kill their process, others always fail, and for long there is nowhere to dead-letter them."""
     plan = replace(failing(plan), partitions=1, steps=160)
     retry = RetryPlan(policy=Policy(ATTEMPTS), poison=0.2, kinds=("kills", "raises"), shut=True)
     plan = _with(plan, {"mover": 20.0}, retry, Policy(ATTEMPTS))

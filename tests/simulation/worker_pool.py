@@ -1,15 +1,15 @@
-"""A crew whose handlers follow the seed, one small step at a time.
+"""A pool whose handlers follow the seed, one small step at a time.
 
 Theory. `ScriptedWorkers` keeps the holders that the client gives it and moves a holder when told to: begin a message,
-use its verbs, end the callback, or say something long after. Its reports to the client are those of the thread crew,
-the batch crew and the mailbox (`thread_workers.py`, `pull_queue.py`); its reports to
+use its verbs, end the callback, or say something long after. Its reports to the client are those of the thread pool,
+the batch pool and the mailbox (`thread_workers.py`, `pull_queue.py`); its reports to
 the ledger are the handler's view.
 
 Rules
-1. A walking crew lets the fetcher call the callback itself (`subscribe/workers/inline_runner.py`). Everything else that
+1. A walking pool lets the fetcher call the callback itself (`subscribe/workers/inline_runner.py`). Everything else that
    happens while such a callback runs, a take-over too, happens inside it: the world takes some steps before the
    callback goes on.
-2. A verdict is *late* when the message has one already or its lease is over; each is counted, to be found again
+2. A report is *late* when the message has one already or its lease is over; each is counted, to be found again
    in the stream's `stale`.
 3. When the world is `calm`, handlers ack at once and nobody is silent. Poison is poison still.
 """
@@ -35,7 +35,7 @@ __all__ = ["Hand", "ScriptedWorkers", "Stage"]
 
 
 class Stage(Protocol):
-    """A crew's view of the world around it."""
+    """A pool's view of the world around it."""
 
     plan: Plan
 
@@ -109,7 +109,7 @@ class ScriptedWorkers:
         self.run = 1 if mode == "mailbox" else stage.plan.run
         self.spread = mode == "batch"
         self.hands: list[Hand] = []
-        #: Verdicts that came too late.
+        #: Reports that came too late.
         self.late = 0
         self._stage = stage
         self._reports = reports
@@ -124,7 +124,7 @@ class ScriptedWorkers:
         self.callback: Callback = self._call
         self._broken: BaseException | None = None
 
-    # The fetcher's seat
+    # The fetcher's session
 
     @property
     def inline(self) -> Inline | None:
@@ -175,7 +175,7 @@ class ScriptedWorkers:
             elif not self._stage.calm:
                 self._stage.meanwhile()
             self._stage.alive()
-            self._verdict(hand)
+            self._use_verb(hand)
         except BaseException as error:
             self._broken = self._broken or error
             raise
@@ -199,7 +199,7 @@ class ScriptedWorkers:
         """Callbacks that run, the fetcher's too."""
         return self._lent + sum(hand.working and not hand.kept and not hand.inline for hand in self.hands)
 
-    # The crew's side (subscribe/workers/thread_workers.py)
+    # The pool's side (subscribe/workers/thread_workers.py)
 
     def wants(self, free: int) -> int:
         if self._mode == "mailbox":
@@ -362,11 +362,11 @@ class ScriptedWorkers:
         if hand.conduct == "ack_crosses" and not hand.lease_runner.withdrawn and not self._stage.calm:
             self._cross(hand, hand.messages[0])
             return
-        self._verdict(hand)
+        self._use_verb(hand)
         self._leave(hand)
 
-    def _verdict(self, hand: Hand) -> None:
-        """The callback's last word."""
+    def _use_verb(self, hand: Hand) -> None:
+        """The callback's last verb."""
         lease_runner, message, conduct = hand.lease_runner, hand.messages[0], hand.conduct
         if self._stage.calm and not message._state and hand.poisoned is None:
             conduct = "ack"

@@ -66,7 +66,7 @@ def test_what_was_read_is_said() -> None:
     assert page.index("No promise was broken") < page.index("What was read")
 
 
-def test_the_verdict_says_what_was_found_and_what_was_not_checked() -> None:
+def test_the_judgement_says_what_was_found_and_what_was_not_checked() -> None:
     steps = {"ids": {"gap": 3}, "keys and partitions": {"split": 1}}
     seen = text_of(made(facts(ok=False, steps=steps, findings=[finding()])))
     assert "4 findings: 3 gap, 1 split" in seen

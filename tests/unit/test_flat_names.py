@@ -48,12 +48,12 @@ def test_a_loop_has_the_old_names_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sync", "twin"),
+    ("sync", "copy"),
     [(Delays, services.Delays), (CausalTopics, services.CausalTopics)],
     ids=lambda each: each.__name__,
 )
-def test_each_group_has_an_asyncio_version_with_the_same_methods(sync: type, twin: type) -> None:
+def test_each_group_has_an_asyncio_version_with_the_same_methods(sync: type, copy: type) -> None:
     for name, method in inspect.getmembers(sync, inspect.isfunction):
         if not name.startswith("_"):
-            mine = list(inspect.signature(getattr(twin, name)).parameters)
+            mine = list(inspect.signature(getattr(copy, name)).parameters)
             assert mine == list(inspect.signature(method).parameters), name

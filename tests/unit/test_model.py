@@ -8,7 +8,7 @@ from kafka_pubsub import DeadLetterPolicy, DelayRouter, PubSub, Subscription
 from tests.unit.dying import PATIENCE, QUICK, Handler, deliver, until
 
 PARK = DeadLetterPolicy(topic="dead", max_attempts=1, on_exhausted="park")
-BURY = DeadLetterPolicy(topic="dead", max_attempts=1)
+STORE_DEAD_LETTER = DeadLetterPolicy(topic="dead", max_attempts=1)
 
 
 def made(ps: PubSub, policy: DeadLetterPolicy) -> Subscription:
@@ -48,7 +48,7 @@ def test_a_parked_message_is_shown_logged_and_released_by_the_id_that_publish_ga
 def test_a_dead_letter_keeps_the_id_where_it_lies_and_when_it_comes_back(
     ps: PubSub, caplog: pytest.LogCaptureFixture, relayed: bool
 ) -> None:
-    sub = made(ps, BURY)
+    sub = made(ps, STORE_DEAD_LETTER)
     failed = ps.create_subscription("failed", "dead")
     published = ps.topic("orders").publish
     message_id = delayed(ps) if relayed else published(b"x", ordering_key="k").result(PATIENCE)

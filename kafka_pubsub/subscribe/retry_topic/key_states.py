@@ -43,8 +43,8 @@ from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import finished_runs, 
 __all__ = [
     "NOWHERE",
     "KeyState",
+    "RetryContents",
     "Waiting",
-    "WaitingRoom",
     "key_states",
     "noted",
     "reason_of",
@@ -109,7 +109,7 @@ def retry_position(record: SubscriptionRecord, number: int, stored: Committed | 
     return 0 if record.retry_topic is None else record.retry_topic.positions.get(number, 0)
 
 
-class WaitingRoom:
+class RetryContents:
     """A snapshot of the messages that wait in a subscription's retry topic."""
 
     def __init__(self, backend: Backend, record: SubscriptionRecord, fetch: RecordFetch) -> None:
@@ -161,7 +161,7 @@ class WaitingRoom:
 def key_states(backend: Backend, record: SubscriptionRecord) -> list[KeyState]:
     """Returns the state of every blocked key, by partition and origin."""
     with closing(backend.record_fetch()) as fetch:
-        room = WaitingRoom(backend, record, fetch)
+        room = RetryContents(backend, record, fetch)
         alive = backend.admin.group_members(record.name) > 0
         states: list[KeyState] = []
         for number in room.numbers():

@@ -24,7 +24,7 @@ from tests.benchmarks.cluster import published_per_key
 from tests.benchmarks.row import Measured
 from tests.benchmarks.rows.kill import Consumers, kill_often
 
-__all__ = ["Verdict", "judge", "ours"]
+__all__ = ["Result", "judge", "ours"]
 
 # The share of first deliveries that is nacked, so that acks in the retry topic, and transactions, take part.
 NACKS = 0.01
@@ -38,7 +38,7 @@ _ACKED, _DURABLE = 1, 2
 
 
 @dataclass
-class Verdict:
+class Result:
     """All diaries together."""
 
     deliveries: int = 0
@@ -62,7 +62,7 @@ class _Judge:
     """State over the lives; a byte a message, for there are millions."""
 
     def __init__(self, published: Mapping[int, int]) -> None:
-        self.verdict = Verdict()
+        self.result = Result()
         self._published = published
         self._state = {key: bytearray(count) for key, count in published.items()}
         # The kind of the last record, of the life that is read and of any.
@@ -86,40 +86,40 @@ class _Judge:
                 self._last[key][place] = self._before[key][place] = kind
 
     def _start(self, number: int, key: int, place: int) -> None:
-        verdict = self.verdict
-        verdict.deliveries += 1
+        result = self.result
+        result.deliveries += 1
         if self._state[key][place] & _DURABLE:
-            verdict.again += 1
-            verdict.example(f"process {number}: {place} of key {key} again, its ack was durable")
+            result.again += 1
+            result.example(f"process {number}: {place} of key {key} again, its ack was durable")
         if (before := self._before[key][place]) and before != journal.NACK:
-            verdict.redelivered += 1
+            result.redelivered += 1
         if not before:
             due = self._next.get(key, 0)
             if place != due:
-                verdict.disordered += 1
-                verdict.example(f"process {number}: key {key} begins {place}, {due} was next")
+                result.disordered += 1
+                result.example(f"process {number}: key {key} begins {place}, {due} was next")
             self._next[key] = max(due, place + 1)
 
     def _told(self, number: int, key: int, place: int) -> None:
-        verdict = self.verdict
-        verdict.durable += 1
+        result = self.result
+        result.durable += 1
         if self._last[key][place] != journal.ACK or self._state[key][place] & _DURABLE:
-            verdict.untrue += 1
-            verdict.example(
+            result.untrue += 1
+            result.example(
                 f"process {number}: {place} of key {key} durable, but that wasn't its newest delivery"
             )
         self._state[key][place] |= _DURABLE
 
-    def finish(self) -> Verdict:
+    def finish(self) -> Result:
         """After the last diary."""
         for key, state in self._state.items():
             if missing := sum(not each & _ACKED for each in state):
-                self.verdict.lost += missing
-                self.verdict.example(f"key {key}: {missing} of {len(state)} messages were never acked")
-        return self.verdict
+                self.result.lost += missing
+                self.result.example(f"key {key}: {missing} of {len(state)} messages were never acked")
+        return self.result
 
 
-def judge(lives: Iterable[Iterable[journal.Record]], published: Mapping[int, int]) -> Verdict:
+def judge(lives: Iterable[Iterable[journal.Record]], published: Mapping[int, int]) -> Result:
     """Holds the diaries of all processes, oldest first, against the rules; `published` is messages per key."""
     found = _Judge(published)
     for number, records in enumerate(lives):

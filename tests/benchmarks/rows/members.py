@@ -22,7 +22,7 @@ from tests.benchmarks import journal
 from tests.benchmarks.cluster import create_with_us
 from tests.benchmarks.row import Measured, say
 
-__all__ = ["Event", "Verdict", "judge", "members"]
+__all__ = ["Event", "Result", "judge", "members"]
 
 # The share of first deliveries that is nacked, so that transactions are always near.
 NACKS = 0.01
@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Verdict:
+class Result:
     """All diaries together."""
 
     stall_s: float = 0.0
@@ -59,9 +59,9 @@ class Verdict:
 
 def judge(
     events: Iterable[Event], killed: Mapping[int, int], intended: Mapping[int, int] | range, lag: int
-) -> Verdict:
+) -> Result:
     """`killed`: when a member was, in ns; `intended`: when each place was meant to be sent."""
-    verdict = Verdict()
+    judged = Result()
     last: dict[int, Event] = {}
     highest: dict[int, int] = {}
     acked: set[int] = set()
@@ -69,26 +69,26 @@ def judge(
         before = last.get(event.place)
         if event.kind == journal.START:
             if before is None:
-                verdict.stall_s = max(verdict.stall_s, (event.time_ns - intended[event.place]) / 1e9)
+                judged.stall_s = max(judged.stall_s, (event.time_ns - intended[event.place]) / 1e9)
                 if event.place < highest.get(event.key, -1):
-                    verdict.disordered += 1
+                    judged.disordered += 1
                 highest[event.key] = max(event.place, highest.get(event.key, -1))
             elif before.kind != journal.NACK:
-                verdict.redelivered += 1
-                _excess(verdict, before, event, killed, lag)
+                judged.redelivered += 1
+                _excess(judged, before, event, killed, lag)
         elif event.kind == journal.ACK:
             acked.add(event.place)
         last[event.place] = event
-    verdict.lost = len(intended) - len(acked)
-    return verdict
+    judged.lost = len(intended) - len(acked)
+    return judged
 
 
-def _excess(verdict: Verdict, before: Event, event: Event, killed: Mapping[int, int], lag: int) -> None:
+def _excess(judged: Result, before: Event, event: Event, killed: Mapping[int, int], lag: int) -> None:
     end = killed.get(before.member)
     in_flight = before.kind == journal.START or (end is not None and before.time_ns >= end - lag)
     if not in_flight:
-        verdict.excess += 1
-        verdict.examples.append(
+        judged.excess += 1
+        judged.examples.append(
             f"{event.place} of key {event.key} again with member {event.member}, acked by {before.member} "
             f"{(event.time_ns - before.time_ns) / 1e6:.0f} ms before"
         )
@@ -118,14 +118,14 @@ def members(bootstrap: str, group: str, rate: int, distinct: int, step: float, k
         start = json.loads(output.strip().splitlines()[-1])["start_ns"]
         interval = 1_000_000_000 // rate
         intended = range(start, start + total * interval, interval)
-        verdict = judge(group_of.events(), group_of.killed, intended, COMMIT_LAG_NS)
+        judged = judge(group_of.events(), group_of.killed, intended, COMMIT_LAG_NS)
     return {
-        "stall_s": verdict.stall_s,
-        "redelivered": verdict.redelivered,
-        "excess": verdict.excess,
-        "lost": verdict.lost,
-        "disordered": verdict.disordered,
-        "note": "; ".join(verdict.examples[:3]),
+        "stall_s": judged.stall_s,
+        "redelivered": judged.redelivered,
+        "excess": judged.excess,
+        "lost": judged.lost,
+        "disordered": judged.disordered,
+        "note": "; ".join(judged.examples[:3]),
     }
 
 

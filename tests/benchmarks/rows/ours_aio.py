@@ -1,4 +1,4 @@
-"""The asyncio twin of the client under test."""
+"""The asyncio copy of the client under test."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.benchmarks.row import Measured
 
 __all__ = ["nacks"]
 
-# Seconds for a stream to end its handlers, relocate nacked messages, and commit.
+# Seconds for a stream to end its handlers, move nacked messages, and commit.
 CLOSE_TIMEOUT_S = 60.0
 
 

@@ -24,8 +24,8 @@ from kafka_pubsub import PubSub, RetryPolicy
 from kafka_pubsub.history.history import HistoryFile
 from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.repartition.drain import Drain
+from tests.checker.judgement import Judgement, judge
 from tests.checker.settings import Settings
-from tests.checker.verdict import Verdict, judge
 from tests.support import until
 
 __all__ = ["PATIENCE", "Company", "Member"]
@@ -134,9 +134,9 @@ class Company:
         """SIGKILL."""
         for member in members:
             member.process.kill()
-            self.bury(member)
+            self.store_dead_letter(member)
 
-    def bury(self, member: Member) -> None:
+    def store_dead_letter(self, member: Member) -> None:
         """The process is dead, or about to be."""
         assert member.process.wait(PATIENCE) == -signal.SIGKILL, member.log.read_text()
         self._members.remove(member)
@@ -202,7 +202,7 @@ class Company:
             owned |= mine
         return owned
 
-    def close(self) -> Verdict:
+    def close(self) -> Judgement:
         """Everybody who is left leaves in good order; then the histories are judged."""
         self.dismiss(*self._members)
         self._stack.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pubsub.local.pytest_plugin import RunningKafka
-from tests.checker.verdict import Verdict
+from tests.checker.judgement import Judgement
 from tests.integration.processes.company import PATIENCE, Company, Member
 from tests.support import until
 
@@ -31,10 +31,10 @@ def company(kafka: RunningKafka, tmp_path: Path) -> Iterator[Company]:
         yield company
 
 
-def proven(verdict: Verdict) -> dict[str, int]:
+def proven(judgement: Judgement) -> dict[str, int]:
     """All promises were kept; returns the figures."""
-    assert verdict.ok, verdict.text
-    return verdict.counts
+    assert judgement.ok, judgement.text
+    return judgement.counts
 
 
 def busy(company: Company, *members: Member) -> bool:
@@ -107,13 +107,13 @@ def test_a_callback_outlives_a_revoke_and_its_partition_comes_back(company: Comp
     assert counts["messages"] == 16
 
 
-def test_a_member_dies_inside_a_relocation(company: Company) -> None:
+def test_a_member_dies_inside_a_move(company: Company) -> None:
     victim = company.hire(dies=3)
     company.publish(RATE)
-    company.bury(victim)
-    heir = company.hire()
+    company.store_dead_letter(victim)
+    successor = company.hire()
     company.enough()
     company.settle()
     counts = proven(company.close())
-    assert counts["relocations"] > 0
-    assert any(company.told("assign", heir))
+    assert counts["moves"] > 0
+    assert any(company.told("assign", successor))

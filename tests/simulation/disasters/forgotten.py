@@ -103,7 +103,7 @@ def crowded(plan: Plan) -> Plan:
     return DISASTER.often(variants.crowded(plan), 1.5)
 
 
-def unburied(plan: Plan) -> Plan:
+def not_dead_lettered(plan: Plan) -> Plan:
     """The same now and then, so that messages become dead letters before."""
     plan = replace(variants.poisoned(plan), processes=1, partitions=1, steps=500, slow=0.0)
     plan = replace(plan, actions={**plan.actions, "crash": 0.0, "evict": 0.0, "mover": 60.0, "cut": 0.0})
@@ -189,7 +189,7 @@ MUTATIONS: Mapping[Callable[[Patch], None], PlanVariant] = {
     outdated_counts: forgetting,
     copies_go_on: forgetting,
     copies_unreported: forgetting,
-    dead_letter_without_checkpoint: unburied,
+    dead_letter_without_checkpoint: not_dead_lettered,
 }
 
 DISASTER = Disaster("forget", 0.3, 0.2, befall, MUTATIONS)

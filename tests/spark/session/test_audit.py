@@ -41,14 +41,14 @@ def publish(ps: PubSub, topic: str, count: int, keys: int) -> None:
     handle.flush(60)
 
 
-def consume(ps: PubSub, name: str, verdict: Any, done: Any) -> None:
+def consume(ps: PubSub, name: str, judgement: Any, done: Any) -> None:
     """Pulls until `done` of the seen messages."""
     seen: list[Message] = []
     enough = threading.Event()
 
     def handle(message: Message) -> None:
         seen.append(message)
-        verdict(message)
+        judgement(message)
         if done(seen):
             enough.set()
 
@@ -58,8 +58,8 @@ def consume(ps: PubSub, name: str, verdict: Any, done: Any) -> None:
         time.sleep(1)
 
 
-def test_subscriptions_that_ack_park_and_bury(run: Runner, name: str, tmp_path: Path) -> None:
-    """A single subscription acks all; one buries key k1 and parks key k2, behind which its later messages wait."""
+def test_subscriptions_that_ack_park_and_store_dead_letter(run: Runner, name: str, tmp_path: Path) -> None:
+    """A subscription acks all; another dead-letters key k1 and parks key k2, behind which its later messages wait."""
     with PubSub(run.bootstrap) as ps:
         ps.create_topic(name, partitions=2)
         ps.create_topic(f"{name}-dead", partitions=1)

@@ -48,7 +48,7 @@ class World:
         headers = [("ps-retry", encode(RetryInfo("id", 0, origin, why=why)))]
         self.away.append((AWAY, 0, offset, self._key(origin), headers))
 
-    def bury(self, origin: int, offset: int, subscription: str = "billing") -> None:
+    def store_dead_letter(self, origin: int, offset: int, subscription: str = "billing") -> None:
         headers = dead_headers([], RetryInfo("id", 0, origin), Death(HOME, subscription, "exhausted"))
         self.dead.append((DEAD, 0, offset, self._key(origin), headers))
 
@@ -95,11 +95,11 @@ def test_a_true_world_has_no_findings(spark: SparkSession) -> None:
     world.park(4, 0)
     # Offset 1 of the retry topic is finished: that message was acked there.
     world.park(2, 1)
-    world.bury(0, 0)
+    world.store_dead_letter(0, 0)
     for offset, why in enumerate(sorted(NO_MESSAGES), start=5):
         world.park(1, offset, why)
         world.park(8, offset + 10, why)
-    world.bury(3, 1, subscription="another")
+    world.store_dead_letter(3, 1, subscription="another")
     assert world.findings() == []
 
 
@@ -108,7 +108,7 @@ def test_a_true_world_has_no_findings(spark: SparkSession) -> None:
     [
         (lambda world: (world.park(4, 0), world.park(4, 1)), ("parked twice", 4)),
         (lambda world: world.park(7, 0), ("two places", 7)),
-        (lambda world: world.bury(8, 0), ("two places", 8)),
+        (lambda world: world.store_dead_letter(8, 0), ("two places", 8)),
         (lambda world: world.park(2, 0), ("overtaken", 4)),
     ],
     ids=["parked twice", "parked and at home", "dead and at home", "acked too early"],
@@ -130,7 +130,7 @@ def test_acked_past_an_unfinished_one_at_home(spark: SparkSession) -> None:
 def test_what_moved_since_the_commits_were_read_is_no_finding(spark: SparkSession) -> None:
     world = World(spark, commit(HOME, 6))
     world.park(7, 200)
-    world.bury(8, 200)
+    world.store_dead_letter(8, 200)
     # 2 is parked, and 4 was parked behind it a moment ago: by the commits it looks acked.
     world.park(2, 0)
     world.park(4, 200)
@@ -139,7 +139,7 @@ def test_what_moved_since_the_commits_were_read_is_no_finding(spark: SparkSessio
 
 def test_what_is_replayed_comes_late_on_purpose(spark: SparkSession) -> None:
     world = World(spark, commit(HOME, 6))
-    world.bury(2, 0)
+    world.store_dead_letter(2, 0)
     world.park(2, 0, Why.REPLAYED)
     assert world.findings() == []
 

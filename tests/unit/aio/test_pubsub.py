@@ -1,4 +1,4 @@
-"""The asyncio twin over memory: the same behaviour, without ever blocking the loop."""
+"""The asyncio version over memory: the same behaviour, without ever blocking the loop."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ LEFT_OUT = {"executor"}
 
 @pytest.mark.parametrize("name", ["PubSub", "Topic", "Subscription", "Stream"])
 def test_each_class_has_an_asyncio_version_with_the_same_methods(name: str) -> None:
-    sync, twin = getattr(kafka_pubsub, name), getattr(aio, name)
+    sync, copy = getattr(kafka_pubsub, name), getattr(aio, name)
     only_sync = {"add_done_callback", "remove_done_callback"}
     for member, method in vars(sync).items():
         if member.startswith("_") or member in only_sync or not inspect.isfunction(method):
             continue
-        assert parameters(getattr(twin, member)) == parameters(method) - LEFT_OUT, member
+        assert parameters(getattr(copy, member)) == parameters(method) - LEFT_OUT, member
 
 
 def test_an_unknown_name_gives_the_usual_error() -> None:

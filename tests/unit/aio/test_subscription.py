@@ -1,4 +1,4 @@
-"""Dead letters through the asyncio twin."""
+"""Dead letters through the asyncio version."""
 
 from __future__ import annotations
 

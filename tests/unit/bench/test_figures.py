@@ -1,4 +1,4 @@
-"""Medians, shares and verdicts of the benchmark: a row that fails or is missing never passes."""
+"""Medians, shares and results of the benchmark: a row that fails or is missing never passes."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def test_a_share_is_the_median_of_the_paired_ones_and_not_the_share_of_the_media
     assert ratios([*mine, *theirs], "ours", "raw", "rate") == [1 / 3, 1.0, 3.0]
 
 
-@pytest.mark.parametrize(("mine", "verdict"), [(50.0, "pass"), (49.99, "miss"), (80.0, "pass")])
-def test_the_limit_itself_passes_and_a_hair_less_does_not(mine: float, verdict: str) -> None:
-    assert judge(RATE, [*runs("ours", mine), *runs("raw", 100)]).verdict == verdict
+@pytest.mark.parametrize(("mine", "result"), [(50.0, "pass"), (49.99, "miss"), (80.0, "pass")])
+def test_the_limit_itself_passes_and_a_hair_less_does_not(mine: float, result: str) -> None:
+    assert judge(RATE, [*runs("ours", mine), *runs("raw", 100)]).result == result
 
 
-@pytest.mark.parametrize(("reached", "verdict"), [(25.0, "pass"), (25.01, "miss"), (0.0, "pass")])
-def test_at_most(reached: float, verdict: str) -> None:
+@pytest.mark.parametrize(("reached", "result"), [(25.0, "pass"), (25.01, "miss"), (0.0, "pass")])
+def test_at_most(reached: float, result: str) -> None:
     target = Target("p99", "ours", "p99_ms", at_most=25)
-    assert judge(target, [Run("ours", 0, {"p99_ms": reached})]).verdict == verdict
+    assert judge(target, [Run("ours", 0, {"p99_ms": reached})]).result == result
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_at_most(reached: float, verdict: str) -> None:
 )
 def test_what_cannot_be_compared_is_not_judged_and_says_why(others: list[Run], reason: str) -> None:
     judgement = judge(RATE, [*runs("ours", 1000), *others])
-    assert (judgement.verdict, judgement.reason) == ("not judged", reason)
+    assert (judgement.result, judgement.reason) == ("not judged", reason)
 
 
 def test_a_yardstick_of_zero_proves_nothing() -> None:
-    assert judge(RATE, [*runs("ours", 10), *runs("raw", 0)]).verdict == "not judged"
+    assert judge(RATE, [*runs("ours", 10), *runs("raw", 0)]).result == "not judged"
 
 
 def test_a_target_has_one_limit() -> None:

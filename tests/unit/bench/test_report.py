@@ -1,4 +1,4 @@
-"""The tables of the benchmark: a reader's view of figures, shares, failures and verdicts."""
+"""The tables of the benchmark: a reader's view of figures, shares, failures and results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 from tests.benchmarks.figures import Row, Run, Scenario, Target
 from tests.benchmarks.harness import Outcome
-from tests.benchmarks.report import Environment, as_json, cells, head_of, markdown, verdict_line
+from tests.benchmarks.report import Environment, as_json, cells, head_of, markdown, result_line
 
 SCENARIO = Scenario(
     "pull",
@@ -49,8 +49,8 @@ def test_a_row_that_could_not_run_says_what_it_needs() -> None:
     assert cells(outcome(), SCENARIO.rows[2]) == ["a | peer", "-", "", "0", "not run, needs: a JDK"]
 
 
-def test_verdicts_go_by_the_exact_number_and_not_by_the_one_shown() -> None:
-    lines = [verdict_line(each) for each in outcome().judgements]
+def test_results_go_by_the_exact_number_and_not_by_the_one_shown() -> None:
+    lines = [result_line(each) for each in outcome().judgements]
     assert lines == [
         "MISS: 50 % of raw (reached 50.0% of raw)",
         "MISS: 200,000 msg/s (reached 200,000)",
@@ -60,8 +60,8 @@ def test_verdicts_go_by_the_exact_number_and_not_by_the_one_shown() -> None:
 
 def test_a_quick_run_judges_nothing_but_still_shows_what_was_reached() -> None:
     quick = outcome(judged=False)
-    assert {each.verdict for each in quick.judgements} == {"not judged"}
-    assert verdict_line(quick.judgements[1]) == "NOT JUDGED: 200,000 msg/s (reached 200,000, a quick run)"
+    assert {each.result for each in quick.judgements} == {"not judged"}
+    assert result_line(quick.judgements[1]) == "NOT JUDGED: 200,000 msg/s (reached 200,000, a quick run)"
     assert not quick.failed
 
 
@@ -99,7 +99,7 @@ def test_json_keeps_every_run() -> None:
     ours = report["scenarios"][0]["rows"][0]
     assert [run["metrics"]["rate"] for run in ours["runs"]] == [250_000.0, 190_000.0, 199_999.9]
     assert ours["medians"] == {"rate": 199_999.9}
-    assert [target["verdict"] for target in report["scenarios"][0]["targets"]] == [
+    assert [target["result"] for target in report["scenarios"][0]["targets"]] == [
         "miss",
         "miss",
         "not judged",

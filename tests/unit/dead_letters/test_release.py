@@ -18,7 +18,7 @@ from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.subscribe.admin import exclusive_session
 from kafka_pubsub.subscribe.formats.record import FOREVER, RetryInfo, retry_headers
-from kafka_pubsub.subscribe.retry_topic.key_states import WaitingRoom
+from kafka_pubsub.subscribe.retry_topic.key_states import RetryContents
 from tests.unit.crashing import checkpointed
 from tests.unit.dying import QUICK, Handler, deliver, publish, until
 from tests.unit.subscribe.retry_topic.test_key_states import RETRY, held_up, park, parked
@@ -129,5 +129,5 @@ def test_what_a_checkpoint_reports_is_not_released_nor_is_the_checkpoint(
     checkpointed(cluster, RETRY, record.topic_id, (1, 2))
     assert sub.release(dry_run=True).count == 2
     with closing(backend.record_fetch()) as fetch:
-        found = WaitingRoom(backend, record, fetch).messages(0)
+        found = RetryContents(backend, record, fetch).messages(0)
         assert [message.offset() for message in found] == [0, 2]

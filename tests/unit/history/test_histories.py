@@ -11,8 +11,8 @@ import pytest
 
 from kafka_pubsub import InvalidArgument, Message, PubSub, RetryPolicy, Stream, Subscription, aio
 from kafka_pubsub.history.histories import HistoryFolder
+from tests.checker.judgement import judge
 from tests.checker.reading import NotAHistory
-from tests.checker.verdict import judge
 from tests.support import until
 
 MESSAGES = 300
@@ -74,13 +74,13 @@ def test_a_life_that_keeps_its_promises(
     open_stream: Callable[[Subscription, Handler], Stream], tmp_path: Path
 ) -> None:
     lived(tmp_path, open_stream)
-    verdict = judge(tmp_path)
-    assert verdict.ok, verdict.text
-    counts = verdict.counts
+    judgement = judge(tmp_path)
+    assert judgement.ok, judgement.text
+    counts = judgement.counts
     assert (counts["messages"], counts["ownerships"]) == (MESSAGES, 2)
     assert counts["redelivered_nack"] > 20
     assert counts["commits"] > 0
-    assert verdict.reports["billing"].files == 2
+    assert judgement.reports["billing"].files == 2
 
 
 def test_a_life_of_coroutines(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_life_of_coroutines(tmp_path: Path) -> None:
                 await asyncio.to_thread(wait_for_all, lambda: stream.stats.acked)
 
     asyncio.run(live())
-    verdict = judge(tmp_path)
-    assert verdict.ok, verdict.text
-    assert verdict.counts["redelivered_nack"] > 20
+    judgement = judge(tmp_path)
+    assert judgement.ok, judgement.text
+    assert judgement.counts["redelivered_nack"] > 20
 
 
 def test_synchronous_pull(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_synchronous_pull(tmp_path: Path) -> None:
         while len(received) < 5:
             received += billing.receive(10, PATIENCE)
         billing.acknowledge([message.ack_id for message in received])
-    verdict = judge(tmp_path)
-    assert verdict.ok, verdict.text
-    assert verdict.counts["acks"] == 5
+    judgement = judge(tmp_path)
+    assert judgement.ok, judgement.text
+    assert judgement.counts["acks"] == 5
 
 
 def test_each_subscription_is_judged_by_itself(tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ def test_each_subscription_is_judged_by_itself(tmp_path: Path) -> None:
                 message.ack()
             else:
                 subscription.receive(1, PATIENCE)
-    verdict = judge(tmp_path)
-    assert verdict.reports["of-orders"].ok
-    assert [problem.split(":")[:2] for problem in verdict.problems] == [
+    judgement = judge(tmp_path)
+    assert judgement.reports["of-orders"].ok
+    assert [problem.split(":")[:2] for problem in judgement.problems] == [
         ["of-payments", " unsettled"],
         ["of-payments", " lost"],
     ]

@@ -1,4 +1,4 @@
-"""A stream's reports to its history: verdicts before they take effect, and exactly the verdicts that count."""
+"""A stream's reports to its history: reports before they take effect, and exactly the reports that count."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_an_ack_before_raising_is_an_ack(stream: Stream) -> None:
     assert [verb for verb, _ in stream.told()] == ["deliver", "ack", "handler_end"]
 
 
-def test_a_second_verdict_is_stale_and_one_that_is_refused_is_none(stream: Stream) -> None:
+def test_a_second_report_is_stale_and_one_that_is_refused_is_none(stream: Stream) -> None:
     def handle(message: Message) -> None:
         with pytest.raises(InvalidArgument):
             message.nack(delay=-1)
@@ -188,7 +188,7 @@ def batch(stream: Stream, length: int, callback: Callable[[list[Message]], objec
     return stream.reports.releases[0]
 
 
-def test_a_runs_verdicts_are_reported_when_they_are_final(stream: Stream) -> None:
+def test_a_runs_reports_are_reported_when_they_are_final(stream: Stream) -> None:
     def handle(messages: list[Message]) -> None:
         messages[3].ack()
         messages[2].nack(7)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.house.repository import ROOT, project
 
-VERDICT = ROOT / ".ci" / "verdict.py"
+JUDGEMENT = ROOT / ".ci" / "verdict.py"
 RUN = ROOT / ".ci" / "run"
 
 
@@ -34,15 +34,15 @@ def run_tests(tmp_path: Path, source: str, report: str) -> None:
     subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
 
 
-def verdict_on(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def judgement_on(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(VERDICT), *options, str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, str(JUDGEMENT), *options, str(tmp_path)], capture_output=True, text=True, check=False
     )
 
 
 def judge(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
     run_tests(tmp_path, source, "stage.xml")
-    return verdict_on(tmp_path)
+    return judgement_on(tmp_path)
 
 
 def test_a_run_without_skips_passes(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_test_that_did_not_run_fails_and_says_why(tmp_path: Path, source: str)
 
 def test_a_run_without_tests_fails(tmp_path: Path) -> None:
     assert judge(tmp_path, "").returncode == 1
-    assert verdict_on(tmp_path, "--summary").stdout == "0 passed, 0 failed, 0 skipped\n"
+    assert judgement_on(tmp_path, "--summary").stdout == "0 passed, 0 failed, 0 skipped\n"
 
 
 def source_of(*do: str) -> str:
@@ -86,8 +86,8 @@ def test_tests_that_pass_in_the_second_try_are_listed_with_their_first_failure(
     tmp_path: Path, tests: int
 ) -> None:
     second_tries(tmp_path, tests)
-    assert (verdict_on(tmp_path).returncode, verdict_on(tmp_path).stdout) == (0, "")
-    lines = verdict_on(tmp_path, "--summary").stdout.splitlines()
+    assert (judgement_on(tmp_path).returncode, judgement_on(tmp_path).stdout) == (0, "")
+    lines = judgement_on(tmp_path, "--summary").stdout.splitlines()
     assert lines[-1] == f"{tests + 1} passed, 0 failed, 0 skipped"
     assert lines[-1 - 2 * tests : -1] == [
         line
@@ -101,7 +101,7 @@ def test_tests_that_pass_in_the_second_try_are_listed_with_their_first_failure(
 
 def test_more_than_five_tests_that_pass_only_in_the_second_try_fail_the_run(tmp_path: Path) -> None:
     second_tries(tmp_path, 6)
-    result = verdict_on(tmp_path)
+    result = judgement_on(tmp_path)
     assert (result.returncode, result.stdout) == (1, "6 tests passed only in the second try, 5 may\n")
 
 
@@ -109,17 +109,17 @@ def test_a_failure_of_a_fixture_says_where_too(tmp_path: Path) -> None:
     source = "import pytest\n@pytest.fixture\ndef a(): raise OSError('no broker')\ndef test_0(a): pass\n"
     run_tests(tmp_path, source, "stage.xml")
     run_tests(tmp_path, source_of("pass"), "stage.again.xml")
-    told = verdict_on(tmp_path, "--summary").stdout
+    told = judgement_on(tmp_path, "--summary").stdout
     assert 'test_it.py:3: failed on setup with "OSError: no broker"' in told
 
 
 def test_what_fails_twice_fails_the_run(tmp_path: Path) -> None:
     run_tests(tmp_path, source_of("fail", "pass"), "stage.xml")
     run_tests(tmp_path, source_of("fail"), "stage.again.xml")
-    result = verdict_on(tmp_path)
+    result = judgement_on(tmp_path)
     said = "failed: test_it::test_0: test_it.py:1: AssertionError: assert 'fail' == 'pass'\n"
     assert (result.returncode, result.stdout) == (1, said)
-    assert verdict_on(tmp_path, "--summary").stdout.endswith("\n1 passed, 1 failed, 0 skipped\n")
+    assert judgement_on(tmp_path, "--summary").stdout.endswith("\n1 passed, 1 failed, 0 skipped\n")
 
 
 def test_a_test_that_took_its_process_down_and_passed_in_a_new_one_counts_as_a_second_try(
@@ -132,7 +132,7 @@ def test_a_test_that_took_its_process_down_and_passed_in_a_new_one_counts_as_a_s
     once = re.sub(r"<testcase[^>]*/>", crashed + case, report.read_text())
     report.write_text(once)
     assert "passed only in the second try: test_it::test_0\n  worker crashed\n" in (
-        verdict_on(tmp_path, "--summary").stdout
+        judgement_on(tmp_path, "--summary").stdout
     )
 
 
@@ -144,7 +144,7 @@ def test_the_slowest_tests_of_all_stages_are_shown_with_the_longer_of_their_trie
     report("fast", *((f"t{number}", number / 10) for number in range(40)))
     report("slow", ("long", 61.25), ("short", 0.1))
     report("slow.again", ("short", 9))
-    lines = verdict_on(tmp_path, "--summary").stdout.splitlines()
+    lines = judgement_on(tmp_path, "--summary").stdout.splitlines()
     assert lines[:4] == [
         "the 30 slowest tests, in seconds with their fixtures:",
         "   61.2  m::long",

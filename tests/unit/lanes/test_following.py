@@ -90,7 +90,7 @@ def test_a_key_goes_on_in_its_next_lane_only_after_the_retry_of_its_last_one(
 
 def test_a_dead_letter_ends_the_wait_of_its_key(ps: PubSub, topic: Topic) -> None:
     dead = ps.create_topic("dead", partitions=1)
-    graves = ps.create_subscription("graves", dead)
+    dead_subscription = ps.create_subscription("graves", dead)
     sub = ps.create_subscription(
         "billing",
         topic,
@@ -105,7 +105,7 @@ def test_a_dead_letter_ends_the_wait_of_its_key(ps: PubSub, topic: Topic) -> Non
         handler.until(6)
     assert [each[0] for each in handler.came] == [b"first"] * 5 + [b"second"]
     assert [each[3] for each in handler.came] == [1, 2, 3, 4, 5, 1]
-    (buried,) = graves.receive(1, timeout=PATIENCE)
+    (buried,) = dead_subscription.receive(1, timeout=PATIENCE)
     assert buried.data == b"first"
     buried.ack()
 

@@ -13,7 +13,7 @@ from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import TopicPartition
-from tests.checker.verdict import judge
+from tests.checker.judgement import judge
 from tests.support import until
 
 PATIENCE = 30.0
@@ -147,9 +147,9 @@ def test_the_checker_judges_each_lane_by_the_histories(cluster: MemoryCluster, t
                 jobs.publish(b"%d" % number, ordering_key=key, priority=priority)
             jobs.publish_many([{"data": b"last", "priority": 0}]).result(PATIENCE)
             until(lambda: len(acked) == 62)
-    verdict = judge(tmp_path)
-    assert verdict.ok, verdict.text
-    assert verdict.counts["messages"] == 62
+    report = judge(tmp_path)
+    assert report.ok, report.text
+    assert report.counts["messages"] == 62
 
 
 def test_an_adopted_topic_may_get_lanes_and_kafka_keeps_them(ps: PubSub, backend: MemoryBackend) -> None:

@@ -47,7 +47,7 @@ def test_a_record_of_an_inbox_that_isnt_ours_is_one_dead_letter(
     assert "the record at offset 2 in partition 0 of 'a.inbox' isn't ours" in header(dead, DEAD_REASON_HEADER)
 
 
-def test_a_foreign_record_behind_a_batch_that_waits_is_buried_once(
+def test_a_foreign_record_behind_a_batch_that_waits_is_dead_lettered_once(
     backend: MemoryBackend, topics: PubSub
 ) -> None:
     """Lies between records that a successor reads again."""

@@ -43,7 +43,7 @@ def test_an_inbox_that_was_made_again_is_named_and_others_go_on(
     until(lambda: home(backend, "c") == [b"3"] and home(backend, "a") == [b"0", b"3"])
 
 
-def test_what_names_an_earlier_inbox_is_buried_and_refused_elsewhere(
+def test_what_names_an_earlier_inbox_is_dead_lettered_and_refused_elsewhere(
     backend: MemoryBackend, topics: PubSub, sequencer: Sequencer
 ) -> None:
     before = named(backend, "a", "c")

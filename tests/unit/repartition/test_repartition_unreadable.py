@@ -1,4 +1,4 @@
-"""A change of layout, and records in a retry topic that nobody can read: named, refused, and buried in the end."""
+"""A change of layout, and records in a retry topic that nobody can read: named, refused, dead-lettered in the end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The coordinator: partitions that rest, return or are lost, handlers of old ownerships, credits, commits.
 
-The test is the crew: it takes leases and ends them when it likes. Time is a number.
+The test is the pool: it takes leases and ends them when it likes. Time is a number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOWHERE = CommitBoth(0, "", Commit(0, ""))
 
 
 class Hands:
-    """A crew whose holders do what the test says."""
+    """A pool whose holders do what the test says."""
 
     run = 10
     spread = False
@@ -65,10 +65,10 @@ class Moving:
     """The side of the retry topic: keeps what is to be relocated."""
 
     def __init__(self) -> None:
-        self.relocations: list[tuple[int, int, StoreMoves]] = []
+        self.requested: list[tuple[int, int, StoreMoves]] = []
 
     def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
-        self.relocations.append((number, epoch, effect))
+        self.requested.append((number, epoch, effect))
 
     def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
     def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
@@ -77,7 +77,7 @@ class Moving:
 
 
 class World:
-    """A coordinator, its crew, and what the log has stored: both positions, and the retry topic."""
+    """A coordinator, its pool, and what the log has stored: both positions, and the retry topic."""
 
     def __init__(self, **flow: int) -> None:
         self.worker_pool, self.moving = Hands(), Moving()
@@ -112,7 +112,7 @@ class World:
         sent = self.coordinator.take_commits()
         self.coordinator.answered(sent, dict.fromkeys(sent, True), now)
         self.coordinator.tick(now)
-        moves, self.moving.relocations = self.moving.relocations, []
+        moves, self.moving.requested = self.moving.requested, []
         for number, epoch, effect in moves:
             log = self.retry.setdefault(number, [])
             news = [
@@ -156,7 +156,7 @@ def world() -> World:
 # Resting and returning
 
 
-def test_a_resting_partition_begins_nothing_but_takes_verdicts(world: World) -> None:
+def test_a_resting_partition_begins_nothing_but_takes_reports(world: World) -> None:
     world.fetch(0, b"a", b"a", b"b")
     first, _ = world.deliver()
     lease_runner = first.lease_runner
@@ -170,7 +170,7 @@ def test_a_resting_partition_begins_nothing_but_takes_verdicts(world: World) -> 
     assert world.coordinator.partitions.finished() == 2
 
 
-def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: World) -> None:
+def test_a_revoked_partition_has_one_final_commit_and_no_commit_after_it(world: World) -> None:
     world.fetch(0, b"a")
     world.end(world.deliver()[0])
     world.coordinator.tick(1.0)
@@ -184,12 +184,12 @@ def test_a_revoked_partition_has_one_last_word_and_no_commit_after_it(world: Wor
     assert world.coordinator.take_commits() == {}
     world.assign(0)
     assert world.coordinator.current(posted) == {}, (
-        "older than the last word, although the partition returned"
+        "older than the final commit, although the partition returned"
     )
 
 
-def test_the_answer_to_a_commit_is_none_to_the_last_word_that_took_its_place(world: World) -> None:
-    """Or its acks would count as stored while the last word, which holds more, isn't answered yet."""
+def test_the_answer_to_a_commit_is_none_to_the_final_commit_that_took_its_place(world: World) -> None:
+    """Or its acks would count as stored while the final commit, which holds more, isn't answered yet."""
     world.fetch(0, b"a", b"b")
     first, second = world.deliver()
     world.end(first)

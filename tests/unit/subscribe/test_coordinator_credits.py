@@ -34,7 +34,7 @@ def test_no_more_is_started_than_may_be() -> None:
     assert len(world.deliver()) == 1
 
 
-def test_a_kept_message_costs_a_credit_until_its_verdict() -> None:
+def test_a_kept_message_costs_a_credit_until_its_report() -> None:
     world = World(max_messages=1)
     world.assign(0)
     world.fetch(0, b"a", b"b")

@@ -58,7 +58,7 @@ def test_the_same_offset_with_another_map_is_not_ours(world: World) -> None:
     assert world.coordinator.partitions.owned[0].epoch > epoch
 
 
-def test_a_last_word_that_was_refused_starts_anew_from_what_the_log_has(world: World) -> None:
+def test_a_final_commit_that_was_refused_starts_anew_from_what_the_log_has(world: World) -> None:
     world.fetch(0, b"a", b"b")
     leases = world.deliver()
     world.end(leases[0])

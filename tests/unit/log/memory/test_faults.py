@@ -18,12 +18,12 @@ AT = TopicPartition("t", 0)
 
 
 class Script(FaultPlan):
-    """Hands out the given fates, then none."""
+    """Hands out the given outcomes, then none."""
 
     def __init__(
-        self, *fates: RequestOutcome, delays: tuple[float, ...] = (), limit: int | None = None
+        self, *outcomes: RequestOutcome, delays: tuple[float, ...] = (), limit: int | None = None
     ) -> None:
-        self.fates = list(fates)
+        self.outcomes = list(outcomes)
         self.delays = list(delays)
         self.limit = limit
         self.errors: dict[str, PubSubError] = {}
@@ -32,10 +32,10 @@ class Script(FaultPlan):
     def commit(
         self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
     ) -> RequestOutcome:
-        return self.fates.pop(0) if self.fates else RequestOutcome.DONE
+        return self.outcomes.pop(0) if self.outcomes else RequestOutcome.DONE
 
     def append(self, topic: str, key: bytes | None, value: bytes | None) -> RequestOutcome:
-        return self.fates.pop(0) if self.fates else RequestOutcome.DONE
+        return self.outcomes.pop(0) if self.outcomes else RequestOutcome.DONE
 
     def report_delay(self, topic: str, key: bytes | None) -> float:
         return self.delays.pop(0) if self.delays else 0.0

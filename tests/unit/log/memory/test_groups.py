@@ -133,22 +133,22 @@ def test_a_session_that_ends_inside_revoked_is_noticed_afterwards() -> None:
 def test_who_slept_through_an_open_rebalance_hears_revoked_too_late_to_commit() -> None:
     """A real client had queued that call before the group gave the member up."""
     cluster, clock = cluster_of("t")
-    sleeper, heir = Process(cluster, "a", "t"), Process(cluster, "b", "t")
+    sleeper, successor = Process(cluster, "a", "t"), Process(cluster, "b", "t")
     sleeper.read()
     sleeper.read()
-    heir.read()
+    successor.read()
     clock.advance(SESSION / 2)
-    heir.read()
+    successor.read()
     clock.advance(SESSION / 2 + 1)
-    heir.read()
-    heir.read()
-    assert len(heir.owned) == 2
+    successor.read()
+    successor.read()
+    assert len(successor.owned) == 2
     answers: list[object] = []
     sleeper.on_revoked = lambda: answers.extend(commit(sleeper.reader, {AT: Committed(9, "late")}).values())
     sleeper.read()
     assert sleeper.log == ["assigned 2", "revoked 2"]
     assert isinstance(answers[0], FailedPrecondition)
-    assert heir.reader.committed([AT]) == {AT: Committed(None, "")}
+    assert successor.reader.committed([AT]) == {AT: Committed(None, "")}
 
 
 def test_an_eviction_needs_no_time() -> None:

@@ -23,7 +23,7 @@ class Script(FaultPlan):
     """What was told to go wrong."""
 
     def __init__(self) -> None:
-        self.fates: dict[Step, deque[RequestOutcome]] = {}
+        self.outcomes: dict[Step, deque[RequestOutcome]] = {}
         self.commits: deque[RequestOutcome] = deque()
         self.delays: dict[TopicPartition | str, float] = {}
         self.late = 2.0
@@ -31,8 +31,8 @@ class Script(FaultPlan):
         self.fetch_limit: int | None = None
 
     def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
-        fates = self.fates.get(step)
-        return fates.popleft() if fates else RequestOutcome.DONE
+        outcomes = self.outcomes.get(step)
+        return outcomes.popleft() if outcomes else RequestOutcome.DONE
 
     def commit(self, group: str, member: str, positions: object) -> RequestOutcome:
         self.before_commit()
@@ -47,8 +47,8 @@ class Script(FaultPlan):
     def read_limit(self, group: str, member: str, limit: int) -> int:
         return limit if self.fetch_limit is None or member != "record-fetch" else self.fetch_limit
 
-    def fail(self, step: Step, fate: RequestOutcome) -> None:
-        self.fates[step] = deque([fate])
+    def fail(self, step: Step, answer: RequestOutcome) -> None:
+        self.outcomes[step] = deque([answer])
 
 
 class Scene:
@@ -146,12 +146,12 @@ def test_who_dies_before_the_commit_has_stored_nothing_once_it_is_fenced(scene: 
     steps = scene.steps()
     _until(steps, step)
     steps.close()
-    heir = scene.owner.backend.transactions("heir")
+    successor = scene.owner.backend.transactions("successor")
     if step is Step.COMMIT:
         assert scene.unstable() == OLD
         with pytest.raises(DeadlineExceeded):
             scene.committed()
-    heir.fence(WRITER)
+    successor.fence(WRITER)
     assert (scene.committed(), scene.owner.read()) == (OLD, [])
     assert scene.stable() == scene.high() == (0 if step in (Step.START, Step.WRITE) else 2)
     assert scene.transact().ending is (Ending.STORED if step is Step.START else Ending.ABORTED)
@@ -162,7 +162,7 @@ def test_who_dies_before_the_answer_has_stored_everything(scene: Scene) -> None:
     steps = scene.steps()
     _until(steps, Step.ANSWER)
     steps.close()
-    scene.owner.backend.transactions("heir").fence(WRITER)
+    scene.owner.backend.transactions("successor").fence(WRITER)
     assert (scene.committed(), scene.owner.read()) == (NEW, [b"v"])
 
 
@@ -190,13 +190,13 @@ def test_a_writer_that_took_too_long_does_not_know_and_stored_nothing(scene: Sce
 
 
 @pytest.mark.parametrize("step", [Step.START, Step.WRITE, Step.OFFSETS])
-@pytest.mark.parametrize("fate", [RequestOutcome.REFUSED, RequestOutcome.ANSWER_LOST])
-def test_a_step_that_fails_before_the_commit_aborts(scene: Scene, step: Step, fate: RequestOutcome) -> None:
-    scene.plan.fail(step, fate)
+@pytest.mark.parametrize("answer", [RequestOutcome.REFUSED, RequestOutcome.ANSWER_LOST])
+def test_a_step_that_fails_before_the_commit_aborts(scene: Scene, step: Step, answer: RequestOutcome) -> None:
+    scene.plan.fail(step, answer)
     outcome = scene.transact()
     assert outcome.ending is Ending.ABORTED
     assert isinstance(
-        outcome.reason, BrokerUnavailable if fate is RequestOutcome.REFUSED else DeadlineExceeded
+        outcome.reason, BrokerUnavailable if answer is RequestOutcome.REFUSED else DeadlineExceeded
     )
     assert scene.committed() == Committed(None, "")
     assert scene.transact(b"again").ending is Ending.STORED
@@ -224,10 +224,10 @@ def test_a_writer_whose_steps_were_left_in_the_middle_starts_anew(scene: Scene) 
 
 
 @pytest.mark.parametrize(
-    ("fate", "stored"), [(RequestOutcome.REFUSED, False), (RequestOutcome.ANSWER_LOST, True)]
+    ("answer", "stored"), [(RequestOutcome.REFUSED, False), (RequestOutcome.ANSWER_LOST, True)]
 )
-def test_a_commit_without_an_answer_is_either(scene: Scene, fate: RequestOutcome, stored: bool) -> None:
-    scene.plan.fail(Step.COMMIT, fate)
+def test_a_commit_without_an_answer_is_either(scene: Scene, answer: RequestOutcome, stored: bool) -> None:
+    scene.plan.fail(Step.COMMIT, answer)
     assert scene.transact().ending is Ending.UNKNOWN
     scene.writer.fence(WRITER)
     assert scene.committed() == (NEW if stored else Committed(None, ""))

@@ -270,8 +270,8 @@ def test_a_dead_letter_is_in_a_checkpoint_at_once() -> None:
     scene = Scene(policy=Policy(1))
     scene.fetch((0, b"a"))
     scene.nack(scene.begun()[0])
-    bury = scene.dead_letters()
+    store_dead_letter = scene.dead_letters()
     scene.do(Written(True))
     (effect,) = transactions(scene.tick())
-    assert effect.records == bury
+    assert effect.records == store_dead_letter
     assert written(effect).main.position == 1

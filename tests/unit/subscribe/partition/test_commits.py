@@ -79,7 +79,7 @@ def told(effects: Sequence[Effect]) -> AckMap:
     return found
 
 
-def test_the_last_word_is_sent_though_nothing_has_changed_and_names_nothing() -> None:
+def test_the_final_commit_is_sent_though_nothing_has_changed_and_names_nothing() -> None:
     owned = Owned(clean=True)
     assert len(owned.started()) == READ
     owned.pass_time()
@@ -119,7 +119,7 @@ def test_a_culprit_whose_blame_is_not_stored_yet_stays_the_culprit() -> None:
     assert (last.clean, last.notes) == (False, Notes(((1, 2),), trial=1))
 
 
-def test_a_last_word_follows_moves_that_were_aborted_and_is_clean() -> None:
+def test_a_final_commit_follows_moves_that_were_aborted_and_is_clean() -> None:
     owned = Owned(clean=True)
     for lease in owned.started():
         owned.nack(lease)

@@ -41,7 +41,7 @@ def used_up(count: int = 1) -> Scene:
 
 
 def step(scene: Scene, seconds: float = 0.1) -> list[WriteDeadLetters]:
-    """The log takes everything but dead letters at once; returns the burials that are begun."""
+    """The log takes everything but dead letters at once; returns the dead letters that are begun."""
     begun = []
     for effect in scene.tick(seconds):
         if isinstance(effect, WriteDeadLetters):
@@ -68,19 +68,19 @@ def origins(effect: WriteDeadLetters | StoreMoves) -> list[int]:
     return [record.record.offset() for record in effect.records]
 
 
-def fail(scene: Scene, bury: WriteDeadLetters, culprit: int | None) -> bool:
+def fail(scene: Scene, store_dead_letter: WriteDeadLetters, culprit: int | None) -> bool:
     """The log takes dead letters without the culprit, and says nothing of why the others are refused."""
-    if culprit is None or culprit in origins(bury):
+    if culprit is None or culprit in origins(store_dead_letter):
         scene.do(Written(False, reason="no answer"))
         return True
-    scene.bury()
+    scene.store_dead_letter()
     return False
 
 
 def test_redelivery_and_commits_go_on_while_dead_letters_are_written() -> None:
     scene = used_up()
-    bury, _ = next_dead_letters(scene, 1.0)
-    assert origins(bury) == [0]
+    store_dead_letter, _ = next_dead_letters(scene, 1.0)
+    assert origins(store_dead_letter) == [0]
     nacked = scene.now
     scene.nack(scene.begun()[0])
     while not (leases := scene.begun()):
@@ -114,13 +114,13 @@ def test_a_dead_letter_waits_for_the_commit_in_flight_and_is_the_only_one_itself
 
 def test_nothing_is_finished_before_the_log_has_taken_the_dead_letter() -> None:
     scene = used_up()
-    bury, _ = next_dead_letters(scene, 1.0)
+    store_dead_letter, _ = next_dead_letters(scene, 1.0)
     scene.do(Written(False, reason="no answer"))
-    bury, _ = next_dead_letters(scene, 3.0)
+    store_dead_letter, _ = next_dead_letters(scene, 3.0)
     assert scene.partition._retry_partition.retries.finished_runs.committable == 0
     scene.do(Written(True))
     (relocate,) = [effect for effect in scene.tick() if isinstance(effect, StoreMoves)]
-    assert origins(relocate) == origins(bury)
+    assert origins(relocate) == origins(store_dead_letter)
     scene.do(MovesAnswered(Ending.ABORTED))
     assert scene.partition._retry_partition.retries.finished_runs.committable == 0
 
@@ -129,16 +129,16 @@ def test_tries_become_rare_while_the_topic_is_away_and_one_success_ends_that() -
     scene = used_up(2)
     pauses = []
     for _ in range(16):
-        bury, pause = next_dead_letters(scene, LONGEST_PAUSE + 1)
+        store_dead_letter, pause = next_dead_letters(scene, LONGEST_PAUSE + 1)
         pauses.append(pause)
         scene.do(Written(False, reason="no answer"))
     assert pauses[1] <= 1.3
     assert LONGEST_PAUSE - 1 <= max(pauses) <= LONGEST_PAUSE + 0.3
-    bury, _ = next_dead_letters(scene, LONGEST_PAUSE + 1)
-    scene.bury()
-    assert len(origins(bury)) == 1
+    store_dead_letter, _ = next_dead_letters(scene, LONGEST_PAUSE + 1)
+    scene.store_dead_letter()
+    assert len(origins(store_dead_letter)) == 1
     rest, _ = next_dead_letters(scene, LONGEST_PAUSE + 1)
-    assert {*origins(bury), *origins(rest)} == {0, 1}
+    assert {*origins(store_dead_letter), *origins(rest)} == {0, 1}
 
 
 def test_one_record_that_makes_its_dead_letter_fail_holds_up_the_others_for_seconds_only() -> None:
@@ -146,26 +146,26 @@ def test_one_record_that_makes_its_dead_letter_fail_holds_up_the_others_for_seco
     buried: set[int] = set()
     began = scene.now
     while len(buried) < 99:
-        bury, _ = next_dead_letters(scene, 20.0)
-        if not fail(scene, bury, culprit=37):
-            buried.update(origins(bury))
+        store_dead_letter, _ = next_dead_letters(scene, 20.0)
+        if not fail(scene, store_dead_letter, culprit=37):
+            buried.update(origins(store_dead_letter))
     assert scene.now - began < 60
     assert 37 not in buried
-    bury, _ = next_dead_letters(scene, LONGEST_PAUSE + 1)
-    assert origins(bury) == [37]
-    scene.bury()
+    store_dead_letter, _ = next_dead_letters(scene, LONGEST_PAUSE + 1)
+    assert origins(store_dead_letter) == [37]
+    scene.store_dead_letter()
 
 
 def test_a_record_that_is_refused_by_itself_pauses_alone() -> None:
     scene = used_up(3)
-    bury, _ = next_dead_letters(scene, 1.0)
+    store_dead_letter, _ = next_dead_letters(scene, 1.0)
     scene.do(Written(False, {1: "too large"}))
-    bury, pause = next_dead_letters(scene, 1.0)
-    assert origins(bury) == [0, 2]
+    store_dead_letter, pause = next_dead_letters(scene, 1.0)
+    assert origins(store_dead_letter) == [0, 2]
     assert pause < 0.5
-    scene.bury()
-    bury, _ = next_dead_letters(scene, 3.0)
-    assert origins(bury) == [1]
+    scene.store_dead_letter()
+    store_dead_letter, _ = next_dead_letters(scene, 3.0)
+    assert origins(store_dead_letter) == [1]
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -183,13 +183,13 @@ def test_a_dead_letter_that_is_answered_while_the_partition_is_away_goes_on_when
     if not taken:
         step(scene)
         next_dead_letters(scene, 3.0)
-        scene.bury()
+        scene.store_dead_letter()
     else:
         scene.settle()
     assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
-def test_a_relocation_that_fails_without_a_name_goes_by_halves() -> None:
+def test_a_move_that_fails_without_a_name_goes_by_halves() -> None:
     scene = Scene()
     scene.fetch(*((at, b"%d" % at) for at in range(40)))
     for lease in scene.begun(40):

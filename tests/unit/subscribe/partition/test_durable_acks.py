@@ -28,21 +28,21 @@ MESSAGES = 40
 class Faults(FaultPlan):
     """Commits and transactions that go nowhere, or whose answers are lost, as long as the test wants."""
 
-    fate = RequestOutcome.DONE
+    answer = RequestOutcome.DONE
 
     def __init__(self) -> None:
-        #: Set when a commit has met that fate.
+        #: Set when a commit has met that outcome.
         self.met = threading.Event()
 
     def commit(
         self, group: str, member: str, positions: Mapping[TopicPartition, Committed]
     ) -> RequestOutcome:
-        if self.fate is not RequestOutcome.DONE:
+        if self.answer is not RequestOutcome.DONE:
             self.met.set()
-        return self.fate
+        return self.answer
 
     def transaction(self, transactional_id: str, step: Step) -> RequestOutcome:
-        return self.fate
+        return self.answer
 
 
 @pytest.fixture
@@ -163,8 +163,8 @@ def test_coroutines_await_it(ps: PubSub, cluster: MemoryCluster, exact: Subscrip
 
     async def work() -> None:
         async with (
-            aio.PubSub.in_memory(MemoryBackend(cluster=cluster)) as twin,
-            twin.subscription("billing").pull(handle),
+            aio.PubSub.in_memory(MemoryBackend(cluster=cluster)) as copy,
+            copy.subscription("billing").pull(handle),
         ):
             await asyncio.to_thread(publish, ps)
             await asyncio.to_thread(durable.check)
@@ -276,8 +276,8 @@ def test_an_unknown_ack_id_is_an_error_after_the_others_were_stored(
 
 def test_coroutines_acknowledge(ps: PubSub, cluster: MemoryCluster, exact: Subscription) -> None:
     async def work() -> None:
-        async with aio.PubSub.in_memory(MemoryBackend(cluster=cluster)) as twin:
-            sub = twin.subscription("billing")
+        async with aio.PubSub.in_memory(MemoryBackend(cluster=cluster)) as copy:
+            sub = copy.subscription("billing")
             (message,) = await sub.receive(1, timeout=PATIENCE)
             await sub.acknowledge([message.ack_id])
             assert stored(cluster, message)
@@ -296,23 +296,23 @@ def test_a_refused_commit_keeps_the_waiter_and_the_next_one_settles_it(
 ) -> None:
     publish(ps, 1)
     (message,) = exact.receive(1, timeout=PATIENCE)
-    faults.fate = RequestOutcome.REFUSED
+    faults.answer = RequestOutcome.REFUSED
     future = message.ack_with_response()
     assert faults.met.wait(PATIENCE)
     assert not future.done()
     assert not stored(cluster, message)
-    faults.fate = RequestOutcome.DONE
+    faults.answer = RequestOutcome.DONE
     future.result(PATIENCE)
     assert stored(cluster, message)
 
 
 @pytest.mark.parametrize(
-    ("fate", "kind"),
+    ("answer", "kind"),
     # A commit that wasn't answered may be stored: nobody can promise that the message comes again.
     [(RequestOutcome.REFUSED, AckError), (RequestOutcome.ANSWER_LOST, AckError)],
 )
 def test_a_stream_that_closes_without_an_answer_says_so(
-    ps: PubSub, exact: Subscription, faults: Faults, fate: RequestOutcome, kind: type[AckError]
+    ps: PubSub, exact: Subscription, faults: Faults, answer: RequestOutcome, kind: type[AckError]
 ) -> None:
     futures: list[Future[None]] = []
     begun = threading.Event()
@@ -322,11 +322,11 @@ def test_a_stream_that_closes_without_an_answer_says_so(
         begun.set()
 
     with exact.pull(handle):
-        faults.fate = RequestOutcome.DONE
+        faults.answer = RequestOutcome.DONE
         ps.topic("orders").publish(b"1", ordering_key="a").result(PATIENCE)
         assert begun.wait(PATIENCE)
         futures[0].result(PATIENCE)
-        faults.fate = fate
+        faults.answer = answer
         ps.topic("orders").publish(b"2", ordering_key="a").result(PATIENCE)
         assert faults.met.wait(PATIENCE)
     assert isinstance(futures[-1].exception(0), kind), "closing leaves nobody waiting"

@@ -26,7 +26,7 @@ def test_a_message_with_one_attempt_dies_of_its_first_failure(outage: bool) -> N
     headers = dict(dead_letter.headers)
     assert dead_letter.dead
     assert (headers["ps-dead-offset"], headers["ps-dead-attempts"]) == (b"9", b"1")
-    scene.bury()
+    scene.store_dead_letter()
     scene.now += 10**6
     scene.settle()
     assert scene.begun() == []

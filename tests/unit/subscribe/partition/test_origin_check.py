@@ -35,7 +35,7 @@ def test_an_origin_beyond_mains_end_is_dead_lettered_as_it_is(key: bytes | None)
         dead_letter["ps-dead-reason"]
         == b"its origin, offset 5, lies beyond offset 5, up to which partition 0 of t is known"
     )
-    scene.bury()
+    scene.store_dead_letter()
     assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 

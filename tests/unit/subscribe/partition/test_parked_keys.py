@@ -21,7 +21,7 @@ def test_one_request_releases_once_however_fast_the_message_is_parked_again() ->
         Policy(5, Exhausted.PARK),
     )
     scene.fetch((6, b"other"))
-    for _ in range(12):  # no look between landing, failing and moving again
+    for _ in range(12):  # no look between move result, failing and moving again
         for effect in scene.tick():
             if isinstance(effect, StoreMoves):
                 scene.take(effect)
@@ -46,7 +46,7 @@ def test_what_is_parked_for_ever_can_be_dropped_to_the_dead_letters() -> None:
     headers = dict(dead_letter.headers)
     assert (headers["ps-dead-offset"], headers["ps-dead-attempts"]) == (b"3", b"5")
     assert scene.begun() == []
-    scene.bury()
+    scene.store_dead_letter()
     assert [lease.records[0].offset() for lease in scene.begun()] == [6]
 
 

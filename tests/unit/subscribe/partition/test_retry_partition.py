@@ -135,8 +135,8 @@ class Scene:
                     self.do(Bodies([self.retry[offset] for offset in effect.offsets]))
         return []
 
-    def bury(self) -> None:
-        """The log takes the dead letters, and the commit that completes their burial."""
+    def store_dead_letter(self) -> None:
+        """The log takes the dead letters, and the commit that completes their dead letter."""
         self.do(Written(True))
         (relocate,) = [effect for effect in self.tick(0.1) if isinstance(effect, StoreMoves)]
         assert all(record.dead for record in relocate.records)
@@ -229,7 +229,7 @@ def test_a_dead_letter_frees_its_key_when_it_is_stored() -> None:
     assert dead_letter.dead
     assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")
     assert scene.begun() == []
-    scene.bury()
+    scene.store_dead_letter()
     assert [lease.records[0].offset() for lease in scene.begun()] == [9]
     assert News.DEAD_LETTER in news(scene.tick())
 
@@ -261,7 +261,7 @@ def test_an_unknown_outcome_ends_the_ownership() -> None:
     assert scene.begun() == []
 
 
-def test_the_last_word_takes_the_waiting_moves_with_it() -> None:
+def test_the_final_commit_takes_the_waiting_moves_with_it() -> None:
     scene = Scene()
     scene.fetch((0, b"a"))
     scene.nack(scene.begun()[0])
@@ -291,7 +291,7 @@ def test_an_unreadable_record_is_dead_lettered_as_it_is() -> None:
     scene = Scene([rubbish], Policy(5))
     (dead_letter,) = scene.dead_letters()
     assert list(dead_letter.headers)[:2] == rubbish.headers()
-    scene.bury()
+    scene.store_dead_letter()
     assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 
 
@@ -319,7 +319,7 @@ def test_what_lies_below_the_commit_is_trimmed_now_and_then(monkeypatch: pytest.
     assert all(later - earlier >= 100 for earlier, later in zip([0, *trims], trims, strict=False))
 
 
-def test_in_an_outage_it_probes_and_buries_few() -> None:
+def test_in_an_outage_it_probes_and_dead_letters_few() -> None:
     scene = Scene([parked(at, at, b"%d" % at, attempt=5) for at in range(60)], Policy(5))
     scene.fetch((100, b"x"))
     told: list[News] = []
@@ -466,12 +466,12 @@ def test_used_up_attempts_are_reported_to_the_log_before_the_dead_letter_is_writ
     assert (info.origin, info.why, info.attempt, info.error) == (3, Why.UNBURIED, 6, "ValueError: no")
     scene.take(relocate)
 
-    heir = Scene(scene.retry[1:], Policy(5))
-    heir.retry = list(scene.retry)  # read by offset
-    heir.fetch((9, b"other"))
-    heir.now = 2.0
-    (dead_letter,) = heir.dead_letters()
-    assert [lease.records[0].offset() for lease in heir.begun()] == [9]
+    successor = Scene(scene.retry[1:], Policy(5))
+    successor.retry = list(scene.retry)  # read by offset
+    successor.fetch((9, b"other"))
+    successor.now = 2.0
+    (dead_letter,) = successor.dead_letters()
+    assert [lease.records[0].offset() for lease in successor.begun()] == [9]
     headers = dict(dead_letter.headers)
     assert dead_letter.dead
     assert (headers["ps-dead-attempts"], headers["ps-dead-error-class"]) == (b"5", b"ValueError")

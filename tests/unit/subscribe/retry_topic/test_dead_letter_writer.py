@@ -91,14 +91,14 @@ class Scene:
     def __init__(self) -> None:
         self.log = Log()
         self.written: SimpleQueue[Written] = SimpleQueue()
-        self.landings: SimpleQueue[MoveResult] = SimpleQueue()
-        self.writer = DeadLetterWriter(lambda: self.log, self.written.put, self.landings.put)
+        self.move_results: SimpleQueue[MoveResult] = SimpleQueue()
+        self.writer = DeadLetterWriter(lambda: self.log, self.written.put, self.move_results.put)
 
     def next_written(self) -> Written:
         return self.written.get(timeout=PATIENCE)
 
     def landed(self) -> MoveResult:
-        return self.landings.get(timeout=PATIENCE)
+        return self.move_results.get(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_positions_come_when_the_dead_letters_are_written(scene: Scene) -> None:
     scene.writer.send(move_request(count=2))
     written = scene.next_written()
     assert (written.taken, written.move_request.partition) == (True, 0)
-    assert scene.landings.empty()
+    assert scene.move_results.empty()
     assert scene.writer.complete(rest(0, 1))
     move_result = scene.landed()
     assert (move_result.ending, move_result.move_request.positions, list(move_result.offsets)) == (
@@ -156,7 +156,7 @@ def test_without_positions_the_dead_letters_are_given_up(
     assert scene.next_written().taken
     assert scene.log.aborted.get(timeout=PATIENCE) == 1
     assert not scene.writer.complete(rest(0, 1))
-    assert scene.landings.empty()
+    assert scene.move_results.empty()
 
 
 def test_positions_of_another_ownership_complete_nothing(scene: Scene) -> None:
@@ -213,7 +213,7 @@ def test_closing_waits_for_no_positions(scene: Scene) -> None:
     assert scene.next_written().taken
     assert scene.writer.close(PATIENCE)
     with pytest.raises(Empty):
-        scene.landings.get_nowait()
+        scene.move_results.get_nowait()
     assert scene.log.aborted.get(timeout=PATIENCE) == 1
 
 

@@ -179,7 +179,7 @@ def test_a_message_without_a_key_parks_nobody(ps: PubSub, sub: Subscription) -> 
     assert (0, 2) in seen.by_key[None]
 
 
-def test_a_deadline_that_passes_relocates(ps: PubSub) -> None:
+def test_a_deadline_that_passes_moves(ps: PubSub) -> None:
     sub = ps.create_subscription("billing", "orders", message_ordering=True, retry=QUICK, ack_deadline=1)
     kept: list[Message] = []
     seen = Seen()
@@ -253,13 +253,13 @@ def test_attempts_that_are_used_up_end_in_the_dead_letters(ps: PubSub, cluster: 
     buried: list[Message] = []
     came = threading.Event()
 
-    def bury(message: Message) -> None:
+    def store_dead_letter(message: Message) -> None:
         buried.append(message)
         message.ack()
         came.set()
 
     seen = Seen(lambda message: int(message.data) == 4)
-    with dead_letter_topics.pull(bury), sub.pull(seen) as stream:
+    with dead_letter_topics.pull(store_dead_letter), sub.pull(seen) as stream:
         publish(ps, 30)
         seen.wait_for(29)
         assert came.wait(PATIENCE)

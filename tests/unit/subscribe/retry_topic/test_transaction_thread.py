@@ -80,12 +80,12 @@ class Log:
 class Scene:
     def __init__(self) -> None:
         self.log = Log()
-        self.landings: SimpleQueue[MoveResult] = SimpleQueue()
-        self.mover = TransactionThread(lambda: self.log, self.landings.put)
+        self.move_results: SimpleQueue[MoveResult] = SimpleQueue()
+        self.mover = TransactionThread(lambda: self.log, self.move_results.put)
 
     def land(self, count: int) -> dict[int, MoveResult]:
-        """The next landings, by partition."""
-        some = [self.landings.get(timeout=PATIENCE) for _ in range(count)]
+        """The next move results, by partition."""
+        some = [self.move_results.get(timeout=PATIENCE) for _ in range(count)]
         return {move_result.move_request.partition: move_result for move_result in some}
 
     def together(self, *move_requests: MoveRequest) -> None:
@@ -115,15 +115,15 @@ def test_move_requests_that_come_together_share_a_transaction_and_each_learns_it
     scene: Scene,
 ) -> None:
     scene.together(move_request(0, b"a", b"b"), move_request(1, b"c"))
-    landings = scene.land(3)
+    move_results = scene.land(3)
     assert {
-        number: list(move_result.offsets) for number, move_result in landings.items() if number != 99
+        number: list(move_result.offsets) for number, move_result in move_results.items() if number != 99
     } in (
         {0: [100, 101], 1: [102]},
         {0: [101, 102], 1: [103]},
     )
     assert len(scene.log.asked) <= 2
-    assert all(move_result.ending is Ending.STORED for move_result in landings.values())
+    assert all(move_result.ending is Ending.STORED for move_result in move_results.values())
 
 
 def test_positions_of_all_move_requests_are_in_the_transaction(scene: Scene) -> None:
@@ -142,15 +142,15 @@ def test_each_checkpoint_is_named_by_its_own_offset(scene: Scene) -> None:
         )
 
     scene.together(with_checkpoint(0, b"a", b"b"), move_request(1), with_checkpoint(2))
-    landings = scene.land(4)
+    move_results = scene.land(4)
     said = {
         place.partition: to.metadata for _, positions, _ in scene.log.asked for place, to in positions.items()
     }
     assert said[1] == "map"
     for number in (0, 2):
-        assert landings[number].checkpoint == landings[number].offsets[-1]
-        assert said[number] == f"checkpoint at {landings[number].checkpoint}"
-    assert landings[1].checkpoint is None
+        assert move_results[number].checkpoint == move_results[number].offsets[-1]
+        assert said[number] == f"checkpoint at {move_results[number].checkpoint}"
+    assert move_results[1].checkpoint is None
 
 
 def test_a_full_transaction_takes_no_further_move_request(scene: Scene) -> None:
@@ -199,10 +199,10 @@ def test_a_refused_record_concerns_its_own_move_request_only(scene: Scene) -> No
     scene.mover.send(move_request(2, b"fine"))
     scene.log.answers = [refuse] * 4
     scene.log.go.set()
-    landings = scene.land(3)
-    assert (landings[0].ending, landings[2].ending) == (Ending.STORED, Ending.STORED)
-    assert landings[1].ending is Ending.ABORTED
-    assert list(landings[1].refused) == [1]
+    move_results = scene.land(3)
+    assert (move_results[0].ending, move_results[2].ending) == (Ending.STORED, Ending.STORED)
+    assert move_results[1].ending is Ending.ABORTED
+    assert list(move_results[1].refused) == [1]
 
 
 def test_an_aborted_transaction_lands_all_of_it_with_the_reason(scene: Scene) -> None:
@@ -219,7 +219,7 @@ def test_after_an_unknown_ending_our_own_id_is_fenced_before_anybody_is_reported
 
     def move_answered(move_result: MoveResult) -> None:
         fenced_when_reported.append(list(scene.log.fenced))
-        scene.landings.put(move_result)
+        scene.move_results.put(move_result)
 
     scene.mover._move_answered = move_answered
     scene.mover.send(move_request(0))
@@ -261,6 +261,8 @@ def test_move_requests_that_fail_together_without_a_name_go_alone_afterwards(sce
     left = {0, 1, 2, 3}
     for _ in range(2):
         scene.together(*(move_request(number, b"bad" if number == 2 else b"good") for number in sorted(left)))
-        landings = scene.land(1 + len(left))
-        left -= {number for number, move_result in landings.items() if move_result.ending is Ending.STORED}
+        move_results = scene.land(1 + len(left))
+        left -= {
+            number for number, move_result in move_results.items() if move_result.ending is Ending.STORED
+        }
     assert left == {2}

@@ -1,6 +1,6 @@
 """The fetcher beside its walks: takes messages that were handed out meanwhile, and judges callbacks only.
 
-And when the crew has all that it can begin, the fetcher tries for itself whether callbacks are quick.
+And when the pool has all that it can begin, the fetcher tries for itself whether callbacks are quick.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.unit.subscribe.workers.walking import acked
 
 
 class Stage:
-    """An engine and its crew's seat. Deciding takes `deciding` seconds, a callback `calling`; each step has leases."""
+    """An engine and its pool's session. Deciding takes `deciding` seconds, a callback `calling`; a step has leases."""
 
     def __init__(self, deciding: float = 0.0, calling: float = 0.0, steps: int = 5, leases: int = 10) -> None:
         self.now = 0.0
@@ -193,11 +193,11 @@ def test_a_fetcher_that_was_relieved_is_not_the_fetcher_any_more() -> None:
     assert stage.walk(more=True) is False
 
 
-# When the crew has all that can begin
+# When the pool has all that can begin
 
 
 class Full(Stage):
-    """A crew whose `workers` threads are all at work, and leases that wait. In a nap `ends` of them get through."""
+    """A pool whose `workers` threads are all at work, and leases that wait. In a nap `ends` of them get through."""
 
     def __init__(self, *, calling: float, workers: int = 8, ends: int = 8, waiting: int = 1000) -> None:
         super().__init__(calling=calling, steps=0)
@@ -242,7 +242,7 @@ class Full(Stage):
 
 
 def test_a_full_worker_pool_whose_threads_only_wait_for_the_interpreter_is_relieved() -> None:
-    """Its rate says nothing: in the time in which the crew has finished nothing, the fetcher takes everything."""
+    """Its rate says nothing: in the time in which the pool has finished nothing, the fetcher takes everything."""
     go, reports = threading.Event(), Reported()
     stage = Stage(calling=1e-6, steps=0)
     by: list[str] = []

@@ -217,7 +217,7 @@ def test_a_commit_is_not_waited_for_and_no_other_is_sent_before_its_answer(
     assert log.commits == [{0: 3}, {1: 4}]
 
 
-def test_a_last_word_behind_a_commit_that_is_not_answered_is_not_sent(
+def test_a_final_commit_behind_a_commit_that_is_not_answered_is_not_sent(
     engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     log.late = True
@@ -226,7 +226,7 @@ def test_a_last_word_behind_a_commit_that_is_not_answered_is_not_sent(
     assert (log.commits, told) == ([{0: 3}], [(4, False)])
 
 
-def test_a_last_word_that_is_not_answered_in_time_counts_as_refused(
+def test_a_final_commit_that_is_not_answered_in_time_counts_as_refused(
     engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     """Else its partition, when it comes back, would wait for the answer for ever."""

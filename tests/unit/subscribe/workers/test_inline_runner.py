@@ -126,7 +126,7 @@ def test_a_callback_that_raises_after_its_ack_has_acked() -> None:
 
 @pytest.mark.parametrize("twice", ["ack", "nack"])
 @pytest.mark.parametrize("once", ["ack", "nack"])
-def test_a_second_verdict_changes_nothing_and_is_counted(once: str, twice: str) -> None:
+def test_a_second_report_changes_nothing_and_is_counted(once: str, twice: str) -> None:
     lease_runner, reports = lease_runner_of([b"a"])
 
     def handle(message: Message) -> None:
@@ -244,7 +244,7 @@ def test_an_ack_between_the_callback_and_the_lock_counts_in_the_run() -> None:
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_a_verdict_that_crosses_the_change_of_its_lease_runner_is_reported_by_one_of_them(verb: str) -> None:
+def test_a_report_that_crosses_the_change_of_its_lease_runner_is_reported_by_one_of_them(verb: str) -> None:
     """On another thread, at any moment: by the walk, by itself, or by both; never by neither."""
     for _ in range(300):
         lease_runner, reports = lease_runner_of([b"a", b"b"])

@@ -82,7 +82,7 @@ def test_the_while_doubles_to_a_limit_and_is_short_again_when_callbacks_have_pro
 
 
 def test_what_proves_nothing_does_not_end_inline_running_for_long() -> None:
-    """Beside the crew's threads all that computes is slow; where the crew has no room, nothing was seen at all."""
+    """Beside the pool's threads all that computes is slow; where the pool has no room, nothing was seen at all."""
     pace, now = Pace(), 0.0
     for at in range(20):
         if at % 2:

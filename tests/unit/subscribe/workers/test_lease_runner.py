@@ -1,4 +1,4 @@
-"""Holders: how far a walk comes, and what a verdict does before, during and after its callback."""
+"""Holders: how far a walk comes, and what a report does before, during and after its callback."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_stopped_run_lets_the_current_record_count_and_begins_no_other() -> No
     assert lease_runner.begin() is None
 
 
-def test_a_verdict_on_a_lease_that_is_over_is_stale() -> None:
+def test_a_report_on_a_lease_that_is_over_is_stale() -> None:
     reports = Reported()
     lease_runner = LeaseRunner(lease_of(length=2), reports)
 
@@ -176,7 +176,7 @@ def test_what_was_acked_before_the_lease_ended_counts() -> None:
 
 @pytest.mark.parametrize("twice", ["ack", "nack"])
 @pytest.mark.parametrize("once", ["ack", "nack"])
-def test_a_second_verdict_changes_nothing_and_is_counted(once: str, twice: str) -> None:
+def test_a_second_report_changes_nothing_and_is_counted(once: str, twice: str) -> None:
     def handle(message: Message) -> None:
         getattr(message, once)()
         getattr(message, twice)()
@@ -252,7 +252,7 @@ def test_an_ack_id_names_the_delivery_and_is_registered() -> None:
     assert reports.ack_ids == {message.ack_id: message}
 
 
-def test_an_ack_that_is_waited_for_is_asked_for_once_and_later_verdicts_are_late() -> None:
+def test_an_ack_that_is_waited_for_is_asked_for_once_and_later_reports_are_late() -> None:
     message, lease_runner, reports = kept()
     future = message.ack_with_response()
     (ask,) = reports.acks.asked
@@ -380,7 +380,7 @@ def test_the_delay_is_that_of_the_message_that_comes_again() -> None:
 
 @pytest.mark.parametrize("late", [0, 3])
 @pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_a_late_verdict_on_another_message_of_the_run_is_never_taken_for_the_current_one(
+def test_a_late_report_on_another_message_of_the_run_is_never_taken_for_the_current_one(
     late: int, verb: str
 ) -> None:
     """Message 0 was acked along with 1; 2 is with the user; 3 goes back to the queue."""

@@ -1,4 +1,4 @@
-"""The threads of a crew: when they end, and that none of them leaves a message behind. The clock is a test's."""
+"""The threads of a pool: when they end, and that none of them leaves a message behind. The clock is a test's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Gates:
         self.done.add(item)
 
     def put(self, count: int, most: int = 100) -> None:
-        """Hands out `count` items, and hires for each that has no thread, as a crew does."""
+        """Hands out `count` items, and hires for each that has no thread, as a pool does."""
         for _ in range(count):
             item = len(self.gates)
             self.gates[item] = threading.Event()

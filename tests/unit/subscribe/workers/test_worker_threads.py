@@ -1,4 +1,4 @@
-"""Crews: threads, a user's executor, batches. Who runs what, beside whom, and what closing leaves."""
+"""Pools: threads, a user's executor, batches. Who runs what, beside whom, and what closing leaves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture(params=["threads", "executor"])
 def make(request: pytest.FixtureRequest, pool: ThreadPoolExecutor) -> Make:
-    """Either crew that calls back for each message."""
+    """Either pool that calls back for each message."""
 
     def threads(callback: Callable[[Message], object], workers: int, reports: Reported) -> WorkerPool:
         return ThreadWorkers(callback, workers, reports, "test")
@@ -229,7 +229,7 @@ def test_an_executor_that_was_shut_down_is_named(pool: ThreadPoolExecutor, repor
 
 
 class Batches:
-    """A batch crew and the batches that its callback got."""
+    """A batch pool and the batches that its callback got."""
 
     def __init__(self, size: int, latency: float, workers: int = 1) -> None:
         self.reports = Reported()

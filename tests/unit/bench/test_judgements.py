@@ -26,19 +26,19 @@ def handled(places: Iterable[int], member: int = 0, late: int = 5 * MS) -> list[
     return found
 
 
-def judged(events: Iterable[Event], killed: dict[int, int] | None = None) -> members.Verdict:
+def judged(events: Iterable[Event], killed: dict[int, int] | None = None) -> members.Result:
     return members.judge(events, killed or {}, INTENDED, LAG)
 
 
-def counts(verdict: members.Verdict) -> dict[str, int]:
-    found = {name: getattr(verdict, name) for name in ("redelivered", "excess", "lost", "disordered")}
+def counts(result: members.Result) -> dict[str, int]:
+    found = {name: getattr(result, name) for name in ("redelivered", "excess", "lost", "disordered")}
     return {name: count for name, count in found.items() if count}
 
 
 def test_members_that_do_well_are_clean() -> None:
-    verdict = judged([*handled(range(0, 10, 2)), *handled(range(1, 10, 2), member=1)])
-    assert counts(verdict) == {}
-    assert verdict.stall_s == pytest.approx(0.005)
+    result = judged([*handled(range(0, 10, 2)), *handled(range(1, 10, 2), member=1)])
+    assert counts(result) == {}
+    assert result.stall_s == pytest.approx(0.005)
 
 
 def test_a_stall_is_found_and_only_the_longest_counts() -> None:
@@ -48,16 +48,16 @@ def test_a_stall_is_found_and_only_the_longest_counts() -> None:
         *handled([5], late=2500 * MS),
         *handled([4, 6, 7, 8]),
     ]
-    verdict = judged([*late, *handled([9], late=2400 * MS)])
-    assert verdict.stall_s == pytest.approx(2.5)
+    result = judged([*late, *handled([9], late=2400 * MS)])
+    assert result.stall_s == pytest.approx(2.5)
 
 
 def test_a_stall_is_measured_to_the_first_start_and_not_to_a_redelivery() -> None:
     nacked = [Event(5 * MS, START, 0, 0, 0), Event(6 * MS, NACK, 0, 0, 0)]
-    verdict = judged([*nacked, *handled(range(10), late=3000 * MS)])
-    assert verdict.stall_s == pytest.approx(3.0), "of the others"
-    verdict = judged([*nacked, *handled([0], late=3000 * MS), *handled(range(1, 10))])
-    assert verdict.stall_s == pytest.approx(0.005)
+    result = judged([*nacked, *handled(range(10), late=3000 * MS)])
+    assert result.stall_s == pytest.approx(3.0), "of the others"
+    result = judged([*nacked, *handled([0], late=3000 * MS), *handled(range(1, 10))])
+    assert result.stall_s == pytest.approx(0.005)
 
 
 def test_what_was_nacked_may_come_again() -> None:
@@ -66,11 +66,11 @@ def test_what_was_nacked_may_come_again() -> None:
 
 
 def test_what_was_in_flight_at_a_kill_may_come_again() -> None:
-    flying = [Event(INTENDED[4] + 5 * MS, START, 0, 4, 0)]
-    verdict = judged(
-        [*handled(range(4)), *flying, *handled(range(4, 10), member=1, late=50 * MS)], {0: INTENDED[4]}
+    unanswered = [Event(INTENDED[4] + 5 * MS, START, 0, 4, 0)]
+    result = judged(
+        [*handled(range(4)), *unanswered, *handled(range(4, 10), member=1, late=50 * MS)], {0: INTENDED[4]}
     )
-    assert counts(verdict) == {"redelivered": 1}
+    assert counts(result) == {"redelivered": 1}
 
 
 def test_what_was_acked_just_before_a_kill_may_come_again_and_what_was_acked_long_before_may_not() -> None:
@@ -78,14 +78,14 @@ def test_what_was_acked_just_before_a_kill_may_come_again_and_what_was_acked_lon
     fresh = [*handled(range(4)), *handled([3], member=1, late=500 * MS), *handled(range(4, 10), member=1)]
     assert counts(judged(fresh, killed)) == {"redelivered": 1}
     old = [*handled(range(4)), *handled([1], member=1, late=500 * MS), *handled(range(4, 10), member=1)]
-    verdict = judged(old, killed)
-    assert counts(verdict) == {"redelivered": 1, "excess": 1}
-    assert verdict.examples == ["1 of key 1 again with member 1, acked by 0 494 ms before"]
+    result = judged(old, killed)
+    assert counts(result) == {"redelivered": 1, "excess": 1}
+    assert result.examples == ["1 of key 1 again with member 1, acked by 0 494 ms before"]
 
 
 def test_in_peace_nothing_that_was_acked_may_come_again() -> None:
-    verdict = judged([*handled(range(10)), *handled([9], member=1, late=50 * MS)])
-    assert counts(verdict) == {"redelivered": 1, "excess": 1}
+    result = judged([*handled(range(10)), *handled([9], member=1, late=50 * MS)])
+    assert counts(result) == {"redelivered": 1, "excess": 1}
 
 
 def test_a_message_that_nobody_acked_is_lost() -> None:
@@ -111,23 +111,23 @@ def untold(place: int) -> list[Record]:
 
 
 def anomalies(*lives: Sequence[Record], published: int = 3) -> dict[str, int]:
-    verdict = exactly_once.judge(lives, {0: published})
+    result = exactly_once.judge(lives, {0: published})
     names = ("again", "untrue", "lost", "disordered")
-    assert bool(verdict.examples) == any(getattr(verdict, name) for name in names)
-    return {name: count for name in names if (count := getattr(verdict, name))}
+    assert bool(result.examples) == any(getattr(result, name) for name in names)
+    return {name: count for name in names if (count := getattr(result, name))}
 
 
 def test_durable_acks_in_one_life_and_over_a_kill_are_clean() -> None:
     assert anomalies([*told(0), *told(1), *told(2)]) == {}
-    verdict = exactly_once.judge([[*told(0), *untold(1)], [*told(1), *told(2)]], {0: 3})
-    assert (verdict.deliveries, verdict.redelivered, verdict.durable, verdict.again) == (4, 1, 3, 0)
+    result = exactly_once.judge([[*told(0), *untold(1)], [*told(1), *told(2)]], {0: 3})
+    assert (result.deliveries, result.redelivered, result.durable, result.again) == (4, 1, 3, 0)
 
 
 def test_answers_may_come_late_and_a_nacked_message_again() -> None:
     nacked = [Record(START, 0, 1, 0), Record(NACK, 0, 1, 0)]
     late = [*untold(0), *nacked, told(0)[2], *told(1), *told(2)]
-    verdict = exactly_once.judge([late], {0: 3})
-    assert (verdict.redelivered, verdict.again, verdict.untrue) == (0, 0, 0)
+    result = exactly_once.judge([late], {0: 3})
+    assert (result.redelivered, result.again, result.untrue) == (0, 0, 0)
 
 
 def test_an_ack_that_was_stored_and_never_told_is_no_loss() -> None:

@@ -1,6 +1,6 @@
 """A directory of histories, judged: each subscription's by itself, in a single call.
 
-    judge(directory) -> Verdict     `ok`, or `problems`, a line each; `counts`; `text` for people
+    judge(directory) -> Judgement     `ok`, or `problems`, a line each; `counts`; `text` for people
 
 Whoever runs processes with `KAFKA_PUBSUB_HISTORY=directory` only has to add a driver's file: where the subscription
 began, whom the driver killed, stopped and continued, and its faults of the network.
@@ -17,11 +17,11 @@ from tests.checker.reading import NotAHistory, head_of
 from tests.checker.report import Report
 from tests.checker.settings import Settings
 
-__all__ = ["Verdict", "grouped", "judge"]
+__all__ = ["Judgement", "grouped", "judge"]
 
 
 @dataclass
-class Verdict:
+class Judgement:
     """The proof that the histories give."""
 
     reports: dict[str, Report] = field(default_factory=dict)
@@ -56,13 +56,13 @@ class Verdict:
         return "\n\n".join(f"[{name}]\n{report.summary()}" for name, report in self.reports.items())
 
 
-def judge(where: Path | Sequence[Path], settings: Settings | None = None, *, limit: int = 20) -> Verdict:
+def judge(where: Path | Sequence[Path], settings: Settings | None = None, *, limit: int = 20) -> Judgement:
     """Holds the histories in a directory, or these files, against each other; `NotAHistory` if there are none."""
     paths = sorted(where.glob("*.jsonl")) if isinstance(where, Path) and where.is_dir() else where
     groups = grouped([paths] if isinstance(paths, Path) else paths)
     if not groups:
         raise NotAHistory(f"no history of a subscriber in {where}: nothing could be proved")
-    return Verdict({name: check(files, settings, limit=limit) for name, files in groups.items()})
+    return Judgement({name: check(files, settings, limit=limit) for name, files in groups.items()})
 
 
 def grouped(paths: Iterable[Path]) -> dict[str, list[Path]]:
