@@ -46,6 +46,9 @@ def start(name: str, settings: Mapping[str, str]) -> SparkSession:
     try:
         _launch(name, settings, lines)
         return builder.getOrCreate()
+    except Exception:
+        sys.stderr.write("".join(lines.pass_on()))
+        raise
     finally:
         lines.pass_on()
 
@@ -56,17 +59,20 @@ def _launch(name: str, settings: Mapping[str, str], lines: _Lines) -> None:
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf().setAll(list(settings.items())).setAppName(name)
+    ended = None
     try:
         gateway = launch_gateway(conf, {"stderr": lines.end})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as error:
+        ended = error
+    finally:
         lines.close()
-        raise _explained(lines.all()) from error
-    lines.close()
+    if ended is not None:
+        raise _explained(lines.all()) from ended
     SparkContext(conf=conf, gateway=gateway)
 
 
 def _explained(said: list[str]) -> FailedPrecondition:
-    """Returns the error for a process that ended at its start, by its lines."""
+    """Returns the error for a process that ended at its start, by its lines, which it prints if they say more."""
     missing = sorted({found for line in said for found in _MISSING.findall(line)})
     if missing:
         return FailedPrecondition(

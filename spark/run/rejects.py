@@ -34,6 +34,8 @@ class Rejects:
         self.table = table
         self._conditions = conditions
         self._written = 0
+        #: The number of the last batch that was counted: one may come again.
+        self._counted = -1
 
     def check_conditions(self, rows: DataFrame) -> None:
         """Raises `InvalidArgument` if a condition isn't one over these columns; reads no data."""
@@ -49,13 +51,13 @@ class Rejects:
         self._write(going, rejected, number)
         return kept
 
-    def _write(self, going: Run, rejected: DataFrame, number: int) -> int:
+    def _write(self, going: Run, rejected: DataFrame, number: int) -> None:
         rejected.persist()
         try:
             if count := rejected.count():
                 going.append(rejected, self.table, number)
-            self._written += count
-            return count
+            if number > self._counted:
+                self._counted, self._written = number, self._written + count
         finally:
             rejected.unpersist()
 

@@ -50,7 +50,7 @@ _LOOK = 1
 _BUSY_LOOKS = 60
 #: The directory of a checkpoint that holds a file as soon as a batch was planned.
 _BEGUN = "offsets"
-#: When tables were last optimized and vacuumed: seconds since 1970, by command.
+#: When each chore was done last: seconds since 1970, by name.
 _MAINTENANCE = "kafka_pubsub_maintenance.json"
 #: Texts by which Spark says that messages are gone, and that a topic's partitions or ends aren't those of the start.
 _GONE = ("DATA_LOSS", "Some data may have been lost")
@@ -114,7 +114,9 @@ class Run:
     #: The same figures among Spark's metrics; None: they aren't there.
     gauges: Gauges | None = None
     began: float = field(default_factory=time.time)
-    #: When each command of maintenance ran last; None: it wasn't read yet.
+    #: The number of the last batch that was counted.
+    _counted: int = -1
+    #: When each chore was done last; None: it wasn't read yet.
     _last: dict[str, float] | None = None
     #: Whether a batch was finished since.
     _unmaintained: bool = False
@@ -367,8 +369,11 @@ class Run:
         return {**facts, "optimized_files": self.optimized} if self.tables else facts
 
     def _count(self, rows: int | None, number: int) -> None:
-        self.batches += 1
-        self.rows += rows or 0
+        # A query that was stopped for a chore may have ended a batch that isn't committed: that one comes again.
+        if number > self._counted:
+            self._counted = number
+            self.batches += 1
+            self.rows += rows or 0
         told = "" if rows is None else f", {self.rows:,} so far"
         self.context.note(f"batch {number} done{told}")
 

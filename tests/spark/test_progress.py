@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from spark.run.progress import KEPT, History, Progress, progress_of
+
+if TYPE_CHECKING:
+    from spark.base.files import Files
 
 
 def report(**told: object) -> dict[str, object]:
@@ -45,3 +50,14 @@ def test_old_batches_are_summed_up() -> None:
     assert lines[1] == ["earlier", "50"]
     assert lines[-1] == ["all", str(10 * (KEPT + 5)), "5", str(100 - KEPT - 4)]
     assert History().table() == ""
+
+
+def test_a_batch_that_is_repeated_after_a_stop_counts_once() -> None:
+    from spark.base.connection import Connection
+    from spark.run.job import Context
+    from spark.run.streams import Run, Streaming
+
+    run = Run(Context("cdc", Connection("localhost:1"), lambda _: None), Streaming(), cast("Files", None), {})
+    for number in (4, 5, 5, 6):
+        run._count(10, number)
+    assert (run.batches, run.rows) == (3, 30)

@@ -39,13 +39,13 @@ def started(*conf: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env={**plain, **environment},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
 
 
 def test_what_spark_prints_at_its_start_is_kept_back_and_later_lines_come() -> None:
     ran = started()
-    assert ran.stdout.split() == ["3"]
+    assert ran.stdout.split() == ["3"], ran.stderr
     assert "said later" in ran.stderr
     before = ran.stderr.partition("said later")[0].splitlines()
     assert [line for line in before if "org.apache" in line or line.startswith(("::", "\t"))] == []
@@ -64,3 +64,10 @@ def test_a_jar_that_can_t_be_had_is_named_with_the_remedy(tmp_path: Path) -> Non
     assert "refused: Spark can't fetch its jars (org.example#nothing_2.13;1.0)" in ran.stdout
     for remedy in ("spark.jars.repositories=URL", "KAFKA_PUBSUB_SPARK_PACKAGES"):
         assert remedy in ran.stdout
+
+
+def test_where_the_session_can_t_be_made_what_spark_has_printed_is_shown() -> None:
+    ran = started("spark.shuffle.manager=org.example.Nothing")
+    assert ran.returncode == 1
+    assert "ClassNotFoundException: org.example.Nothing" in ran.stderr
+    assert ":: resolving dependencies" in ran.stderr
