@@ -47,11 +47,11 @@ def test_each_table_says_what_the_client_says(spark: SparkSession, broker: str) 
             b"x", ordering_key="ann", attributes={"a": "ü"}, delay=timedelta(hours=1).total_seconds()
         ).result(30)
         (row,) = table(spark, "waiting", broker).selectExpr("*", "unix_millis(deliver_at) AS due").collect()
-        (told,) = ps.delays.waiting()
+        (client_s,) = ps.delays.waiting()
         assert (row.message_id, row.topic, row.ordering_key) == (named, "orders", "ann")
-        assert (bytes(row.data), row.attributes, row.tier) == (b"x", {"a": "ü"}, told.tier)
-        assert told.due is not None
-        assert row.due == round(told.due.timestamp() * 1000)
+        assert (bytes(row.data), row.attributes, row.tier) == (b"x", {"a": "ü"}, client_s.tier)
+        assert client_s.due is not None
+        assert row.due == round(client_s.due.timestamp() * 1000)
 
         of_billing, of_plain = table(spark, "subscriptions", broker).orderBy("name").collect()
         assert (of_billing.topic, of_billing.message_ordering, of_billing.dead_letter_topic) == (
