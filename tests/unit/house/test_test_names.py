@@ -4,8 +4,8 @@ Rules
 1. A file of `tests/unit/<folder>/` is called `test_<module>.py`, after a module of `kafka_pubsub/<folder>/`. A second
    file about the same module, or a file about the folder as a whole, adds its subject: `test_<module>_<subject>.py`.
 2. Folders that mirror no folder of the package have another subject each, which `OTHERS` names.
-3. Of the modules with logic, nearly all (`SHARE`) have a file of their name: a unit test, or else a property test, a contract test (for
-   `log/kafka/` and `log/memory/`) or an integration test in a folder of the same name.
+3. Of the modules with logic, nearly all (`SHARE`) have a file of their name: a unit test, a property test, a contract
+   test (for `log/kafka/` and `log/memory/`) or an integration test in a folder of the same name.
 4. A module has logic from `DECISIONS` branches, loops and conditions on. A part of `subscribe/partition/` may be tested
    through `Partition`: nothing outside of the folder can reach the part in another way.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.house.walks import Walk, trace_walks
+from tests.unit.house.walks import PAGE, Walk, drawn, trace_walks
 
 #: Files of each walk. A number may be lowered.
 MOST = {"delivery": 35, "ack": 58, "nack": 70}
@@ -22,3 +22,11 @@ def test_a_walk_passes_few_files(name: str, walks: dict[str, Walk]) -> None:
 
 def test_a_walk_passes_the_partition(walks: dict[str, Walk]) -> None:
     assert all("subscribe/partition/partition.py" in walk.files for walk in walks.values())
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_the_page_draws_every_file_of_a_walk(name: str, walks: dict[str, Walk]) -> None:
+    lacking = set(walks[name].files) - drawn(PAGE.read_text(encoding="utf-8"))[name]
+    assert lacking == set(), (
+        "docs/design.md lacks files: write its table by `python -m tests.unit.house.walks --draw`"
+    )
