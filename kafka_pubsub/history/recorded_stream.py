@@ -15,8 +15,8 @@ from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.model import Committed
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.partition.effects import Effect, StoreMoves
+from kafka_pubsub.subscribe.partition.settings import Found
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveResult
 
 __all__ = ["RecordedCoordinator", "RecordedRetryIO"]
@@ -30,14 +30,14 @@ class RecordedCoordinator(Coordinator):
     def assign(
         self,
         committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], StartPosition],
+        begin: Callable[[int, Committed], Found],
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:
         """Does what `Coordinator.assign` does, and records the assigned partitions."""
-        begun: dict[int, StartPosition] = {}
+        begun: dict[int, Found] = {}
 
-        def begin_anew(number: int, stored: Committed) -> StartPosition:
+        def begin_anew(number: int, stored: Committed) -> Found:
             begun[number] = begin(number, stored)
             return begun[number]
 

@@ -30,10 +30,9 @@ from kafka_pubsub.subscribe.formats.checkpoint import joined, united
 from kafka_pubsub.subscribe.formats.record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, Effect, MovedRecord, StoreMoves, Withdraw
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
-from kafka_pubsub.subscribe.partition.settings import REJECTED
+from kafka_pubsub.subscribe.partition.settings import REJECTED, Found, LogStart
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import map_of
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveResult
 from kafka_pubsub.subscribe.workers.lease_runner import (
     NACKED,
@@ -278,16 +277,16 @@ class Recorder(LeaseObserver):
     # Ownership
 
     def assigned(
-        self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: StartPosition | None
+        self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: Found | None
     ) -> None:
         """Records that an ownership begins, with the stored positions; `begun` None: it continues where it was."""
         self._open[partition] = epoch
-        start = None if begun is None else begun.retry
-        if start is not None and start.checkpoint is not None:
-            self._remember(partition, start.checkpoint.nonce, start.main_in_checkpoint, start.in_checkpoint)
-        main = self._standing(partition, 0, stored, 0 if begun is None else begun.position)
-        retry = self._standing(partition, 1, beside, 0 if start is None else start.position)
-        self._history.assign(partition, epoch, main, retry, 0 if start is None else start.end)
+        home, retry = (LogStart(0), LogStart(0)) if begun is None else (begun.home, begun.retry)
+        if begun is not None and begun.checkpoint is not None:
+            self._remember(partition, begun.checkpoint.nonce, home.in_checkpoint, retry.in_checkpoint)
+        main = self._standing(partition, 0, stored, home.position)
+        retried = self._standing(partition, 1, beside, retry.position)
+        self._history.assign(partition, epoch, main, retried, retry.end)
 
     def revoked(self, partitions: Iterable[int], *, lost: bool) -> None:
         """Records that the partitions are revoked or lost, unless that is recorded already."""

@@ -80,8 +80,7 @@ from kafka_pubsub.subscribe.partition.events import (
     Written,
 )
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement
-from kafka_pubsub.subscribe.partition.settings import Rules
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+from kafka_pubsub.subscribe.partition.settings import Found, Rules
 from kafka_pubsub.subscribe.workers.forgotten_acks import ForgottenAcks
 from kafka_pubsub.subscribe.workers.thread_workers import Inline, WorkerPool
 
@@ -133,7 +132,7 @@ class Coordinator:
     def assign(
         self,
         committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], StartPosition],
+        begin: Callable[[int, Committed], Found],
         now: float,
         beside: Mapping[int, Committed],
     ) -> dict[int, int]:

@@ -24,8 +24,7 @@ from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Effect
 from kafka_pubsub.subscribe.partition.events import Ended, Event, Lost, Returned, Tick
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import Names, Rules, Start
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+from kafka_pubsub.subscribe.partition.settings import Found, Names, Rules, Start
 
 __all__ = ["OwnedPartitions", "running"]
 
@@ -106,7 +105,7 @@ class OwnedPartitions:
     def assign(
         self,
         committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], StartPosition],
+        begin: Callable[[int, Committed], Found],
         now: float,
         beside: Mapping[int, Committed],
     ) -> tuple[dict[int, int], list[tuple[int, Sequence[Effect]]]]:
@@ -138,22 +137,13 @@ class OwnedPartitions:
         partition = self.resting.get(number)
         return partition is not None and partition.stored == _stored(committed, beside)
 
-    def _start(self, number: int, stored: CommitBoth, start: StartPosition) -> int:
+    def _start(self, number: int, stored: CommitBoth, found: Found) -> int:
         self._epochs += 1
         held_back = [
             lease.key for lease in self.lingering if lease.partition == number and lease.key is not None
         ]
         partition = Partition(
-            Start(
-                number,
-                self._epochs,
-                self.process,
-                stored,
-                start.position,
-                start.retry,
-                start.known,
-                held_back,
-            ),
+            Start(number, self._epochs, self.process, stored, found, held_back),
             self._rules,
             self._jitter,
             self._suspects,

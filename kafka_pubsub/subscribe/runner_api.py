@@ -12,7 +12,7 @@ from kafka_pubsub.model import Committed
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.inbox import Inbox
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+from kafka_pubsub.subscribe.partition.settings import Found
 
 __all__ = ["InlineRunner", "Runner"]
 
@@ -45,7 +45,7 @@ class Runner(Protocol):
     def take_on(
         self,
         stored: Mapping[int, Committed],
-        begin: Callable[[int, Committed], StartPosition],
+        begin: Callable[[int, Committed], Found],
         beside: Mapping[int, Committed],
     ) -> Mapping[int, int]:
         """Takes partitions on, on the runner; returns the offset at which to read each."""

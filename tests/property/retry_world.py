@@ -56,7 +56,15 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.next_move import LATEST
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, Backoff, Policy, RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import (
+    LONGEST_DELAY,
+    Backoff,
+    Found,
+    LogStart,
+    Policy,
+    Rules,
+    Start,
+)
 from tests.property.retry_callbacks import Handlers, Owner, Runner
 from tests.property.retry_kafka import WALL, Plan, Transaction
 
@@ -96,24 +104,32 @@ class World(Handlers):
         known, known_retry = self.runs_of(main)
         shift = self.random.choice([0.0, 37.5])
         clean, end = not main.metadata or (found is not None and found.clean), self.main_end()
-        start = RetryStart(
-            "t",
-            TOPIC_ID,
-            retry.offset,
-            known_retry,
+        home = LogStart(
+            main.offset,
+            known,
             found.notes if found else NOTHING,
             (found.doubt if found else NO_DOUBT).next(main.offset, clean=clean, reach=end),
+            end,
+            () if told is None else told.main.runs,
+        )
+        beside = LogStart(
+            retry.offset,
+            known_retry,
             found_retry.notes if found_retry else NOTHING,
             (found_retry.doubt if found_retry else NO_DOUBT).next(
                 retry.offset, clean=clean, reach=self.retry_end
             ),
             self.retry_end,
-            WALL - shift + self.wrong_by,
-            self.generation,
-            main_exists=end,
+            () if told is None else told.retry.runs,
+        )
+        start = Found(
+            "t",
+            TOPIC_ID,
+            home,
+            beside,
+            wall=WALL - shift + self.wrong_by,
+            nonce=self.generation,
             checkpoint=named,
-            in_checkpoint=() if told is None else told.retry.runs,
-            main_in_checkpoint=() if told is None else told.main.runs,
             older=self.forgotten or (found is not None and found.older),
         )
         rules = Rules(
@@ -128,12 +144,12 @@ class World(Handlers):
         if not same_process:
             self.lingering.clear()
         partition = Partition(
-            Start(0, self.generation, 42, main, main.offset, start, known, held),
+            Start(0, self.generation, 42, main, start, held),
             rules,
             self.random.random,
         )
         self.say(
-            f"takes over from {main.offset}/{retry.offset} clean={clean} {start.main_doubt} {start.doubt} held={held}"
+            f"takes over from {main.offset}/{retry.offset} clean={clean} {home.doubt} {beside.doubt} held={held}"
         )
         return Owner(
             partition,

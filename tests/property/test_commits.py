@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from random import Random
 
 import pytest
@@ -12,36 +11,26 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.subscribe.formats import ack_map
-from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, NOTHING, Notes
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
 from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL, Commits
+from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.log_side import LogSide
 from kafka_pubsub.subscribe.partition.offsets import Offsets
-from kafka_pubsub.subscribe.partition.settings import RetryStart, Start
+from kafka_pubsub.subscribe.partition.settings import Found, Start
 from tests.support import FakeBody
 
 WRITER = 42
 NOWHERE = CommitBoth(0, "", Commit(0, ""))
 
 
-class NothingNoted:
-    """A `Noter` of a partition without handlers."""
-
-    older = False
-    doubts = (NO_DOUBT, NO_DOUBT)
-
-    def main_notes(self, position: int, gone: Collection[int]) -> Notes:
-        return NOTHING
-
-    def retry_notes(self, position: int, gone: Collection[int]) -> Notes:
-        return NOTHING
-
-
 def commits_of(offsets: Offsets) -> Commits:
-    """The commits of a partition whose retry partition is empty."""
-    start = Start(0, 1, WRITER, NOWHERE, 0, RetryStart("t", "id", 0))
-    return Commits(start, offsets, FinishedRuns(0), NothingNoted())
+    """The commits of a partition without callbacks whose retry partition is empty."""
+    start = Start(0, 1, WRITER, NOWHERE, Found("t", "id"))
+    home = LogSide(start.found.home, offsets, (), TrialLock(), retry=False)
+    retry = LogSide(start.found.retry, FinishedRuns(0), (), TrialLock(), retry=True)
+    return Commits(start, home, retry, lambda: False)
 
 
 class CommitsMachine(RuleBasedStateMachine):

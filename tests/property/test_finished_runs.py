@@ -55,15 +55,13 @@ class RetryBooksMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         some = data.draw(st.lists(st.sampled_from(self.unfinished()), min_size=1, unique=True, max_size=6))
-        foreseen = self.finished_runs.after(some)
+        position, fresh, runs = self.finished_runs.progress(some)
+        foreseen = position, runs()
         for offset in some:
             self.finished_runs.finish(offset)
         self.finished.update(some)
-        assert (foreseen.committable, foreseen.runs) == (
-            self.finished_runs.committable,
-            self.finished_runs.runs,
-        )
-        assert foreseen.fresh == self.finished_runs.fresh
+        assert foreseen == (self.finished_runs.committable, self.finished_runs.runs)
+        assert fresh == self.finished_runs.fresh
         with pytest.raises(InvariantViolated):
             self.finished_runs.finish(some[0])
 

@@ -89,7 +89,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
     def begin(self, held_back: tuple[bytes, ...]) -> None:
         """A new ownership, whose retry partition is read at once."""
         self.epoch += 1
-        known, retry = self.runs_of(self.stored)[0], self.retry_start(self.epoch)
+        found = self.found(self.epoch)
         rules = Rules(
             self.ordered,
             ack_deadline=10,
@@ -97,10 +97,10 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
             backoff=Backoff(1, 4),
             exactly_once=self.exactly_once,
         )
-        start = Start(0, self.epoch, 42, self.stored, self.stored.offset, retry, known, held_back)
+        start = Start(0, self.epoch, 42, self.stored, found, held_back)
         self.partition = Partition(start, rules, lambda: 0.5)
         self.read_to = self.partition._offsets.position
-        self.retry_read = retry.position
+        self.retry_read = found.retry.position
         self.unanswered, self.move_request = False, None
         self.feed()
         self.do(RetryCaughtUp(self.retry_read))

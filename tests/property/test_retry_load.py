@@ -34,8 +34,8 @@ from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.settings import (
     RECORD_OVERHEAD,
     Backoff,
+    Found,
     Policy,
-    RetryStart,
     Rules,
     Start,
 )
@@ -56,7 +56,7 @@ class Shell:
         self.flaky = flaky
         self.redelivered = self.checkpoints = self.moved = 0
         self.partition = Partition(
-            Start(0, 1, 1, CommitBoth(0, "", Commit(0, "")), 0, retry=RetryStart("t", "id", 0)),
+            Start(0, 1, 1, CommitBoth(0, "", Commit(0, "")), Found("t", "id")),
             rules,
             lambda: 0.5,
         )

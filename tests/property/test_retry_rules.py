@@ -18,6 +18,7 @@ from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, retry_headers
 from kafka_pubsub.subscribe.partition import commits, maintenance, parked_keys, retry_partition, retry_state
 from kafka_pubsub.subscribe.partition.appointments import Appointments
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
+from kafka_pubsub.subscribe.partition.commits import Commits
 from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Deliver
 from kafka_pubsub.subscribe.partition.events import (
@@ -38,8 +39,7 @@ from kafka_pubsub.subscribe.partition.moves import Move, MoveQueue
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
-from kafka_pubsub.subscribe.partition.settings import Exhausted, RetryStart, Rules, Start
-from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
+from kafka_pubsub.subscribe.partition.settings import Exhausted, Found, LogStart, Rules, Start
 from tests.checkpoint_rules import (
     trimmed_before_the_answer,
     trimmed_past_the_checkpoint,
@@ -228,7 +228,10 @@ def originals_count(patch: Patch) -> None:
 
 def forgotten_once_only(patch: Patch) -> None:
     """The next owner doesn't know that its predecessor began from a checkpoint."""
-    patch.setattr(StartedNotes, "older", property(lambda self: False))
+    real = Commits._encode
+    patch.setattr(
+        Commits, "_encode", lambda self, *said, clean, older: real(self, *said, clean=clean, older=False)
+    )
 
 
 def dead_lettered_without_a_checkpoint(patch: Patch) -> None:
@@ -337,9 +340,9 @@ def test_each_rule_is_needed(
 
 def taken_over(stored: list[Stored], *, ordered: bool) -> Partition:
     """A partition whose retry partition was read to its end, and main not at all."""
-    start = RetryStart("t", TOPIC_ID, 0, end=len(stored))
+    start = Found("t", TOPIC_ID, retry=LogStart(0, end=len(stored)))
     commit = CommitBoth(0, "", Commit(0, ""))
-    partition = Partition(Start(0, 1, 1, commit, 0, retry=start), Rules(ordered), lambda: 0.5)
+    partition = Partition(Start(0, 1, 1, commit, start), Rules(ordered), lambda: 0.5)
     partition.handle(RetryFetched(stored), 0.0)
     partition.handle(RetryCaughtUp(len(stored)), 0.0)
     partition.handle(Tick(), 0.0)

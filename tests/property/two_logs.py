@@ -7,7 +7,7 @@ from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, joined, united
 from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, decode
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves
-from kafka_pubsub.subscribe.partition.settings import RetryStart
+from kafka_pubsub.subscribe.partition.settings import EVERYTHING, Found, LogStart
 from tests.property.retry_kafka import Stored
 
 __all__ = ["TwoLogs"]
@@ -33,23 +33,25 @@ class TwoLogs:
         found = ack_map.decode(text, offset)
         return None if found is None or found.checkpoint is None else self.checkpoints[found.checkpoint.nonce]
 
-    def retry_start(self, nonce: int) -> RetryStart:
-        """The retry partition as a new owner is told of it."""
+    def found(self, nonce: int) -> Found:
+        """Both logs as a new owner is told of them."""
         commit = self.stored
         found, told = (
             ack_map.decode(commit.metadata, commit.offset),
             self.named(commit.metadata, commit.offset),
         )
-        return RetryStart(
-            "t",
-            "id",
+        runs = self.runs_of(commit)
+        home = LogStart(
+            commit.offset, runs[0], end=EVERYTHING, in_checkpoint=() if told is None else told.main.runs
+        )
+        retry = LogStart(
             commit.retry.offset,
-            self.runs_of(commit)[1],
+            runs[1],
             end=len(self.retry),
-            nonce=nonce,
-            checkpoint=None if found is None else found.checkpoint,
             in_checkpoint=() if told is None else told.retry.runs,
-            main_in_checkpoint=() if told is None else told.main.runs,
+        )
+        return Found(
+            "t", "id", home, retry, nonce=nonce, checkpoint=None if found is None else found.checkpoint
         )
 
     def runs_of(self, commit: CommitBoth) -> tuple[list[Run], list[Run]]:

@@ -9,10 +9,10 @@ import pytest
 from kafka_pubsub.subscribe.formats.notes import NOTHING, Doubt
 from kafka_pubsub.subscribe.formats.record import RetryInfo, Why
 from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.subscribe.partition.log_side import LogSide
 from kafka_pubsub.subscribe.partition.moves import Move
 from kafka_pubsub.subscribe.partition.next_move import NextMoves
 from kafka_pubsub.subscribe.partition.outage import Outage
-from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
 from tests.simulation import variants
 from tests.simulation.plan import PlanVariant
 
@@ -33,10 +33,7 @@ def attempts_lost(patch: Patch) -> None:
 
 def attempts_forgotten_in_a_crash(patch: Patch) -> None:
     """Started messages aren't noted."""
-    patch.setattr(
-        StartedNotes, "main_notes", lambda self, position, gone: _unnoted(self._retries.main_suspects)
-    )
-    patch.setattr(StartedNotes, "retry_notes", lambda self, position, gone: _unnoted(self._retries.suspects))
+    patch.setattr(LogSide, "note", lambda self, position, gone: _unnoted(self.suspects))
 
 
 def _unnoted(suspects: CrashSuspects) -> object:

@@ -12,17 +12,15 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from kafka_pubsub.model import Header, LogEnd, Run
-from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.model import Header
 from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.checkpoint import NONCE_SHIFT, Checkpoint, Log, Named
-from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
 from kafka_pubsub.subscribe.formats.record import RetryInfo, Why, retry_headers
-from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.log_side import LogSide, SideProgress
 from kafka_pubsub.subscribe.partition.settings import Start
 
 __all__ = ["EVERY", "PAUSE", "Checkpoints", "Progress"]
@@ -36,30 +34,22 @@ PAUSE = 1.0
 class Progress(NamedTuple):
     """The state of both logs when a commit is made."""
 
-    position: int
-    runs: Sequence[Run]
-    #: The end of what was read of main.
-    read: LogEnd
-    finished_runs: FinishedRuns
-    notes: Notes
-    retry_notes: Notes
-    doubts: tuple[Doubt, Doubt]
-    #: The number of messages of both logs that were finished in this ownership.
-    done: int
-    #: Whether newer copies of main's messages may lie in the retry partition.
-    older: bool = False
+    home: SideProgress
+    retry: SideProgress
+
+    @property
+    def done(self) -> int:
+        """The number of messages of both logs that were finished in this ownership."""
+        return self.home.done + self.retry.done
 
 
 class Checkpoints:
     """The checkpoints of one partition under one ownership."""
 
-    def __init__(self, start: Start, finished_runs: FinishedRuns) -> None:
-        self._start, self._retry, self._finished_runs = start, start.retry, finished_runs
+    def __init__(self, start: Start, sides: Sequence[LogSide]) -> None:
+        self._found, self._writer, self._sides = start.found, start.writer, sides
         #: The checkpoint that the last accepted commit named; None: there is none.
-        self.named = start.retry.checkpoint
-        #: The runs of main that this checkpoint holds.
-        self.in_checkpoint: Collection[Run] = frozenset(start.retry.main_in_checkpoint)
-        self._ends = _end(start.retry.main_in_checkpoint), _end(start.retry.in_checkpoint)
+        self.named = start.found.checkpoint
         #: The number of messages finished when it was written; None: it isn't known. A new subscription needs none.
         self._done: int | None = None if start.stored.metadata else 0
         self._next_done: int | None = None
@@ -89,10 +79,6 @@ class Checkpoints:
         room = ack_map.CAPACITY - ack_map.NOTED
         return size > room or self.due(now) or (2 * size > room and now >= self._not_before)
 
-    def more(self, position: int, retry_position: int) -> tuple[bool, bool]:
-        """Returns, for main and the retry partition, whether the checkpoint has runs above the position."""
-        return self._ends[0] > position, self._ends[1] > retry_position
-
     def made(self, progress: Progress, now: float) -> None:
         """Takes note that a commit without a checkpoint was made."""
         if self._changed is None and self.differs(progress):
@@ -100,31 +86,25 @@ class Checkpoints:
 
     def differs(self, progress: Progress) -> bool:
         """Returns whether anything has finished that isn't in the checkpoint."""
-        if progress.done != self._done or progress.finished_runs.fresh:
-            return True
-        return any(run not in self.in_checkpoint for run in progress.runs)
+        return progress.done != self._done or any(side.fresh for side in progress)
 
     def write(self, progress: Progress, now: float) -> Checkpoint:
         """Returns the checkpoint to be written with the commit."""
         self._count += 1
-        retry, finished_runs = self._retry, progress.finished_runs
-        main = Log(retry.topic_id, progress.position, tuple(progress.runs), *progress.read, progress.notes)
-        beside = Log(
-            retry.retry_id,
-            finished_runs.committable,
-            tuple(finished_runs.runs),
-            *finished_runs.read,
-            progress.retry_notes,
+        found = self._found
+        home, retry = (
+            Log(topic_id, side.position, tuple(side.runs()), *side.read, side.notes)
+            for topic_id, side in zip((found.topic_id, found.retry_id), progress, strict=True)
         )
-        nonce, time = retry.nonce << NONCE_SHIFT | self._count, max(0, ceil((now + retry.wall) * 1000))
-        self._sent = Checkpoint(nonce, self._start.writer, time, main, beside)
+        nonce, time = found.nonce << NONCE_SHIFT | self._count, max(0, ceil((now + found.wall) * 1000))
+        self._sent = Checkpoint(nonce, self._writer, time, home, retry)
         self._not_before, self._next_done = now + PAUSE, progress.done
         return self._sent
 
     def headers(self, checkpoint: Checkpoint) -> Sequence[Header]:
         """Returns the headers of the checkpoint's records."""
-        number = partition_of(self._start.number)
-        info = RetryInfo(self._retry.topic_id, number, checkpoint.nonce, why=Why.CHECKPOINT)
+        found = self._found
+        info = RetryInfo(found.topic_id, found.partition, checkpoint.nonce, why=Why.CHECKPOINT)
         return retry_headers((), info)
 
     def answered(self, offset: int | None) -> None:
@@ -133,12 +113,7 @@ class Checkpoints:
         if sent is None or offset is None:
             return
         self.named = Named(offset, sent.nonce)
-        self.in_checkpoint = frozenset(sent.main.runs)
-        self._ends = _end(sent.main.runs), _end(sent.retry.runs)
+        for side, log in zip(self._sides, (sent.main, sent.retry), strict=True):
+            side.checkpointed(log.runs)
         self._done = self._next_done
-        self._finished_runs.tell(sent.retry.runs)
         self._changed, self._not_before = None, 0.0
-
-
-def _end(runs: Sequence[Run]) -> int:
-    return runs[-1][1] if runs else 0

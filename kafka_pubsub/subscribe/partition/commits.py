@@ -12,50 +12,35 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from kafka_pubsub.errors import InvariantViolated
-from kafka_pubsub.model import Run
 from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.ack_map import AckMap
-from kafka_pubsub.subscribe.formats.checkpoint import Named, news, split
-from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
+from kafka_pubsub.subscribe.formats.checkpoint import Named, split
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints, Progress
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, MovedRecord, StoreMoves
-from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
+from kafka_pubsub.subscribe.partition.log_side import LogSide, SideProgress
 from kafka_pubsub.subscribe.partition.moves import Move
 from kafka_pubsub.subscribe.partition.next_move import headers_of
-from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.settings import Start
 
-__all__ = ["COMMIT_INTERVAL", "Commits", "Noter", "records_of"]
+__all__ = ["COMMIT_INTERVAL", "Commits", "records_of"]
 
 #: Seconds between commits. Acks younger than this, and than the milliseconds of an answer, are delivered again after a
 #: crash; the documented limit is 200 ms.
 COMMIT_INTERVAL = 0.15
 
 
-class Noter(Protocol):
-    """Notes the started, unfinished messages. `gone`: offsets that the same commit calls finished."""
-
-    @property
-    def older(self) -> bool: ...
-    @property
-    def doubts(self) -> tuple[Doubt, Doubt]: ...
-    def main_notes(self, position: int, gone: Collection[int]) -> Notes: ...
-    def retry_notes(self, position: int, gone: Collection[int]) -> Notes: ...
-
-
 class Commits:
     """The commits of one partition under one ownership."""
 
-    def __init__(self, start: Start, offsets: Offsets, finished_runs: FinishedRuns, noter: Noter) -> None:
-        self._offsets = offsets
-        self._finished_runs = finished_runs
-        self._noter = noter
-        self._writer, self._nonce = start.writer, start.retry.nonce
-        self.checkpoints = Checkpoints(start, finished_runs)
+    def __init__(self, start: Start, home: LogSide, retry: LogSide, older: Callable[[], bool]) -> None:
+        """`older` returns whether newer copies of home's messages may lie in the retry partition."""
+        self._sides = home, retry
+        self._older = older
+        self._writer, self._nonce = start.writer, start.found.nonce
+        self.checkpoints = Checkpoints(start, self._sides)
         #: What the log holds: the last accepted commit, or what was there at the beginning.
         self.stored = self._inherited = start.stored
         #: The commit that was sent and is unanswered.
@@ -138,14 +123,14 @@ class Commits:
     def _checkpoint(
         self, progress: Progress, records: Sequence[MovedRecord], now: float, *, clean: bool
     ) -> StoreMoves:
-        # A copy: they change before it is named.
-        progress = progress._replace(finished_runs=progress.finished_runs.after(()))
         checkpoint = self.checkpoints.write(progress, now)
         more = bool(checkpoint.main.runs), bool(checkpoint.retry.runs)
+        bare = Progress(*(side._replace(fresh=()) for side in progress))
+        older = self._older()
 
         def named(offset: int) -> CommitBoth:
             name = Named(offset, checkpoint.nonce)
-            return self._encoded(progress, ((), ()), name, more, clean=clean)
+            return self._encoded(bare, name, more, clean=clean, older=older)
 
         forecast = named(0)
         self._send(forecast)
@@ -191,51 +176,47 @@ class Commits:
     # Content
 
     def _progress(self, moves: Sequence[Move]) -> Progress:
-        gone = {move.origin for move in moves if move.source is None}
-        beside_gone = {move.source for move in moves if move.source is not None}
-        offsets, finished_runs, noter = self._offsets, self._finished_runs, self._noter
-        position, runs = offsets.after(gone) if gone else (offsets.committable, offsets.runs())
-        finished_runs = finished_runs.after(beside_gone) if beside_gone else finished_runs
-        notes = noter.main_notes(position, gone)
-        retry_notes = noter.retry_notes(finished_runs.committable, beside_gone)
-        done = offsets.done + len(gone) + finished_runs.done
+        """Returns the state of both logs with these moves finished."""
+        home, retry = self._sides
         return Progress(
-            position, runs, offsets.read, finished_runs, notes, retry_notes, noter.doubts, done, noter.older
+            home.progress({move.origin for move in moves if move.source is None}),
+            retry.progress({move.source for move in moves if move.source is not None}),
         )
 
     def _both(self, progress: Progress, *, clean: bool) -> CommitBoth:
-        points = self.checkpoints
-        runs = news(progress.runs, points.in_checkpoint), progress.finished_runs.fresh
-        more = points.more(progress.position, progress.finished_runs.committable)
-        return self._encoded(progress, runs, points.named, more, clean=clean)
+        home, retry = (
+            side.holds_more(each.position) for side, each in zip(self._sides, progress, strict=True)
+        )
+        named, older = self.checkpoints.named, self._older()
+        return self._encoded(progress, named, (home, retry), clean=clean, older=older)
 
     def _encoded(
-        self,
-        progress: Progress,
-        runs: tuple[Sequence[Run], Sequence[Run]],
-        named: Named | None,
-        more: tuple[bool, bool],
-        *,
-        clean: bool,
+        self, progress: Progress, named: Named | None, more: tuple[bool, bool], *, clean: bool, older: bool
     ) -> CommitBoth:
-        position, retry_position = progress.position, progress.finished_runs.committable
-        main_doubt, doubt = progress.doubts
-        main = AckMap(self._writer, tuple(runs[0]), clean, self._nonce, progress.notes, named, more[0])
-        main = main._replace(older=progress.older, doubt=main_doubt, read=progress.read)
-        retry = AckMap(
+        """Returns the commit. `more`: the checkpoint has runs above the position of home, and of retry."""
+        home, retry = (
+            self._encode(side, named, has_more, clean=clean, older=older and side is progress.home)
+            for side, has_more in zip(progress, more, strict=True)
+        )
+        return CommitBoth(home.offset, home.metadata, retry, home.epoch)
+
+    def _encode(
+        self, side: SideProgress, named: Named | None, more: bool, *, clean: bool, older: bool
+    ) -> Commit:
+        said = AckMap(
             self._writer,
-            tuple(runs[1]),
+            tuple(side.fresh),
             clean,
             self._nonce,
-            progress.retry_notes,
+            side.notes,
             named,
-            more[1],
-            doubt=doubt,
-            read=progress.finished_runs.read,
+            more,
+            older,
+            side.doubt,
+            side.read,
         )
-        text, beside_epoch = ack_map.encode(retry, retry_position), retry.read.epoch_at(retry_position)
-        main_text, epoch = ack_map.encode(main, position), main.read.epoch_at(position)
-        return CommitBoth(position, main_text, Commit(retry_position, text, beside_epoch), epoch)
+        position = side.position
+        return Commit(position, ack_map.encode(said, position), side.read.epoch_at(position))
 
 
 def _buries(records: Sequence[MovedRecord]) -> bool:
@@ -250,10 +231,9 @@ def records_of(moves: Sequence[Move]) -> list[MovedRecord]:
 
 def _size(commit: CommitBoth, progress: Progress) -> int:
     """Returns the number of characters of the longer text, without its notes."""
-    main, retry = commit.metadata, commit.retry
+    texts = commit.metadata, commit.retry.metadata
     return max(
-        ack_map.bare_size(main, progress.notes, commit.offset),
-        ack_map.bare_size(retry.metadata, progress.retry_notes, retry.offset),
+        ack_map.bare_size(text, side.notes, side.position) for text, side in zip(texts, progress, strict=True)
     )
 
 

@@ -89,7 +89,7 @@ class DeadLettering:
         for letter in self._queue.stored():
             retries.finished_runs.finish(letter.offset)
             retries.bodies.forget(letter.offset)
-            retries.suspects.finished((letter.offset,))
+            retries.retry.suspects.finished((letter.offset,))
             retries.news.append(_news_of(letter))
             self._leave(letter)
             if letter.key is not None:

@@ -15,7 +15,7 @@ Rules
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 
 from kafka_pubsub.errors import InvariantViolated
@@ -176,8 +176,12 @@ class FinishedRuns:
         if past > _FEW:
             del self._hole_starts[:past], self._hole_ends[:past]
 
-    def after(self, offsets: Iterable[int]) -> FinishedRuns:
-        """Returns these offsets as they will be when these records are finished, too."""
+    def progress(self, gone: Collection[int]) -> tuple[int, Sequence[Run], Callable[[], Sequence[Run]]]:
+        """Returns `committable`, the runs that no checkpoint holds, and all, once the records `gone` are finished."""
+        after = self._after(gone) if gone else self
+        return after.committable, after.fresh, lambda: after.runs
+
+    def _after(self, offsets: Iterable[int]) -> FinishedRuns:
         finished_runs = FinishedRuns.__new__(FinishedRuns)
         finished_runs.position, finished_runs.committable, finished_runs.read = (
             self.position,

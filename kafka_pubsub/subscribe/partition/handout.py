@@ -148,17 +148,17 @@ class Handout:
 
     def _must_wait(self, entry: Entry) -> bool:
         """Returns whether it must be noted, and there is no room for the note."""
-        return self._is_noted(entry) and not self._retries.suspects.takes(entry.offset)
+        return self._is_noted(entry) and not self._retries.retry.suspects.takes(entry.offset)
 
     def is_noted(self, offset: int, crashes: int) -> bool:
         """Returns whether a message of that retry offset must not start unnoted (rule 1)."""
-        return crashes > 0 or self._retries.suspects.concerns(offset)
+        return crashes > 0 or self._retries.retry.suspects.concerns(offset)
 
     def _is_noted(self, entry: Entry) -> bool:
         return self.is_noted(entry.offset, entry.crashes)
 
     def _take_main_with_care(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
-        suspects = self._retries.main_suspects
+        suspects = self._retries.home.suspects
         if suspects.concerns(origin):
             if not suspects.takes(origin):
                 return None
@@ -177,7 +177,7 @@ class Handout:
         entries: list[Entry] = []
         noted = entry is not None and self._is_noted(entry)
         if noted and entry is not None:
-            run = 1 if entry.crashes else min(run, retries.suspects.together(entry.offset))
+            run = 1 if entry.crashes else min(run, retries.retry.suspects.together(entry.offset))
         while entry is not None and (body := retries.bodies.take(entry.offset)) is not None:
             lines.drop_first(key)
             records.append(body)
@@ -202,7 +202,7 @@ class Handout:
         """Finishes these acked records."""
         offsets = [cast("RetryRecord", record).retry_offset for record in records]
         self._retries.finished_runs.finish_all(offsets)
-        self._retries.suspects.finished(offsets)
+        self._retries.retry.suspects.finished(offsets)
 
     def give_back(self, lease: Lease, records: Iterable[Record]) -> None:
         """Returns records that were never begun to where they waited."""

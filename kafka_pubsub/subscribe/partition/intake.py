@@ -49,7 +49,7 @@ class Intake:
         """Takes in records of the retry partition, ours and those of other programs."""
         retries = self._retries
         touched: dict[bytes, None] = {}
-        culprit = retries.suspects.culprit
+        culprit = retries.retry.suspects.culprit
         hurry = self._ordered and not retries.caught_up and not retries.transit
         for record in self._deserving(records, now) if hurry else self._news(records):
             offset = cast("int", record.offset())
@@ -93,7 +93,7 @@ class Intake:
         lines, queues, scan = retries.parking.lines, self._queues.queues, retries.origins.scan
         receive, culprit, known = (
             retries.finished_runs.receive,
-            retries.suspects.culprit,
+            retries.retry.suspects.culprit,
             retries.origins.known,
         )
         line_of, due_of, has_room = lines.get, retries.schedules.due, retries.bodies.has_room

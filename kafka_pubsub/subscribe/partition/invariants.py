@@ -56,8 +56,8 @@ def check(partition: Parts) -> None:
 def _check_parts(retries: RetryState) -> None:
     for part in (retries.finished_runs, retries.parking, retries.bodies, retries.outage):
         part.check()
-    retries.suspects.check()
-    retries.main_suspects.check()
+    retries.retry.suspects.check()
+    retries.home.suspects.check()
 
 
 def _check_lease_runners(partition: Parts) -> None:

@@ -178,8 +178,8 @@ class RecordOutcomes:
         """Marks these acked records of main as finished."""
         self._offsets.finish(news)
         self._count(news)
-        if self._retry_partition.retries.main_suspects.duty:
-            self._retry_partition.retries.main_suspects.finished([record.offset() for record in news])
+        if self._retry_partition.retries.home.suspects.duty:
+            self._retry_partition.retries.home.suspects.finished([record.offset() for record in news])
 
     def _book_retried(self, news: Sequence[Record]) -> None:
         self._retry_partition.lending.finish(news)

@@ -78,8 +78,8 @@ class Maintenance:
             self._move_waiting(now)
         elif stuffed and self._stands(now):
             self._thin_out(now)
-        retries.suspects.passed(retries.finished_runs.committable)
-        retries.main_suspects.passed(self._offsets.committable)
+        retries.retry.suspects.passed(retries.finished_runs.committable)
+        retries.home.suspects.passed(self._offsets.committable)
 
     @property
     def restless(self) -> bool:

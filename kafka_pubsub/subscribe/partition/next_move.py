@@ -36,7 +36,7 @@ from kafka_pubsub.subscribe.formats.record import (
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry
 from kafka_pubsub.subscribe.partition.moves import PATIENCE, SHARE, Move
 from kafka_pubsub.subscribe.partition.outage import Outage
-from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, REJECTED, Exhausted, RetryStart, Rules
+from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, REJECTED, Exhausted, Found, Rules
 
 __all__ = ["NextMoves", "headers_of"]
 
@@ -54,10 +54,8 @@ _NO_WORDS = {
 class NextMoves:
     """The decisions on the next moves of one partition's messages."""
 
-    def __init__(
-        self, number: int, start: RetryStart, rules: Rules, jitter: Callable[[], float], outage: Outage
-    ) -> None:
-        self._number = number
+    def __init__(self, start: Found, rules: Rules, jitter: Callable[[], float], outage: Outage) -> None:
+        self._number = start.partition
         self._start = start
         self._rules = rules
         self._jitter = jitter

@@ -14,12 +14,13 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import UNREAD, LogEnd, Run
+from kafka_pubsub.subscribe.formats.checkpoint import news
 
 __all__ = ["Offsets"]
 
@@ -32,7 +33,14 @@ _FEW = 256
 class Offsets:
     """The offsets of one partition: received, unfinished, finished."""
 
-    def __init__(self, position: int, known: Sequence[Run] = (), read: LogEnd = UNREAD) -> None:
+    def __init__(
+        self,
+        position: int,
+        known: Sequence[Run] = (),
+        in_checkpoint: Sequence[Run] = (),
+        read: LogEnd = UNREAD,
+    ) -> None:
+        """`known`: all that is finished above `position`; `in_checkpoint`: what the checkpoint holds of that."""
         #: The next offset that has not been received.
         self.position = position
         #: How far the log was ever read. A marker of a later leader's epoch may lie between that and `position`.
@@ -48,6 +56,7 @@ class Offsets:
         self._right: dict[int, int] = {}
         #: The number of records that were finished.
         self.done = 0
+        self._in_checkpoint: Collection[Run] = frozenset(in_checkpoint)
         #: The last received offset: the left neighbour of the next one.
         self._last = -1
         #: True when records of `known` lie between the last received one and `position`.
@@ -139,14 +148,19 @@ class Offsets:
         if len(self._right) > _FEW + 2 * len(self.unfinished):
             self._sweep()
 
+    def tell(self, runs: Iterable[Run]) -> None:
+        """Takes note that commits name a checkpoint with these runs from now on."""
+        self._in_checkpoint = frozenset(runs)
+
     def runs(self) -> list[Run]:
         """Returns the finished runs above `committable`, ascending and disjoint."""
         return self._runs(list(self.unfinished))
 
-    def after(self, finished: Container[int]) -> tuple[int, list[Run]]:
-        """Returns `committable` and `runs` as they will be when these records are finished, too."""
-        offsets = [at for at in self.unfinished if at not in finished]
-        return offsets[0] if offsets else self.position, self._runs(offsets)
+    def progress(self, gone: Collection[int]) -> tuple[int, Sequence[Run], Callable[[], Sequence[Run]]]:
+        """Returns `committable`, the runs that no checkpoint holds, and all, once the records `gone` are finished."""
+        offsets = [at for at in self.unfinished if at not in gone] if gone else list(self.unfinished)
+        runs = self._runs(offsets)
+        return offsets[0] if offsets else self.position, news(runs, self._in_checkpoint), lambda: runs
 
     def _runs(self, offsets: Sequence[int]) -> list[Run]:
         """Returns the finished runs above the first of `offsets`, which are the unfinished ones."""

@@ -19,7 +19,7 @@ from kafka_pubsub.model import StoredRecord
 from kafka_pubsub.subscribe.formats import record as retry_record
 from kafka_pubsub.subscribe.formats.record import NO_MESSAGES, Broken, RetryInfo, RetryRecord, Scan
 from kafka_pubsub.subscribe.partition.offsets import Offsets
-from kafka_pubsub.subscribe.partition.settings import RetryStart
+from kafka_pubsub.subscribe.partition.settings import Found
 
 __all__ = ["OriginCheck"]
 
@@ -27,14 +27,14 @@ __all__ = ["OriginCheck"]
 class OriginCheck:
     """A reader of one retry partition's records that checks their origins."""
 
-    def __init__(self, number: int, start: RetryStart, offsets: Offsets) -> None:
-        self._number = number
+    def __init__(self, start: Found, offsets: Offsets) -> None:
+        self._number = start.partition
         self._start = start
         self._offsets = offsets
         #: Reads the common kinds of records, faster; the caller checks whether their origin exists (`known`).
-        self.scan = Scan(start.topic_id, number)
+        self.scan = Scan(start.topic_id, start.partition)
         #: Below this offset an origin is known to exist, whatever has been read.
-        self.known = start.main_exists
+        self.known = start.home.end
 
     def read(self, record: StoredRecord) -> RetryRecord | Broken:
         """Returns the message, or the request, in a record."""
@@ -42,7 +42,7 @@ class OriginCheck:
         found = retry_record.read(record, start.topic, start.topic_id, self._number)
         if isinstance(found, Broken) or found.info.why in NO_MESSAGES or self._exists(found.info.origin):
             return found
-        end = max(start.main_exists, self._offsets.position)
+        end = max(self.known, self._offsets.position)
         return Broken(
             f"its origin, offset {found.info.origin}, lies beyond offset {end}, up to which partition {self._number} "
             f"of {start.topic} is known"
@@ -60,4 +60,4 @@ class OriginCheck:
         return Broken(f"its origin, offset {found.info.origin}, wasn't known when it was read")
 
     def _exists(self, origin: int) -> bool:
-        return origin < self._start.main_exists or origin < self._offsets.position
+        return origin < self.known or origin < self._offsets.position

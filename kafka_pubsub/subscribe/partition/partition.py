@@ -94,7 +94,8 @@ class Partition:
         self.number = start.number
         self.epoch = start.epoch
         self._rules = rules
-        self._offsets = Offsets(start.position, start.known, start.retry.main_read)
+        home = start.found.home
+        self._offsets = Offsets(home.position, home.known, home.in_checkpoint, home.read)
         self._queues = KeyQueues(ordered=rules.ordered)
         self._leases = Leases()
         self._retry_partition = RetryPartition(
@@ -430,7 +431,7 @@ class Partition:
             taken += 1
             if retry_partition.admit(lease):
                 leases.append(lease)
-        suspects = retry_partition.retries.main_suspects
+        suspects = retry_partition.retries.home.suspects
         while (
             taken < limit
             and retry_partition.careful(self._queues.oldest())

@@ -26,7 +26,6 @@ from math import ceil
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Ending
-from kafka_pubsub.partition_numbers import partition_of
 from kafka_pubsub.subscribe.partition.commits import Commits, records_of
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.dead_lettering import DeadLettering
@@ -48,7 +47,6 @@ from kafka_pubsub.subscribe.partition.maintenance import LOOSE, Maintenance
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 from kafka_pubsub.subscribe.partition.settings import Rules, Start
-from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
 
 __all__ = ["RetryPartition"]
 
@@ -74,23 +72,20 @@ class RetryPartition:
     ) -> None:
         self._leases = leases
         self._queues = queues
-        self.retries = RetryState(
-            partition_of(start.number), start.retry, rules, jitter, queues, offsets, turn
-        )
-        self._notes = StartedNotes(leases, self.retries)
-        self.commits = Commits(start, offsets, self.retries.finished_runs, self._notes)
+        self.retries = retries = RetryState(start.found, rules, jitter, queues, offsets, leases.active, turn)
+        self.commits = Commits(start, retries.home, retries.retry, lambda: retries.older)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries, queues, ordered=rules.ordered)
         self.lending = Handout(self.retries, queues, offsets)
         self.dead_lettering = DeadLettering(self.retries)
         self.maintenance = Maintenance(self.retries, queues, offsets, leases, rules)
-        self._both = (self.retries.main_suspects, self.retries.suspects)
-        self._tried = self.retries.main_suspects
+        self._both = (retries.home.suspects, retries.retry.suspects)
+        self._tried = retries.home.suspects
         #: Whether a commit was accepted that was made since the partition came, or came back.
         self.announced = False
         #: The commit that was unanswered when the partition came back: its answer says nothing about the time since.
         self._before: CommitBoth | None = None
-        self._trimmed = start.retry.position
+        self._trimmed = start.found.retry.position
 
     # Starting
 
@@ -107,13 +102,13 @@ class RetryPartition:
     @property
     def careful_at_all(self) -> bool:
         """Whether messages of main are noted before they start."""
-        return self.retries.main_suspects.end > 0
+        return self.retries.home.suspects.end > 0
 
     @property
     def unhindered(self) -> bool:
         """Whether main's records may be handed out without a note and without a probe."""
         retries = self.retries
-        return self.may_begin and not retries.main_suspects.end and not retries.outage.probing
+        return self.may_begin and not retries.home.suspects.end and not retries.outage.probing
 
     @property
     def waiting_suspects(self) -> int:
@@ -158,7 +153,7 @@ class RetryPartition:
 
     def careful(self, oldest: int | None) -> bool:
         """Returns whether main's oldest ready record must not start unnoted."""
-        return oldest is not None and self.retries.main_suspects.concerns(oldest)
+        return oldest is not None and self.retries.home.suspects.concerns(oldest)
 
     def admit(self, lease: Lease) -> bool:
         """Returns whether the lease may start now; else it waits for its note, or for its trial."""
@@ -177,7 +172,7 @@ class RetryPartition:
 
     def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Returns main's records without the one that killed the last owner's process, which is moved."""
-        suspects = self.retries.main_suspects
+        suspects = self.retries.home.suspects
         if self.retries.older:
             records = self.retries.without_copies(records)
         if suspects.culprit is None:
@@ -221,7 +216,7 @@ class RetryPartition:
             if not batch:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
-                commits.dirty = commits.dirty or self._notes.lacks_slow(self.maintenance.is_slow, now)
+                commits.dirty = commits.dirty or retries.lacks_slow(self.maintenance.is_slow, now)
             ended = closing and self.unsaved
             checkpoint = ended or (commits.open(now) and commits.checkpoints.due(now))
             if self.announced and (batch or checkpoint or commits.due(now)):

@@ -16,26 +16,28 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Header, StoredRecord
 from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
 from kafka_pubsub.subscribe.partition.body_cache import Bodies
-from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
+from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.effects import Announce, News
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
 from kafka_pubsub.subscribe.partition.followers import Followers
 from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry, outdated, parts_of
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
+from kafka_pubsub.subscribe.partition.leases import Lease
+from kafka_pubsub.subscribe.partition.log_side import LogSide
 from kafka_pubsub.subscribe.partition.moves import DEAD_LETTERS, MOVES, PATIENCE, DeadLetter, Move, MoveQueue
 from kafka_pubsub.subscribe.partition.next_move import NextMoves
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.origin_check import OriginCheck
 from kafka_pubsub.subscribe.partition.outage import Outage
 from kafka_pubsub.subscribe.partition.parked_keys import ParkedKeys, Standing
-from kafka_pubsub.subscribe.partition.settings import BACKLOG, BACKLOG_BYTES, RetryStart, Rules
+from kafka_pubsub.subscribe.partition.settings import BACKLOG, BACKLOG_BYTES, Found, Rules
 
 __all__ = ["RetryState"]
 
@@ -50,19 +52,22 @@ class RetryState:
 
     def __init__(
         self,
-        number: int,
-        start: RetryStart,
+        start: Found,
         rules: Rules,
         jitter: Callable[[], float],
         queues: KeyQueues,
         offsets: Offsets,
+        active: Collection[Lease],
         turn: TrialLock,
     ) -> None:
         self._rules = rules
         self._queues = queues
         self._offsets = offsets
-        self.finished_runs = FinishedRuns(start.position, start.known, start.in_checkpoint, start.read)
-        self.origins = OriginCheck(number, start, offsets)
+        begun = start.retry
+        self.finished_runs = FinishedRuns(begun.position, begun.known, begun.in_checkpoint, begun.read)
+        self.home = LogSide(start.home, offsets, active, turn, retry=False)
+        self.retry = LogSide(begun, self.finished_runs, active, turn, retry=True)
+        self.origins = OriginCheck(start, offsets)
         self.parking = ParkedKeys()
         self.followers = Followers()
         queues.parked, queues.stops = self.parking.lines, self.followers.read
@@ -70,9 +75,7 @@ class RetryState:
         self.moves = MoveQueue[Move](MOVES)
         self.dead_letters = MoveQueue[DeadLetter](DEAD_LETTERS)
         self.outage = Outage()
-        self.schedules = NextMoves(number, start, rules, jitter, self.outage)
-        self.suspects = CrashSuspects(turn, start.notes, start.doubt)
-        self.main_suspects = CrashSuspects(turn, start.main_notes, start.main_doubt)
+        self.schedules = NextMoves(start, rules, jitter, self.outage)
         #: Due messages without a key: those whose bodies are in memory, and those whose bodies are being read.
         self.loose: deque[tuple[Entry, RetryRecord]] = deque()
         self.loose_wanted: dict[int, Entry] = {}
@@ -87,7 +90,7 @@ class RetryState:
         #: Whether main's records may have newer copies here; and the origins of the copies without a key.
         self.older = start.older
         self.copied: set[int] = set()
-        self._main_exists = start.main_exists
+        self._home_end = start.home.end
         #: News for the client.
         self.news: list[Announce] = []
 
@@ -118,12 +121,12 @@ class RetryState:
     @property
     def loose_may_go(self) -> bool:
         """Whether messages without a key may go: those that main still has must be known as copies first."""
-        return self.caught_up and not (self.older and self._offsets.position < self._main_exists)
+        return self.caught_up and not (self.older and self._offsets.position < self._home_end)
 
     def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
         """Returns main's records without those of which a newer copy waits here; these are finished."""
         old = [record for record in records if record.offset() in self.copied or self._waits(record)]
-        if self._offsets.position >= self._main_exists:
+        if self._offsets.position >= self._home_end:
             self.older, self.copied = False, set()
         if not old:
             return records
@@ -134,6 +137,10 @@ class RetryState:
     def _waits(self, record: Record) -> bool:
         key = self.key(record)
         return key is not None and self.parking.lines.first_of(key, record.offset()) is not None
+
+    def lacks_slow(self, is_slow: Callable[[Lease, float], bool], now: float) -> bool:
+        """Returns whether a callback keeps a message for long that no log names."""
+        return any(side.lacks_slow(is_slow, now) for side in (self.home, self.retry))
 
     def key(self, record: Record | StoredRecord) -> bytes | None:
         """Returns the key that is blocked while the record waits; None: no key is."""
@@ -315,12 +322,12 @@ class RetryState:
         moves = self.moves.stored()
         fresh = [move for move in moves if move.source is None]
         self._offsets.finish([move.record for move in fresh])
-        self.main_suspects.finished([move.origin for move in fresh])
+        self.home.suspects.finished([move.origin for move in fresh])
         for move in moves:
             if move.source is not None:
                 self.finished_runs.finish(move.source)
                 self.bodies.forget(move.source)
-                self.suspects.finished((move.source,))
+                self.retry.suspects.finished((move.source,))
             self._tell(move)
             if move.key is not None and move.read_back:
                 self.parking.arrives(move.key, move.origin)

@@ -34,9 +34,10 @@ __all__ = [
     "SOON",
     "Backoff",
     "Exhausted",
+    "Found",
+    "LogStart",
     "Names",
     "Policy",
-    "RetryStart",
     "Rules",
     "Start",
 ]
@@ -120,36 +121,39 @@ class Rules(NamedTuple):
     exactly_once: bool = False
 
 
-class RetryStart(NamedTuple):
-    """Where an ownership of a retry partition begins.
+class LogStart(NamedTuple):
+    """Where an ownership begins in one log, the home partition's or the retry partition's."""
 
-    `main_notes` and `notes`: what the last owner had started; `main_doubt` and `doubt`: whether that matters. `end` is
-    the retry partition's end at the takeover, `main_exists` main's, asked for after that. `wall`: the wall clock less
-    the core's clock, in seconds. `known`: all that is finished of the retry partition. `checkpoint`: the one that the
-    last commit named; `in_checkpoint` and `main_in_checkpoint`: the runs that it holds of the retry partition and of
-    main. `read` and `main_read`: the ends of what was ever read of each.
-    """
+    position: int
+    #: All that is finished above the position.
+    known: Sequence[Run] = ()
+    #: What the last owner had started, and whether that matters.
+    notes: Notes = NOTHING
+    doubt: Doubt = NO_DOUBT
+    #: The log's end at the takeover; of home asked for after that of the retry partition.
+    end: int = 0
+    #: The runs that the checkpoint holds.
+    in_checkpoint: Sequence[Run] = ()
+    #: How far the log was ever read.
+    read: LogEnd = UNREAD
+
+
+class Found(NamedTuple):
+    """What the log holds of a partition at a takeover. `partition`: its number in the Kafka topics."""
 
     topic: str
     topic_id: str
-    position: int
-    known: Sequence[Run] = ()
-    main_notes: Notes = NOTHING
-    main_doubt: Doubt = NO_DOUBT
-    notes: Notes = NOTHING
-    doubt: Doubt = NO_DOUBT
-    end: int = 0
+    home: LogStart = LogStart(0, end=EVERYTHING)
+    retry: LogStart = LogStart(0)
+    partition: int = 0
+    #: The wall clock less the partition's clock, in seconds.
     wall: float = 0.0
     nonce: int = 0
-    main_exists: int = EVERYTHING
     retry_id: str = ""
+    #: The checkpoint that the last commit named.
     checkpoint: Named | None = None
-    in_checkpoint: Sequence[Run] = ()
-    main_in_checkpoint: Sequence[Run] = ()
-    read: LogEnd = UNREAD
-    main_read: LogEnd = UNREAD
     #: Whether the positions are older than what was written since, because the broker had forgotten the group's
-    #: offsets. Then main isn't read before the retry partition is caught up.
+    #: offsets. Then home isn't read before the retry partition is caught up.
     older: bool = False
 
 
@@ -160,9 +164,7 @@ class Start(NamedTuple):
     epoch: int
     writer: int
     stored: CommitBoth
-    position: int
-    retry: RetryStart
-    known: Sequence[Run] = ()
+    found: Found
     held_back: Sequence[bytes] = ()
 
 

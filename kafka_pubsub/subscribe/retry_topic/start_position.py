@@ -20,9 +20,8 @@ from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.model import Committed, Run, TopicPartition
 from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.formats.checkpoint import Named
-from kafka_pubsub.subscribe.partition.settings import RetryStart
 
-__all__ = ["REACH", "TRY_AGAIN", "Beginning", "StartPosition", "beginning", "check_readable", "reach"]
+__all__ = ["REACH", "TRY_AGAIN", "Beginning", "beginning", "check_readable", "reach"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -43,14 +42,6 @@ class Beginning(NamedTuple):
     known: Sequence[Run] = ()
     checkpoint: Named | None = None
     more: bool = False
-
-
-class StartPosition(NamedTuple):
-    """Where to begin in a partition, everything finished above it, and the same for its retry partition."""
-
-    position: int
-    known: Sequence[Run]
-    retry: RetryStart
 
 
 def reach(begun: Beginning, end: int) -> int:

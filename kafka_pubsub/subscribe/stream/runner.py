@@ -40,10 +40,9 @@ from kafka_pubsub.subscribe.idle_waits import IdleWaits, WakeUp
 from kafka_pubsub.subscribe.inbox import Inbox
 from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
-from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD
+from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, Found
 from kafka_pubsub.subscribe.paused_partitions import PausedPartitions
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
 from kafka_pubsub.subscribe.stream.inline_scheduler import LOOK, SOON, InlineScheduler
 from kafka_pubsub.subscribe.takeover.batches import HotKeyWarnings, by_number
 from kafka_pubsub.subscribe.takeover.listener import AssignmentListener
@@ -474,7 +473,7 @@ class StreamRunner:
     def take_on(
         self,
         stored: Mapping[int, Committed],
-        begin: Callable[[int, Committed], StartPosition],
+        begin: Callable[[int, Committed], Found],
         beside: Mapping[int, Committed],
     ) -> Mapping[int, int]:
         """Takes partitions on, on the runner; returns the offset at which to read each."""

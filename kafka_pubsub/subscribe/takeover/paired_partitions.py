@@ -24,16 +24,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantViolated, NotFound, PubSubError
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
 from kafka_pubsub.partition_numbers import index_of, partition_of, shown
 from kafka_pubsub.subscribe.formats.ack_map import AckMap
-from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named, united
+from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Log, Named, united
 from kafka_pubsub.subscribe.partition.events import Bodies, MovesAnswered, Written
-from kafka_pubsub.subscribe.partition.settings import RetryStart
+from kafka_pubsub.subscribe.partition.settings import Found, LogStart
 from kafka_pubsub.subscribe.retry_topic import dead_letter_writer
 from kafka_pubsub.subscribe.retry_topic.body_reader import FoundBodies
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import map_of, named_by, stored_by
@@ -44,7 +43,6 @@ from kafka_pubsub.subscribe.retry_topic.retry_topics import marked_nonce, retry_
 from kafka_pubsub.subscribe.retry_topic.start_position import (
     TRY_AGAIN,
     Beginning,
-    StartPosition,
     beginning,
     check_readable,
     reach,
@@ -148,29 +146,37 @@ class PairedPartitions:
         read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)
 
-        def begin(number: int, stored: Committed) -> StartPosition:
+        def begin(number: int, stored: Committed) -> Found:
             (main, beside), view = self.layout.pair(number), self.layout.view(number)
             lane = index_of(number) != 0
-            begun = beginning(view, main.partition, known[main], ranges[main], lane=lane)
+            said = map_of(stored)
+            clean = not stored.metadata or (said is not None and said.clean)
+            checkpoint = checkpoints.get(number)
+            home = beginning(view, main.partition, known[main], ranges[main], lane=lane)
             retry = retry_beginning(view, main.partition, known[beside], ranges[beside], lane=lane)
-            end = ranges[main][1]
-            found = checkpoints.get(number)
-            in_checkpoint = found.main.runs if found is not None and begun.more else ()
-            finished = united(begun.known, in_checkpoint, begun.position)
-            start = self._retry_start(view, (stored, committed[beside]), begun, retry, (end, ends[beside]))
-            retry_in_checkpoint = found.retry.runs if found is not None and retry.more else ()
-            lost = found is None and (begun.more or retry.more)
-            start = start._replace(
-                main_exists=end,
-                read=read.get(beside, UNREAD),
-                main_read=read.get(main, UNREAD),
-                known=united(retry.known, retry_in_checkpoint, retry.position),
-                checkpoint=None if lost else retry.checkpoint or begun.checkpoint,
-                in_checkpoint=retry_in_checkpoint,
-                main_in_checkpoint=in_checkpoint,
-                older=number in older or (map_of(stored) or _NOTHING).older,
+            home_end, retry_end = ranges[main][1], ends[beside]
+            logs = (None, None) if checkpoint is None else (checkpoint.main, checkpoint.retry)
+            lost = checkpoint is None and (home.more or retry.more)
+            return Found(
+                view.topic,
+                view.topic_id,
+                _log_start(home, said, logs[0], home_end, reach(home, home_end), read.get(main), clean=clean),
+                _log_start(
+                    retry,
+                    map_of(committed[beside]),
+                    logs[1],
+                    retry_end,
+                    retry_end,
+                    read.get(beside),
+                    clean=clean,
+                ),
+                main.partition,
+                self._runner.wall.offset(self._runner.clock),
+                marked_nonce(view, self._nonce()),
+                identity_of(view),
+                None if lost else retry.checkpoint or home.checkpoint,
+                number in older or (said or _NOTHING).older,
             )
-            return StartPosition(begun.position, finished, start)
 
         positions = self._runner.take_on(
             {number: committed[self._main(number)] for number in numbers},
@@ -284,35 +290,6 @@ class PairedPartitions:
         main, beside = partition.position, partition.retry_position
         epochs = partition.read.epoch_at(main), partition.retry_read.epoch_at(beside)
         return LogEnd(main, epochs[0]), LogEnd(beside, epochs[1])
-
-    def _retry_start(
-        self,
-        view: SubscriptionRecord,
-        both: tuple[Committed, Committed],
-        begun: Beginning,
-        retry: Beginning,
-        ends: tuple[int, int],
-    ) -> RetryStart:
-        stored, retry_stored = both
-        main, beside = map_of(stored), map_of(retry_stored) or _NOTHING
-        clean = not stored.metadata or (main is not None and main.clean)
-        main = main or _NOTHING
-        main_doubt = main.doubt.next(begun.position, clean=clean, reach=reach(begun, ends[0]))
-        doubt = beside.doubt.next(retry.position, clean=clean, reach=ends[1])
-        return RetryStart(
-            view.topic,
-            view.topic_id,
-            retry.position,
-            retry.known,
-            main.notes,
-            main_doubt,
-            beside.notes,
-            doubt,
-            ends[1],
-            self._runner.wall.offset(self._runner.clock),
-            marked_nonce(view, self._nonce()),
-            retry_id=identity_of(view),
-        )
 
     def _committed(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         for seconds, all_of_them in ((DEAD, False), (BLOCKED - DEAD, True)):
@@ -475,7 +452,25 @@ class PairedPartitions:
         self._again.append(number)
 
 
-def _begin_nothing(number: int, _: Committed) -> StartPosition:
+def _log_start(
+    begun: Beginning,
+    said: AckMap | None,
+    checkpoint: Log | None,
+    end: int,
+    reached: int,
+    read: LogEnd | None,
+    *,
+    clean: bool,
+) -> LogStart:
+    """Returns where to begin in a log; `reached`: how far its last owner may have come."""
+    said = said or _NOTHING
+    held = checkpoint.runs if checkpoint is not None and begun.more else ()
+    doubt = said.doubt.next(begun.position, clean=clean, reach=reached)
+    known = united(begun.known, held, begun.position)
+    return LogStart(begun.position, known, said.notes, doubt, end, held, read or UNREAD)
+
+
+def _begin_nothing(number: int, _: Committed) -> Found:
     raise InvariantViolated(f"partition {shown(number)} begins, though none was to")
 
 

@@ -19,8 +19,8 @@ from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.partition import checkpoint_schedule, commits
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
+from kafka_pubsub.subscribe.partition.commits import Commits
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
-from kafka_pubsub.subscribe.partition.started_notes import StartedNotes
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import stored_by
 from kafka_pubsub.subscribe.retry_topic.lost_tails import Recovery
 from tests.simulation import variants
@@ -173,7 +173,10 @@ def copies_go_on(patch: Patch) -> None:
 
 def copies_unreported(patch: Patch) -> None:
     """The next owner isn't told that main's messages may have copies."""
-    patch.setattr(StartedNotes, "older", property(lambda self: False))
+    real = Commits._encode
+    patch.setattr(
+        Commits, "_encode", lambda self, *said, clean, older: real(self, *said, clean=clean, older=False)
+    )
 
 
 def dead_letter_without_checkpoint(patch: Patch) -> None:

@@ -21,9 +21,8 @@ from kafka_pubsub.subscribe.formats.record import RetryInfo, retry_headers
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, MovedRecord, StoreMoves, Withdraw
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
-from kafka_pubsub.subscribe.partition.settings import RetryStart
+from kafka_pubsub.subscribe.partition.settings import Found, LogStart
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveRequest, MoveResult
 from kafka_pubsub.subscribe.workers.lease_runner import BatchLeaseRunner, LeaseRunner
 from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
@@ -287,8 +286,10 @@ def test_what_moves_beside_a_checkpoint_is_reported_where_it_answered(stream: St
 
 def test_the_checkpoint_of_the_last_owner_is_reported_at_the_beginning(stream: Stream) -> None:
     stored = Committed(*both(0, (7, 8), named=NINE).retry)
-    start = RetryStart(BESIDE, "id", 0, ((7, 8),), checkpoint=NINE, in_checkpoint=[(1, 2), (4, 6)])
-    stream.evidence.assigned(0, 1, Committed(0, ""), stored, StartPosition(0, (), start))
+    retry = LogStart(0, ((7, 8),), in_checkpoint=[(1, 2), (4, 6)])
+    stream.evidence.assigned(
+        0, 1, Committed(0, ""), stored, Found(BESIDE, "id", retry=retry, checkpoint=NINE)
+    )
     stream.evidence.assigned(0, 1, Committed(0, ""), stored, None)
     stream.evidence.committing({0: both(0, (7, 9), named=NINE)})
     assert retries(stream) == [[0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 9]]]

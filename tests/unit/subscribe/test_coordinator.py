@@ -16,8 +16,7 @@ from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves, WriteDeadLetters
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, MovesAnswered
 from kafka_pubsub.subscribe.partition.leases import Lease
-from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+from kafka_pubsub.subscribe.partition.settings import EVERYTHING, Found, LogStart, Rules
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from tests.support import FakeBody
 from tests.unit.subscribe.partition.test_retry_partition import Stored
@@ -91,9 +90,10 @@ class World:
     def assign(self, *numbers: int, now: float = 0.0) -> Mapping[int, int]:
         """The partitions are ours, whose retry partitions are empty; the log takes their first commits."""
 
-        def begin(number: int, stored: Committed) -> StartPosition:
+        def begin(number: int, stored: Committed) -> Found:
             found = ack_map.decode(stored.metadata, stored.offset or 0)
-            return StartPosition(stored.offset or 0, found.runs if found else (), RetryStart("t", "id", 0))
+            known = found.runs if found else ()
+            return Found("t", "id", LogStart(stored.offset or 0, known, end=EVERYTHING))
 
         stored = {number: self.stored.get(number, NOWHERE) for number in numbers}
         main = {number: Committed(each.offset, each.metadata) for number, each in stored.items()}

@@ -12,8 +12,7 @@ from kafka_pubsub.subscribe.formats.notes import Doubt, Notes
 from kafka_pubsub.subscribe.partition import crash_suspects as suspects
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
-from kafka_pubsub.subscribe.partition.settings import RetryStart, Rules
-from kafka_pubsub.subscribe.retry_topic.start_position import StartPosition
+from kafka_pubsub.subscribe.partition.settings import EVERYTHING, Found, LogStart, Rules
 from tests.support import FakeBody
 from tests.unit.subscribe.test_coordinator import Hands, Moving
 
@@ -29,9 +28,9 @@ class AfterCrash:
         flow = FlowControl(max_messages=max_messages)
         self.coordinator = Coordinator(rules, flow, self.worker_pool, 7, lambda: 0.5, Moving(), turn)
         found = Notes(notes.as_runs(range(suspects)))
-        retry = RetryStart("t", "id", 0, main_notes=found, main_doubt=Doubt(suspects, twice=True))
+        home = LogStart(0, notes=found, doubt=Doubt(suspects, twice=True), end=EVERYTHING)
         stored = dict.fromkeys(range(partitions), NOTHING)
-        self.coordinator.assign(stored, lambda *_: StartPosition(0, (), retry), 0.0, stored)
+        self.coordinator.assign(stored, lambda *_: Found("t", "id", home), 0.0, stored)
         for number in stored:
             self.coordinator.caught_up(number, UNREAD, 0.0)
         self.now = 0.0

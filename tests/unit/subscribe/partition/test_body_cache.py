@@ -24,7 +24,7 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.key_line import DueAndFlags, Entry, KeyLine
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
-from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, Found, LogStart, Rules, Start
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, Stored, parked, stored
 
 IN_AN_HOUR, IN_A_SECOND = 3_600_000, 1000
@@ -136,9 +136,9 @@ def test_what_only_follows_is_taken_in_quickly_and_no_differently(monkeypatch: p
 def test_a_key_with_one_parked_message_costs_less_than_250_bytes() -> None:
     """In the whole partition, after a restart: its name, its place and its appointment."""
     count, read = 20_000, 500
-    start = RetryStart("t", TOPIC_ID, 0, end=count, main_exists=3 * count)
+    start = Found("t", TOPIC_ID, LogStart(0, end=3 * count), LogStart(0, end=count))
     commit = CommitBoth(0, "", Commit(0, ""))
-    partition = Partition(Start(0, 1, 1, commit, 0, retry=start), Rules(ordered=True), lambda: 0.5)
+    partition = Partition(Start(0, 1, 1, commit, start), Rules(ordered=True), lambda: 0.5)
     tracemalloc.start()
     try:
         for low in range(0, count, read):

@@ -7,7 +7,7 @@ import pytest
 from kafka_pubsub.subscribe.formats.record import Why
 from kafka_pubsub.subscribe.partition.effects import Announce
 from kafka_pubsub.subscribe.partition.events import Fetched, RetryFetched
-from kafka_pubsub.subscribe.partition.settings import Exhausted, Policy
+from kafka_pubsub.subscribe.partition.settings import Exhausted, LogStart, Policy
 from tests.support import FakeBody
 from tests.unit.subscribe.partition.test_retry_partition import Scene, Stored, parked
 
@@ -26,7 +26,7 @@ def buried(scene: Scene) -> list[dict[str, bytes | None]]:
 
 @pytest.mark.parametrize("key", [b"k", None], ids=["key", "no key"])
 def test_an_origin_beyond_mains_end_is_dead_lettered_as_it_is(key: bytes | None) -> None:
-    scene = Scene([parked(0, 5, key)], UNREADABLE_AT_ONCE, main_exists=5)
+    scene = Scene([parked(0, 5, key)], UNREADABLE_AT_ONCE, home=LogStart(0, end=5))
     scene.fetch((4, key))
     assert offsets(scene) == [4], "it holds nobody up"
     (dead_letter,) = buried(scene)
@@ -40,7 +40,7 @@ def test_an_origin_beyond_mains_end_is_dead_lettered_as_it_is(key: bytes | None)
 
 
 def test_without_dead_letters_it_stays_is_reported_and_holds_nobody_up() -> None:
-    scene = Scene(main_exists=3)
+    scene = Scene(home=LogStart(0, end=3))
     scene.do(RetryFetched([parked(0, 3)]))
     scene.fetch((1, b"k"))
     (told,) = [effect.detail for effect in scene.tick() if isinstance(effect, Announce)]
@@ -53,7 +53,7 @@ def test_without_dead_letters_it_stays_is_reported_and_holds_nobody_up() -> None
 
 
 def test_a_record_of_a_key_that_is_parked_already_is_judged_too() -> None:
-    scene = Scene([parked(0, 2), parked(1, 9), parked(2, 3)], main_exists=4)
+    scene = Scene([parked(0, 2), parked(1, 9), parked(2, 3)], home=LogStart(0, end=4))
     scene.fetch((6, b"k"), (12, b"k"))
     order = []
     for _ in range(9):
@@ -65,7 +65,7 @@ def test_a_record_of_a_key_that_is_parked_already_is_judged_too() -> None:
 
 
 def test_what_has_been_read_since_the_assignment_exists() -> None:
-    scene = Scene(main_exists=4)
+    scene = Scene(home=LogStart(0, end=4))
     scene.fetch((5, b"other"))
     scene.do(RetryFetched([parked(0, 5, why=Why.REPLAYED), parked(1, 6, why=Why.REPLAYED)]))
     scene.settle()
@@ -73,7 +73,7 @@ def test_what_has_been_read_since_the_assignment_exists() -> None:
 
 
 def test_the_last_message_at_the_assignment_may_wait_there_before_it_is_read() -> None:
-    scene = Scene([parked(0, 3)], UNREADABLE_AT_ONCE, main_exists=4)
+    scene = Scene([parked(0, 3)], UNREADABLE_AT_ONCE, home=LogStart(0, end=4))
     assert (offsets(scene), buried(scene)) == ([], [])
     scene.fetch((3, b"other"))
     scene.settle()
@@ -84,7 +84,7 @@ def test_the_last_message_at_the_assignment_may_wait_there_before_it_is_read() -
     "policy", [UNREADABLE_AT_ONCE, Policy(5, Exhausted.PARK)], ids=["dead letters", "parked"]
 )
 def test_what_was_reported_stays_unreadable_though_main_comes_to_its_origin(policy: Policy) -> None:
-    scene = Scene(policy=policy, main_exists=3)
+    scene = Scene(policy=policy, home=LogStart(0, end=3))
     scene.do(RetryFetched([parked(0, 3)]))
     scene.do(Fetched([FakeBody(1, 3, b"k")]))
     assert offsets(scene) == [3], "the message itself"
@@ -93,7 +93,7 @@ def test_what_was_reported_stays_unreadable_though_main_comes_to_its_origin(poli
 
 
 def test_a_request_for_what_does_not_exist_is_done_with() -> None:
-    scene = Scene([parked(0, 9, why=Why.RELEASE)], UNREADABLE_AT_ONCE, main_exists=3)
+    scene = Scene([parked(0, 9, why=Why.RELEASE)], UNREADABLE_AT_ONCE, home=LogStart(0, end=3))
     assert buried(scene) == []
     assert scene.partition._retry_partition.retries.finished_runs.committable == len(scene.retry)
 

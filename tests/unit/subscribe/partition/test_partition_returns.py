@@ -8,7 +8,7 @@ from kafka_pubsub.model import Ending
 from kafka_pubsub.subscribe.formats.notes import Doubt
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, StoreMoves
 from kafka_pubsub.subscribe.partition.events import CommitAnswered, MovesAnswered, Returned
-from tests.unit.subscribe.partition.test_retry_partition import Scene, leases_of
+from tests.unit.subscribe.partition.test_retry_partition import HOME, Scene, leases_of
 
 
 @pytest.mark.parametrize("moves", [True, False])
@@ -32,7 +32,7 @@ def test_only_a_commit_that_was_made_after_the_return_lets_callbacks_begin(moves
 
 @pytest.mark.parametrize("moves", [True, False])
 def test_a_callback_that_waited_for_a_note_waits_for_one_that_was_made_after_the_return(moves: bool) -> None:
-    scene = Scene(main_doubt=Doubt(10, twice=True))  # two owners have died
+    scene = Scene(home=HOME._replace(doubt=Doubt(10, twice=True)))  # two owners have died
     scene.fetch((0, b"a"), (1, b"b"))
     scene.begun()
     scene.tick()

@@ -46,7 +46,16 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.partition import Partition
-from kafka_pubsub.subscribe.partition.settings import Backoff, Exhausted, Policy, RetryStart, Rules, Start
+from kafka_pubsub.subscribe.partition.settings import (
+    EVERYTHING,
+    Backoff,
+    Exhausted,
+    Found,
+    LogStart,
+    Policy,
+    Rules,
+    Start,
+)
 from tests.support import FakeBody
 
 TOPIC_ID = "id"
@@ -83,15 +92,25 @@ def leases_of(effects: Sequence[Effect]) -> list[Lease]:
     return [lease for effect in effects if isinstance(effect, Deliver) for lease in effect.leases]
 
 
+#: A home partition of which nothing is known.
+HOME = LogStart(0, end=EVERYTHING)
+
+
 class Scene:
     """A single partition; its effects are kept until the scene answers."""
 
-    def __init__(self, retry: Sequence[Stored] = (), policy: Policy | None = None, **beside: Any) -> None:
-        """`beside`: what else the ownership is told of its retry partition."""
-        start = RetryStart("t", TOPIC_ID, 0, end=len(retry), **beside)
+    def __init__(
+        self,
+        retry: Sequence[Stored] = (),
+        policy: Policy | None = None,
+        home: LogStart = HOME,
+        **found: Any,
+    ) -> None:
+        """`found`: further facts of the takeover."""
+        start = Found("t", TOPIC_ID, home, LogStart(0, end=len(retry)), **found)
         rules = Rules(ordered=True, backoff=Backoff(1, 1), policy=policy or Policy(), subscription="s")
         commit = CommitBoth(0, "", Commit(0, ""))
-        self.partition = Partition(Start(0, 1, 1, commit, 0, retry=start), rules, lambda: 0.5)
+        self.partition = Partition(Start(0, 1, 1, commit, start), rules, lambda: 0.5)
         self.now = 0.0
         self.retry = list(retry)
         self.do(RetryFetched(retry))
