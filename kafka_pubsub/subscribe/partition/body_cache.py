@@ -33,8 +33,8 @@ class Bodies:
         self._max_bytes = max_bytes
         self.kept: dict[int, RetryRecord] = {}
         self.size = 0
-        # Offsets to be read and being read, with the key that waits; None: no key does, or it isn't known.
-        self._wanted: dict[int, bytes | None] = {}
+        #: Offsets to be read and being read, with the key that waits; None: no key does, or it isn't known.
+        self.wanted: dict[int, bytes | None] = {}
         self._asked: dict[int, bytes | None] = {}
         # Whether a request is unanswered, even if its bodies aren't needed any more.
         self._reading = False
@@ -42,7 +42,7 @@ class Bodies:
     def offer(self, record: RetryRecord) -> None:
         """Keeps the record if there is room, or if it was asked for."""
         offset, cost = record.retry_offset, _cost(record)
-        if self.size + cost <= self._max_bytes or offset in self._asked or offset in self._wanted:
+        if self.size + cost <= self._max_bytes or offset in self._asked or offset in self.wanted:
             self._keep(record, offset, cost)
 
     def has_room(self, record: Sized) -> bool:
@@ -54,9 +54,9 @@ class Bodies:
         self._keep(record, record.retry_offset, _cost(record))
 
     def _keep(self, record: RetryRecord, offset: int, cost: int) -> None:
-        if self._asked or self._wanted:
+        if self._asked or self.wanted:
             self._asked.pop(offset, None)
-            self._wanted.pop(offset, None)
+            self.wanted.pop(offset, None)
         if offset not in self.kept:
             self.kept[offset] = record
             self.size += cost
@@ -71,11 +71,11 @@ class Bodies:
     def want(self, offset: int, key: bytes | None = None) -> None:
         """Asks for the body if it isn't in memory: its message is due."""
         if offset not in self.kept and offset not in self._asked:
-            self._wanted[offset] = key
+            self.wanted[offset] = key
 
     def forget(self, offset: int) -> None:
         """Forgets the body: it isn't needed any more."""
-        self._wanted.pop(offset, None)
+        self.wanted.pop(offset, None)
         self._asked.pop(offset, None)
         self.take(offset)
 
@@ -87,14 +87,14 @@ class Bodies:
     @property
     def waiting(self) -> bool:
         """Whether there is something to ask for now."""
-        return bool(self._wanted) and not self._reading
+        return bool(self.wanted) and not self._reading
 
     def requests(self) -> list[int]:
         """Returns the offsets to read now, lowest first; none while a request is unanswered."""
         if not self.waiting:
             return []
-        some = sorted(self._wanted)[:READS]
-        self._asked = {offset: self._wanted.pop(offset) for offset in some}
+        some = sorted(self.wanted)[:READS]
+        self._asked = {offset: self.wanted.pop(offset) for offset in some}
         self._reading = True
         return some
 
@@ -105,7 +105,7 @@ class Bodies:
 
     def answered(self) -> None:
         """Ends the request; what was asked for and hasn't come is asked for again."""
-        self._wanted |= self._asked
+        self.wanted |= self._asked
         self._asked = {}
         self._reading = False
 
@@ -113,6 +113,6 @@ class Bodies:
         """Raises `InvariantViolated` if a rule is broken."""
         if self.size != sum(map(_cost, self.kept.values())):
             raise InvariantViolated(f"{self.size} bytes of bodies booked, not what is kept")
-        places = [self._wanted.keys(), self._asked.keys(), self.kept.keys()]
+        places = [self.wanted.keys(), self._asked.keys(), self.kept.keys()]
         if sum(map(len, places)) != len(set().union(*places)):
             raise InvariantViolated("a body is asked for twice, or though it is at hand")

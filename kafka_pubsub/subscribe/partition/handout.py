@@ -45,11 +45,6 @@ class Handout:
         self._queues = queues
         self._offsets = offsets
 
-    @property
-    def ready(self) -> bool:
-        """Whether a parked message may be handed out."""
-        return bool(self._retries.loose) or self._retries.parking.first() is not None
-
     def origin_of(self, key: bytes) -> int | None:
         """Returns the origin of a key's next message if it may be handed out, wherever it waits."""
         queue, parked = self._queues.queues.get(key), self._retries.parking

@@ -141,7 +141,8 @@ class RecordOutcomes:
         else:
             self.book(self._leases.close_whole(leases))
         keys = [lease.key for lease in leases]
-        self._retry_partition.retries.parking.acked(keys, self.now)
+        if (parking := self._retry_partition.retries.parking).backlogged:
+            parking.acked(keys, self.now)
         self.free_keys(keys, leases)
 
     def give_back(self, lease: Lease, records: Sequence[Record]) -> None:

@@ -64,9 +64,11 @@ class Maintenance:
     def do(self, now: float, *, stuffed: bool = False) -> None:
         """Does all maintenance; `stuffed`: nothing more is read before messages leave."""
         retries = self._retries
-        for key in retries.parking.due(now):
-            retries.settle(key, now)
-        self._loose(now)
+        if retries.parking.lines:
+            for key in retries.parking.due(now):
+                retries.settle(key, now)
+        if retries.parking.loose.count:
+            self._loose(now)
         if retries.outage.look(now):
             retries.news.append(Announce(News.OUTAGE if retries.outage.probing else News.RECOVERED))
         if retries.releasing:

@@ -278,7 +278,7 @@ class Partition:
         """Whether a `Demand` might be answered with leases."""
         if not self.open or not self._retry_partition.may_begin:
             return False
-        return bool(self._queues.ready or self._queues.loose) or self._retry_partition.lending.ready
+        return bool(self._queues.ready or self._queues.loose) or self._retry_partition.retries.ready
 
     # Keys, for lanes and operators
 
@@ -299,7 +299,7 @@ class Partition:
     @property
     def parked_ready(self) -> bool:
         """Whether a message may go that waits in the retry topic, or behind one."""
-        return self._retry_partition.lending.ready
+        return self._retry_partition.retries.ready
 
     @property
     def oldest(self) -> int | None:
@@ -419,11 +419,11 @@ class Partition:
 
     def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
         """Leases what is parked, and what must not start unnoted; returns how many leases are still wanted."""
-        retry_partition = self._retry_partition
+        retry_partition, handout = self._retry_partition, self._retry_partition.lending
         limit = retry_partition.limit(event.limit, now)
         taken = 0
-        most = retry_partition.parked(limit)
-        for each in retry_partition.lending.take(most, self._run(event), now, event.key):
+        most = retry_partition.parked(limit) if event.key is not None or retry_partition.retries.ready else 0
+        for each in handout.take(most, self._run(event), now, event.key) if most else ():
             lease = self._lease(each.records)
             lease.entries = each.entries
             if each.entries is not None:

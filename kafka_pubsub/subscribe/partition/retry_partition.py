@@ -209,10 +209,12 @@ class RetryPartition:
     def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
         """Yields what is due to be sent; `closing`: the partition is given up when no callback runs (rule 5)."""
         commits, retries = self.commits, self.retries
-        if commits.in_flight is None and self.announced and (letters := self.dead_lettering.finish()):
+        dead_letters, may_commit = retries.dead_letters, commits.in_flight is None and self.announced
+        if dead_letters.unanswered and may_commit and (letters := self.dead_lettering.finish()):
             yield commits.transaction(letters, now)
         if commits.in_flight is None:
-            batch = retries.load(now, early=commits.open(now)) if self.announced else ()
+            may_load = self.announced and retries.moves.waiting
+            batch = retries.load(now, early=commits.open(now)) if may_load else ()
             if not batch:
                 if not self.announced or any(suspects.waiting for suspects in self._both):
                     commits.hurry()
@@ -223,9 +225,9 @@ class RetryPartition:
                 yield commits.transaction(batch, now, closing=ended)
             elif commits.due(now):
                 yield commits.announce(now)
-        if self.may_begin and (letters := self.dead_lettering.write(now)):
+        if dead_letters.waiting and self.may_begin and (letters := self.dead_lettering.write(now)):
             yield WriteDeadLetters(records_of(letters))
-        if offsets := retries.bodies.requests():
+        if retries.bodies.wanted and (offsets := retries.bodies.requests()):
             yield ReadBodies(offsets)
         if (low := self._needed()) - self._trimmed >= TRIM:
             self._trimmed = low
@@ -263,20 +265,30 @@ class RetryPartition:
         return not any(suspects.inherited for suspects in self._both)
 
     def wakeup_at(self) -> list[float | None]:
-        """Returns when something becomes due because time has passed."""
-        retries = self.retries
-        room = len(retries.loose) + len(retries.loose_wanted) < LOOSE
-        due = retries.parking.next_due(loose=room and retries.loose_may_go)
-        times = [None if due is None else ceil(due / TOGETHER) * TOGETHER, retries.outage.due_at()]
-        if retries.bodies.waiting or retries.news:
+        """Returns when something becomes due because time has passed; asks only parts in which something waits."""
+        retries, dead_letters = self.retries, self.retries.dead_letters
+        times = [retries.outage.due_at()]
+        if self.commits.in_flight is None and self.announced:
+            times.append(self.commits.checkpoint_due_at())
+            times.append(retries.moves.due_at() if retries.moves.waiting else None)
+            times.append(0.0 if self.dead_lettering.written else None)
+        elif self.commits.in_flight is None:
+            times.append(self.commits.due_at())
+        if retries.parking.lines or retries.parking.loose.count:
+            times.append(self._parked_due_at())
+        if (retries.bodies.wanted and retries.bodies.waiting) or retries.news:
             times.append(0.0)
-        if self.commits.in_flight is None:
-            times.append(retries.moves.due_at() if self.announced else self.commits.due_at())
-            times.append(0.0 if self.announced and self.dead_lettering.written else None)
-            times.append(self.commits.checkpoint_due_at() if self.announced else None)
-        if self.may_begin:
+        if dead_letters.waiting and self.may_begin:
             times.append(self.dead_lettering.due_at())
         return times
+
+    def _parked_due_at(self) -> float | None:
+        """Returns when parked messages become due."""
+        retries = self.retries
+        room = len(retries.loose) + len(retries.loose_wanted) < LOOSE
+        loose = room and retries.parking.loose.count > 0 and retries.loose_may_go
+        due = retries.parking.next_due(loose=loose)
+        return None if due is None else ceil(due / TOGETHER) * TOGETHER
 
     # Answers
 

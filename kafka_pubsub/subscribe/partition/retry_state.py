@@ -119,6 +119,11 @@ class RetryState:
         self.finished_runs.finish(entry.offset)
 
     @property
+    def ready(self) -> bool:
+        """Whether a parked message may be handed out."""
+        return bool(self.loose) or (bool(self.parking.lines) and self.parking.first() is not None)
+
+    @property
     def loose_may_go(self) -> bool:
         """Whether messages without a key may go: those that main still has must be known as copies first."""
         return self.caught_up and not (self.older and self._offsets.position < self._home_end)

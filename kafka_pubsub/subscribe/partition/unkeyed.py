@@ -14,14 +14,14 @@ class Unkeyed:
     """The entries of messages that wait without a key."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
         self._seconds: list[int] = []
         self._later: dict[int, KeyLine] = {}
         #: The entries of seconds that have begun.
         self._soon: list[tuple[int, Entry]] = []
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def add(self, entry: Entry) -> None:
         """Adds an entry."""
@@ -31,7 +31,7 @@ class Unkeyed:
             line = self._later[second] = KeyLine()
             heapq.heappush(self._seconds, second)
         line.add(entry)
-        self._count += 1
+        self.count += 1
 
     def next_due(self) -> float | None:
         """Returns when the next message may be due; perhaps too early, never too late."""
@@ -48,7 +48,7 @@ class Unkeyed:
         come: list[Entry] = []
         while self._soon and self._soon[0][0] <= passed(now) and len(come) < limit:
             come.append(heapq.heappop(self._soon)[1])
-        self._count -= len(come)
+        self.count -= len(come)
         return come
 
     def remove(self, entry: Entry) -> bool:
@@ -56,7 +56,7 @@ class Unkeyed:
         likely = ticks(entry.due) // 1_000_000
         found = self._remove_later(likely, entry) or self._remove_soon(entry)
         found = found or any(self._remove_later(second, entry) for second in list(self._later))
-        self._count -= found
+        self.count -= found
         return found
 
     def _remove_later(self, second: int, entry: Entry) -> bool:
