@@ -15,7 +15,7 @@ from kafka_pubsub.log.ports import LogReader, RebalanceListener
 from kafka_pubsub.model import Answered, CommitAnswers, Committed, TopicPartition
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
-from kafka_pubsub.subscribe.takeover.delegating_reader import DelegatingListener, DelegatingReader
+from kafka_pubsub.subscribe.takeover.rejoining_reader import DelegatingListener, DelegatingReader
 
 __all__ = ["RecordedReader"]
 

@@ -21,20 +21,20 @@ from typing import cast
 
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import Committed, Ending, LogEnd, StoredRecord
+from kafka_pubsub.model import Committed, Ending, LogEnd, StoredRecord, message_id_of
 from kafka_pubsub.partition_numbers import shown
 from kafka_pubsub.subscribe.chooser import Chooser, Handle, OldestFirst
-from kafka_pubsub.subscribe.coordinated import (
+from kafka_pubsub.subscribe.formats.record import attempt_of
+from kafka_pubsub.subscribe.owned_partitions import (
     Counts,
+    OwnedPartitions,
     RetrySide,
     answer_waiters,
     by_partition,
+    running,
     stop_callbacks,
     withdraw,
 )
-from kafka_pubsub.subscribe.formats.record import attempt_of
-from kafka_pubsub.subscribe.news import text_of
-from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions, running
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.effects import (
     Announce,
@@ -492,8 +492,15 @@ class Coordinator:
         self.counts.dead_lettered += rejected or said.news is News.DEAD_LETTER
         # A callback may reject every message of a topic, and knows that it does.
         level = logging.DEBUG if rejected else logging.WARNING
-        log.log(level, "subscription %r, partition %s: %s", self._subscription, shown(number), text_of(said))
+        log.log(level, "subscription %r, partition %s: %s", self._subscription, shown(number), _text_of(said))
 
     def in_flight(self) -> int:
         """The number of leases that aren't over."""
         return self.partitions.lease_count
+
+
+def _text_of(said: Announce) -> str:
+    """Returns the news for the log; a message is named by its id, as everywhere."""
+    message = "" if said.message is None else message_id_of(cast("StoredRecord", said.message))
+    details = ": ".join(filter(None, (message, said.detail)))
+    return f"{said.news.value} ({details})" if details else said.news.value

@@ -26,8 +26,8 @@ from kafka_pubsub.subscribe.partition.events import MovesAnswered
 from kafka_pubsub.subscribe.retry_topic import checkpoint_reader
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveRequest, MoveResult
-from kafka_pubsub.subscribe.takeover.delegating_reader import DelegatingReader
 from kafka_pubsub.subscribe.takeover.paired_partitions import BLOCKED, DEAD, PairedPartitions
+from kafka_pubsub.subscribe.takeover.rejoining_reader import DelegatingReader
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
 from tests.checkpoints import headers
 from tests.support import until
