@@ -335,7 +335,7 @@ class LaneChoices:
         places: list[TopicPartition] = []
         for group in self._groups.values():
             asked[group] = group.merge.ask(now)
-            places += [layout.main(side.number) for side in group.sides.values()]
+            places += [layout.home(side.number) for side in group.sides.values()]
 
         def answered(ends: Mapping[TopicPartition, int] | None) -> None:
             self._source.post(lambda: self._answered(layout, asked, now, ends))
@@ -354,7 +354,7 @@ class LaneChoices:
         if ends is None:
             return
         for group, request in asked.items():
-            places = {lane: layout.main(side.number) for lane, side in group.sides.items()}
+            places = {lane: layout.home(side.number) for lane, side in group.sides.items()}
             group.merge.ends(request, {lane: ends[place] for lane, place in places.items() if place in ends})
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ class LaneCuts:
         return most
 
     def _pause_at(self, number: int, record: StoredRecord, layout: Layout) -> None:
-        place, gate = layout.main(number), self._partitions.gate
+        place, gate = layout.home(number), self._partitions.gate
         self._reader.pause([place])
         self._reader.seek(place, LogEnd(record.offset() or 0, record.leader_epoch()))
         self._post(lambda: gate.paused.add(number))

@@ -169,7 +169,7 @@ class LaneFollowers:
         }
         self._dirty.update(unread.values())
         places = {
-            self._layout().main(number): number
+            self._layout().home(number): number
             for number in self._owned
             if partition_of(number) in set(map(partition_of, unread))
         }
@@ -330,7 +330,7 @@ class LaneFollowers:
             "offset %d of %s goes though messages of its key that it comes after may not be finished: those that were "
             "here wait for it in turn. Messages were lost, or came in after they were given up",
             ring[first].offset,
-            self._layout().main(first).topic,
+            self._layout().home(first).topic,
         )
         return first == number
 

@@ -51,7 +51,7 @@ def waiting_followers(
 def _followers(
     layout: Layout, number: int, backlogs: Mapping[int, Backlog], firsts: _Firsts
 ) -> Iterator[KeyState]:
-    topic, partition = layout.main(number)
+    topic, partition = layout.home(number)
     begun, seen = noted(backlogs[number].pair.home), set[bytes]()
     for record in backlogs[number].first:
         key, offset = record.key(), record.offset() or 0
@@ -81,5 +81,5 @@ def _is_unfinished(
     other = layout.number_in(lane, partition)
     if other is None or layout.view(other).topic_id != name.log:
         return False
-    first = firsts.get((layout.main(other).topic, partition_of(other), record.key()), name.offset + 1)
+    first = firsts.get((layout.home(other).topic, partition_of(other), record.key()), name.offset + 1)
     return first <= name.offset or backlogs[other].is_unfinished(name.offset)

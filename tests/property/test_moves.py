@@ -98,7 +98,7 @@ class MovesMachine(RuleBasedStateMachine):
         held = [*self.moves.waiting, *self.moves.unanswered]
         assert sorted(move.origin for move in held) == sorted(self.there)
         assert len(self.moves) == len(held)
-        assert self.moves.from_main == sum(move.source is None for move in held)
+        assert self.moves.from_home == sum(move.source is None for move in held)
         assert len(self.moves.unanswered) <= self.pace.most
 
     def teardown(self) -> None:

@@ -311,7 +311,7 @@ class ParkingMachine(RuleBasedStateMachine):
         if first in self.moving[key]:
             return Standing.MOVING
         if not parked or first != parked[0].origin:
-            return Standing.MAIN
+            return Standing.HOME
         if first >= self.position:
             return Standing.BEHIND
         return Standing.DUE if parked[0].due > self.now + 1e-7 else Standing.NEXT
@@ -341,7 +341,7 @@ class ParkingMachine(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), at=st.integers(0, 3))
     def departs(self, key: bytes, at: int) -> None:
         """Any of main's waiting messages; the first message of a key that is held doesn't wait."""
-        held = key in self.held and self.standing[key] is Standing.MAIN
+        held = key in self.held and self.standing[key] is Standing.HOME
         if held <= at < len(self.main[key]):
             origin = self.main[key].pop(at)
             self.parking.departs(key, origin)
@@ -370,9 +370,9 @@ class ParkingMachine(RuleBasedStateMachine):
     def take(self) -> None:
         """The ready key with the smallest origin is handed out."""
         ready = {
-            key: self.main[key][0] if self.standing[key] is Standing.MAIN else self.head(key).origin
+            key: self.main[key][0] if self.standing[key] is Standing.HOME else self.head(key).origin
             for key in self.parking.lines
-            if key not in self.held and self.standing[key] in (Standing.MAIN, Standing.NEXT)
+            if key not in self.held and self.standing[key] in (Standing.HOME, Standing.NEXT)
         }
         found = self.parking.first()
         assert found == min(((origin, key) for key, origin in ready.items()), default=None)
@@ -389,7 +389,7 @@ class ParkingMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.held)))
         self.held.discard(key)
         entry = self.parking.lines.peek(key)
-        if acked and self.standing[key] is Standing.MAIN:
+        if acked and self.standing[key] is Standing.HOME:
             del self.main[key][0]
         elif acked and entry is not None and self.standing[key] is Standing.NEXT:
             head = self.head(key)

@@ -263,7 +263,7 @@ def due_takes_all_of_main(patch: Patch) -> None:
     def take_main(self: Handout, key: bytes, entry: Entry | None, run: int) -> Taken:
         return Taken(key, self._queues.take_from(key, run, NEVER))
 
-    patch.setattr(Handout, "_take_main", take_main)
+    patch.setattr(Handout, "_take_home", take_main)
 
 
 def left_keys_go_on(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""When parked keys are to be looked at: each when a number is reached, a moment or an offset of main.
+"""When parked keys are to be looked at: each when a number is reached, a moment or an offset of home.
 
 Theory. A million keys may wait for an hour. So an appointment is a place in the list of its span of numbers, eight
 bytes; only the appointments of spans that have begun are kept in order, with their numbers.

@@ -74,7 +74,7 @@ class TrialLock:
 
 
 class CrashSuspects:
-    """The suspects in one log (main or retry) of one partition. Offsets are that log's own."""
+    """The suspects in one log (home or retry) of one partition. Offsets are that log's own."""
 
     def __init__(self, turn: TrialLock, found: Notes = notes.NOTHING, doubt: Doubt = NO_DOUBT) -> None:
         self._turn = turn

@@ -1,6 +1,6 @@
 """What is handed out of parked keys, and what comes back from there.
 
-Theory. The next message of a parked key may be main's (published before what is parked) or the retry partition's.
+Theory. The next message of a parked key may be home's (published before what is parked) or the retry partition's.
 Either way one lease runner gets it, and the key is blocked in `queues` by one more reason until that lease runner
 has ended. A run goes on as long as messages follow that were never delivered, are due, and are in memory.
 
@@ -30,7 +30,7 @@ _offset = methodcaller("offset")
 
 
 class Taken(NamedTuple):
-    """The content of a lease that is to be made; `entries` None: it comes from main."""
+    """The content of a lease that is to be made; `entries` None: it comes from home."""
 
     key: bytes | None
     records: Sequence[Record]
@@ -89,7 +89,7 @@ class Handout:
     def gather(self, most: int, now: float) -> tuple[list[Record], list[bytes | None]]:
         """Takes some `most` records that may be handed out, in order of origin; returns them and the keys they hold.
 
-        The records of main that wait behind a key's parked messages go along. None of these records has to be noted.
+        The records of home that wait behind a key's parked messages go along. None of these records has to be noted.
         """
         retries, records = self._retries, list[Record]()
         keys: list[bytes | None] = []
@@ -111,7 +111,7 @@ class Handout:
                 else:
                     records += self._take_parked(key, lines.peek(key), most, now).records
             if self._queues.queues.get(key):
-                records += self._take_main(key, lines.peek(key), most).records
+                records += self._take_home(key, lines.peek(key), most).records
             keys.append(key)
             self._hold(key)
         records.sort(key=_offset)
@@ -128,7 +128,7 @@ class Handout:
         retries = self._retries
         entry = retries.parking.lines.peek(key)
         if entry is None or origin < entry.origin:
-            taken = self._take_main_with_care(origin, key, entry, run)
+            taken = self._take_home_with_care(origin, key, entry, run)
         elif self._must_wait(entry):
             taken = None
         else:
@@ -152,15 +152,15 @@ class Handout:
     def _is_noted(self, entry: Entry) -> bool:
         return self.is_noted(entry.offset, entry.crashes)
 
-    def _take_main_with_care(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
+    def _take_home_with_care(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
         suspects = self._retries.home.suspects
         if suspects.concerns(origin):
             if not suspects.takes(origin):
                 return None
             run = min(run, suspects.together(origin))
-        return self._take_main(key, entry, run)
+        return self._take_home(key, entry, run)
 
-    def _take_main(self, key: bytes, entry: Entry | None, run: int) -> Taken:
+    def _take_home(self, key: bytes, entry: Entry | None, run: int) -> Taken:
         moving = self._retries.parking.moving.get(key, ())
         stop = self._retries.followers.next_in(self._queues.queues.get(key, ()))
         below = min([*moving, NEVER if entry is None else entry.origin, NEVER if stop is None else stop])

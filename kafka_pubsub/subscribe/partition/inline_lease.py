@@ -4,7 +4,7 @@ Theory. Where callbacks only compute, handing each key's records to another thre
 inline lease holds records of many keys for one lease runner, which takes them one after the other. So each of those
 keys is with one lease runner (I1), and nothing has to be sorted by key. There are two kinds. The first holds what was
 just read: it has no key and blocks nothing. That is safe, because its keys have nothing in the queues, and nothing
-more is received while it is open. The second holds the due messages of parked keys, with the records of main that
+more is received while it is open. The second holds the due messages of parked keys, with the records of home that
 wait behind them: it holds and blocks these keys (`Lease.keys`), as a lease of each key would.
 
 Rules

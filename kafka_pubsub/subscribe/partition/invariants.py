@@ -108,7 +108,7 @@ def _check_retry_places(partition: Parts, retries: RetryState) -> None:
 
 
 def _check_parked(partition: Parts, retries: RetryState) -> None:
-    """Checks that records of main behind a parked key are noted as its backlog."""
+    """Checks that records of home behind a parked key are noted as its backlog."""
     queues = partition.queues.queues
     for key in queues.keys() & retries.parking.lines.keys():
         noted = key in retries.parking.backlogged or not retries.caught_up

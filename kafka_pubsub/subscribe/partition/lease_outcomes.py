@@ -48,7 +48,7 @@ class RecordOutcomes:
         self.now = 0.0
 
     def line_up(self, records: Sequence[Record], after: Collection[int] = ()) -> None:
-        """Queues records of main behind those that wait already; `after`: those that may wait for other lanes."""
+        """Queues records of home behind those that wait already; `after`: those that may wait for other lanes."""
         retries = self._retry_partition.retries
         held = retries.followers.take(records, after, self.now)
         for key in held:
@@ -56,7 +56,7 @@ class RecordOutcomes:
                 retries.park(key)
         self._queues.add(records)
         if retries.parking.lines:
-            retries.main_came(records, self.now)
+            retries.home_came(records, self.now)
         retries.settle_all(held, self.now)
 
     def hold_next(self, key: bytes | None) -> None:
@@ -73,7 +73,7 @@ class RecordOutcomes:
         before = self._offsets.committable
         self._offsets.advance(event.position, event.epoch)
         self._retry_partition.read_up_to(event.retry, event.retry_epoch)
-        self.line_up(())  # a parked message may have waited for main to be read past its origin
+        self.line_up(())  # a parked message may have waited for home to be read past its origin
         if self._offsets.committable != before:
             self._commits.dirty = True
         return ()
@@ -136,8 +136,8 @@ class RecordOutcomes:
         retried = [lease for lease in leases if lease.entries is not None]
         if retried:
             self._book_retried(self._leases.close_whole(retried))
-            main = [lease for lease in leases if lease.entries is None]
-            self.book(self._leases.close_whole(main))
+            home = [lease for lease in leases if lease.entries is None]
+            self.book(self._leases.close_whole(home))
         else:
             self.book(self._leases.close_whole(leases))
         keys = [lease.key for lease in leases]
@@ -176,7 +176,7 @@ class RecordOutcomes:
         self.free(lease)
 
     def book(self, news: Sequence[Record]) -> None:
-        """Marks these acked records of main as finished."""
+        """Marks these acked records of home as finished."""
         self._offsets.finish(news)
         self._count(news)
         if self._retry_partition.retries.home.suspects.duty:

@@ -89,8 +89,8 @@ class Maintenance:
         return bool(self._retries.parking.backlogged) and self._waiting() > MOST_WAITING
 
     def _waiting(self) -> int:
-        """Returns how many of main's messages are neither with a lease runner nor moving."""
-        gone = self._leases.handed + self._retries.moves.from_main
+        """Returns how many of home's messages are neither with a lease runner nor moving."""
+        gone = self._leases.handed + self._retries.moves.from_home
         return len(self._offsets.unfinished) - gone
 
     def _loose(self, now: float) -> None:

@@ -77,7 +77,7 @@ class Queued:
         self.origin = origin
         #: The ordering key that waits for it; None: no key waits.
         self.key = key
-        #: Its offset in the retry partition; None: it comes from main.
+        #: Its offset in the retry partition; None: it comes from home.
         self.source: int | None = None
         #: Whether the transaction has committed.
         self.stored = False
@@ -118,7 +118,7 @@ class Move(Queued):
         del self.record
 
     def __repr__(self) -> str:
-        where = "main" if self.source is None else f"retry {self.source}"
+        where = "home" if self.source is None else f"retry {self.source}"
         return f"<Move {self.origin} from {where} {'to the dead letters' if self.death else ''} {self.info}>"
 
 
@@ -151,8 +151,8 @@ class MoveQueue(Generic[Waiting]):
         self.waiting: list[Waiting] = []
         #: Those in the transaction that is unanswered.
         self.unanswered: Sequence[Waiting] = ()
-        #: The number of those that come from main: all may yet finish.
-        self.from_main = 0
+        #: The number of those that come from home: all may yet finish.
+        self.from_home = 0
         self._pace = pace
         self._pause = pace.pause
         self._not_before = 0.0
@@ -173,7 +173,7 @@ class MoveQueue(Generic[Waiting]):
     def add(self, message: Waiting) -> None:
         """Adds a message."""
         self.waiting.append(message)
-        self.from_main += message.source is None
+        self.from_home += message.source is None
         self._due = min(self._due, 0.0 if len(self.waiting) >= self._pace.most else message.leave_at)
 
     def take_back(self, source: int) -> Waiting | None:
@@ -215,7 +215,7 @@ class MoveQueue(Generic[Waiting]):
         self._pause, self._limit = self._pace.pause, min(self._pace.most, 2 * self._limit)
         for message in done:
             message.stored = True
-            self.from_main -= message.source is None
+            self.from_home -= message.source is None
         return done
 
     def aborted(self, refused: Collection[int], now: float) -> Sequence[Waiting]:

@@ -131,7 +131,7 @@ class NextMoves:
         return self._move(record, key, info._replace(due=due, why=Why.CRASHED))
 
     def waited(self, record: Record, key: bytes | None) -> Move:
-        """Returns the move of a message that waited for too long in main behind another one."""
+        """Returns the move of a message that waited for too long in home behind another one."""
         return self._move(record, key, self._info(record)._replace(why=Why.BACKLOG))
 
     def released(self, record: RetryRecord, key: bytes | None, now: float) -> Move:

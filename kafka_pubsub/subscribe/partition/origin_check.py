@@ -1,16 +1,16 @@
 """Checks which records of a retry partition are messages of this partition, by their header and their origin.
 
-Theory. A retried message waits until main has been read past its origin, and the later messages of its key wait with
-it. So an origin that main doesn't have would block its key until main has grown that far: for ever, if it is
-forged. Every honest record was written when its origin had been read from main, by this owner or by an earlier one;
-the same holds for a replayed dead letter. So an honest origin lies below main's end at the assignment (asked for after
+Theory. A retried message waits until home has been read past its origin, and the later messages of its key wait with
+it. So an origin that home doesn't have would block its key until home has grown that far: for ever, if it is
+forged. Every honest record was written when its origin had been read from home, by this owner or by an earlier one;
+the same holds for a replayed dead letter. So an honest origin lies below home's end at the assignment (asked for after
 the retry partition's end, so that all records up to that were written before) or below what this owner has read since.
 
 Rules
 1. A record whose origin lies at or beyond both isn't readable, however well it is made. Records that aren't messages
    block nothing: requests are judged by the message that they name, a checkpoint has no origin.
 2. Both ends only grow. What was once a message stays one. What wasn't a message is reported and kept apart, and stays
-   so, though main may have reached its origin meanwhile (`flaw`).
+   so, though home may have reached its origin meanwhile (`flaw`).
 """
 
 from __future__ import annotations

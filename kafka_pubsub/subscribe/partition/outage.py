@@ -10,7 +10,7 @@ Rules
    and an outage of an hour doesn't dead-letter the whole topic.
 3. It ends by itself, and begins counting anew.
 4. It is looked at soon after each ack or failure, and when `due_at` says so; nothing changes in between.
-5. Every other probe is a message that hasn't failed yet, if there is one (main's before a parked one), and only such
+5. Every other probe is a message that hasn't failed yet, if there is one (home's before a parked one), and only such
    failures show that the outage goes on. Else a few dozen messages that always fail would be probed before all others,
    for ever.
 """

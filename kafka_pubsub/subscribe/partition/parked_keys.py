@@ -7,8 +7,8 @@ yet. The index holds no bodies (`packed_lines` explains how small it is).
 Where a parked key stands (`settle` returns it; `due` and `passed` name the keys to settle anew)
   GONE    no message of it waits or moves: the key is like any other again
   MOVING  its next message is on its way into the retry partition
-  MAIN    its next message waits in the main partition: it was published before what is parked
-  BEHIND  main hasn't been read past the origin of its next message: an earlier one may still be there
+  HOME    its next message waits in the home partition: it was published before what is parked
+  BEHIND  home hasn't been read past the origin of its next message: an earlier one may still be there
   DUE     its next message waits for its due time, perhaps for ever
   NEXT    its next message may go
 
@@ -39,13 +39,13 @@ class Standing(IntEnum):
 
     GONE = 0
     MOVING = 1
-    MAIN = 2
+    HOME = 2
     BEHIND = 3
     DUE = 4
     NEXT = 5
 
 
-#: The spans of appointments, as powers of two: 2**22 microseconds (four seconds), and 4,096 offsets of main.
+#: The spans of appointments, as powers of two: 2**22 microseconds (four seconds), and 4,096 offsets of home.
 _TIMES, _ORIGINS = 22, 12
 
 
@@ -58,7 +58,7 @@ class ParkedKeys:
         #: By key: origins on their way into the retry partition, or to the dead letters, and how often each: a message
         #: may move on before its first transaction was answered.
         self.moving: dict[bytes, dict[int, int]] = {}
-        #: The parked keys behind which messages of main wait: since when, or since when the last was acked. A key may
+        #: The parked keys behind which messages of home wait: since when, or since when the last was acked. A key may
         #: stay here for a while when its last message has gone.
         self.backlogged: dict[bytes, float] = {}
         self.loose = Unkeyed()
@@ -101,9 +101,9 @@ class ParkedKeys:
         self._ready.pop(key, None)
 
     def settle(
-        self, key: bytes, main: int | None, position: int, now: float, *, held: bool = False
+        self, key: bytes, home: int | None, position: int, now: float, *, held: bool = False
     ) -> Standing:
-        """Returns where a key stands that no lease runner has; `main`: its first origin that waits in main.
+        """Returns where a key stands that no lease runner has; `home`: its first origin that waits in home.
 
         `held`: that message may not go, so the key stays parked for its sake.
         """
@@ -114,10 +114,10 @@ class ParkedKeys:
             del self.lines[key]
             self.backlogged.pop(key, None)
             return Standing.GONE
-        if main is not None and (front is None or main < front[0]) and (first is None or main < first):
+        if home is not None and (front is None or home < front[0]) and (first is None or home < first):
             if not held:
-                self.may_go(key, main)
-            return Standing.MAIN
+                self.may_go(key, home)
+            return Standing.HOME
         if front is None or (first is not None and first <= front[0]):
             return Standing.MOVING
         origin, _, due, _ = front
@@ -172,11 +172,11 @@ class ParkedKeys:
 
     @property
     def behind(self) -> bool:
-        """Whether main may not have been read past the origin of all that waits."""
+        """Whether home may not have been read past the origin of all that waits."""
         return bool(self._behind)
 
     def passed(self, position: int) -> list[bytes]:
-        """Returns keys past whose next message main has been read, to be settled."""
+        """Returns keys past whose next message home has been read, to be settled."""
         return self._behind.come(position - 1)
 
     def _due_of(self, key: bytes) -> int | None:

@@ -101,12 +101,12 @@ class RetryPartition:
 
     @property
     def careful_at_all(self) -> bool:
-        """Whether messages of main are noted before they start."""
+        """Whether messages of home are noted before they start."""
         return self.retries.home.suspects.end > 0
 
     @property
     def unhindered(self) -> bool:
-        """Whether main's records may be handed out without a note and without a probe."""
+        """Whether home's records may be handed out without a note and without a probe."""
         retries = self.retries
         return self.may_begin and not retries.home.suspects.end and not retries.outage.probing
 
@@ -152,12 +152,12 @@ class RetryPartition:
         return 0 if fresh else limit
 
     def careful(self, oldest: int | None) -> bool:
-        """Returns whether main's oldest ready record must not start unnoted."""
+        """Returns whether home's oldest ready record must not start unnoted."""
         return oldest is not None and self.retries.home.suspects.concerns(oldest)
 
     def admit(self, lease: Lease) -> bool:
         """Returns whether the lease may start now; else it waits for its note, or for its trial."""
-        main = lease.entries is None
+        home = lease.entries is None
         entry = None if lease.entries is None else lease.entries[0]
         if lease.entries is None:
             offsets = [record.offset() for record in lease.records]
@@ -166,12 +166,12 @@ class RetryPartition:
             offsets = [each.offset for each in lease.entries]
             noted = self.lending.is_noted(lease.entries[0].offset, lease.entries[0].crashes)
         if noted:
-            self._both[not main].admit(lease, offsets, 0 if entry is None else entry.crashes)
+            self._both[not home].admit(lease, offsets, 0 if entry is None else entry.crashes)
             self.commits.hurry()
         return not noted
 
     def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
-        """Returns main's records without the one that killed the last owner's process, which is moved."""
+        """Returns home's records without the one that killed the last owner's process, which is moved."""
         suspects = self.retries.home.suspects
         if self.retries.older:
             records = self.retries.without_copies(records)

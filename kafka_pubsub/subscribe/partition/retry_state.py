@@ -2,13 +2,13 @@
 
 Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `bodies`
 what is in memory, `moves` what moves, `next_move` which move comes next, `crash_suspects` what must not start unnoted.
-This file connects them, as `partition` connects what belongs to main; it shares `queues` and `offsets` with it.
+This file connects them, as `partition` connects what belongs to home; it shares `queues` and `offsets` with it.
 
 Rules
 1. The retry partition is read in order, from the log only: a record of our own counts as parked when it was read back.
    Until then its origin *moves*, and blocks its key.
 2. A key is parked as long as it has a line in `parked_keys`; `queues` looks there and hands out none of its records.
-3. I6: what waits in main behind a parked or slow message is moved behind it when it outgrows its bound.
+3. I6: what waits in home behind a parked or slow message is moved behind it when it outgrows its bound.
 4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is
    reported.
 """
@@ -87,7 +87,7 @@ class RetryState:
         self.releasing: dict[int, RetryRecord] = {}
         #: Whether the retry partition was read up to its end at the assignment.
         self.caught_up = False
-        #: Whether main's records may have newer copies here; and the origins of the copies without a key.
+        #: Whether home's records may have newer copies here; and the origins of the copies without a key.
         self.older = start.older
         self.copied: set[int] = set()
         self._home_end = start.home.end
@@ -125,11 +125,11 @@ class RetryState:
 
     @property
     def loose_may_go(self) -> bool:
-        """Whether messages without a key may go: those that main still has must be known as copies first."""
+        """Whether messages without a key may go: those that home still has must be known as copies first."""
         return self.caught_up and not (self.older and self._offsets.position < self._home_end)
 
     def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Returns main's records without those of which a newer copy waits here; these are finished."""
+        """Returns home's records without those of which a newer copy waits here; these are finished."""
         old = [record for record in records if record.offset() in self.copied or self._waits(record)]
         if self._offsets.position >= self._home_end:
             self.older, self.copied = False, set()
@@ -182,12 +182,12 @@ class RetryState:
             self.parking.backlogged.setdefault(key, now)
         if key in self._queues.blocked:
             return
-        main = queue[0].offset() if queue else None
-        held = main in self.followers.read
-        standing = self.parking.settle(key, main, self._offsets.position, now, held=held)
+        home = queue[0].offset() if queue else None
+        held = home in self.followers.read
+        standing = self.parking.settle(key, home, self._offsets.position, now, held=held)
         if standing is Standing.GONE:
             self._queues.unpark(key)
-        elif standing is Standing.MAIN and queue and held and not self.followers.hold(key, queue[0], now):
+        elif standing is Standing.HOME and queue and held and not self.followers.hold(key, queue[0], now):
             self.settle(key, now)
         elif standing is Standing.NEXT:
             front = lines.front(key)
@@ -213,8 +213,8 @@ class RetryState:
         for key in keys:
             self.settle(key, now)
 
-    def main_came(self, records: Sequence[Record], now: float) -> None:
-        """Settles parked keys after main was read on: they may be past their origin, or their backlog too long."""
+    def home_came(self, records: Sequence[Record], now: float) -> None:
+        """Settles parked keys after home was read on: they may be past their origin, or their backlog too long."""
         lines = self.parking.lines
         self.settle_all(self.parking.passed(self._offsets.position), now)
         for key in {key: None for record in records if (key := record.key()) is not None and key in lines}:
@@ -226,7 +226,7 @@ class RetryState:
                 self.parking.backlogged.setdefault(key, now)
 
     def relieve(self, key: bytes, now: float) -> bool:
-        """Moves what waits in main behind the key's slow or parked message, if it outgrew its bound."""
+        """Moves what waits in home behind the key's slow or parked message, if it outgrew its bound."""
         queue = self._queues.queues.get(key, ())
         if len(queue) <= BACKLOG and sum(map(len, queue)) <= BACKLOG_BYTES:
             return False

@@ -93,7 +93,7 @@ class Layout:
         """Returns the subscription as the lane of this number sees it."""
         return self.views[index_of(number)]
 
-    def main(self, number: int) -> TopicPartition:
+    def home(self, number: int) -> TopicPartition:
         """Returns the partition of a home topic."""
         return TopicPartition(self.views[index_of(number)].topic, partition_of(number))
 
@@ -103,7 +103,7 @@ class Layout:
 
     def pair(self, number: int) -> tuple[TopicPartition, TopicPartition]:
         """Returns both."""
-        return self.main(number), self.beside(number)
+        return self.home(number), self.beside(number)
 
     def number(self, place: TopicPartition) -> int:
         """Returns the number of a partition of any of the topics."""

@@ -162,7 +162,7 @@ class _Streams:
         self.buffered += sum(held.bytes for held in partitions.held().values())
         self.own.update(partitions.owned)
         for each in blocked:
-            topic, number = layout.main(each.partition)
+            topic, number = layout.home(each.partition)
             self.blocked.append(replace(each, partition=number, topic=topic))
 
 

@@ -159,7 +159,7 @@ class AssignmentListener:
 
     def place(self, number: int) -> TopicPartition:
         """Returns a partition of a home topic."""
-        return self.layout.main(number)
+        return self.layout.home(number)
 
     def retries_read(self) -> Mapping[TopicPartition, int]:
         """Returns up to where each owned retry partition was read; any thread may call it."""

@@ -114,7 +114,7 @@ class PairedPartitions:
         return self.layout.places(partition) <= self._held
 
     def _main(self, number: int) -> TopicPartition:
-        return self.layout.main(number)
+        return self.layout.home(number)
 
     def _beside(self, number: int) -> TopicPartition:
         return self.layout.beside(number)
