@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import partial
-from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from operator import attrgetter
+from typing import Any, Self, overload
 
-from kafka_pubsub.delays.calls import Delays
-from kafka_pubsub.multicast.calls import CausalTopics
-
-__all__ = ["FlatNames", "Renamed"]
-
-G = TypeVar("G")
-P = ParamSpec("P")
-R = TypeVar("R")
+__all__ = ["FlatNames"]
 
 
-class Renamed(Generic[G, P, R]):
-    """A method under its old name; `group`: the attribute that has it now."""
+class Renamed:
+    """A method under its old name; `new`: the group that has it now, and its name there."""
 
-    def __init__(self, group: str, method: Callable[Concatenate[G, P], R]) -> None:
-        self._group, self._method = group, method
-        self.__doc__ = f"Is `{group}.{method.__name__}` now; this name warns."
+    def __init__(self, new: str) -> None:
+        self._new = new
+        self.__doc__ = f"Is `{new}` now; this name warns."
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -31,28 +24,28 @@ class Renamed(Generic[G, P, R]):
     def __get__(self, owner: None, kind: type) -> Self: ...
 
     @overload
-    def __get__(self, owner: object, kind: type) -> Callable[P, R]: ...
+    def __get__(self, owner: object, kind: type) -> Callable[..., Any]: ...
 
-    def __get__(self, owner: object | None, kind: type) -> Self | Callable[P, R]:
+    def __get__(self, owner: object | None, kind: type) -> Self | Callable[..., Any]:
         if owner is None:
             return self
-        new = f"{self._group}.{self._method.__name__}"
-        text = f"PubSub.{self._name} is PubSub.{new} now, and goes with the next version"
+        text = f"PubSub.{self._name} is PubSub.{self._new} now, and goes with the next version"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return partial(self._method, getattr(owner, self._group))
+        method: Callable[..., Any] = attrgetter(self._new)(owner)
+        return method
 
 
 class FlatNames:
-    """The old names."""
+    """The old names, of `kafka_pubsub.PubSub` and of that of `kafka_pubsub.aio`."""
 
-    delayed_messages = Renamed("delays", Delays.waiting)
-    cancel_delayed = Renamed("delays", Delays.cancel)
-    delay_dead_letters = Renamed("delays", Delays.dead_letters)
-    replay_delay_dead_letters = Renamed("delays", Delays.replay)
-    purge_delay_dead_letters = Renamed("delays", Delays.purge)
-    delay_routers = Renamed("delays", Delays.routers)
-    multicast_status = Renamed("multicast", CausalTopics.status)
-    multicast_dead_letters = Renamed("multicast", CausalTopics.dead_letters)
-    replay_multicast_dead_letters = Renamed("multicast", CausalTopics.replay)
-    purge_multicast_dead_letters = Renamed("multicast", CausalTopics.purge)
-    sequencers = Renamed("multicast", CausalTopics.sequencers)
+    delayed_messages = Renamed("delays.waiting")
+    cancel_delayed = Renamed("delays.cancel")
+    delay_dead_letters = Renamed("delays.dead_letters")
+    replay_delay_dead_letters = Renamed("delays.replay")
+    purge_delay_dead_letters = Renamed("delays.purge")
+    delay_routers = Renamed("delays.routers")
+    multicast_status = Renamed("multicast.status")
+    multicast_dead_letters = Renamed("multicast.dead_letters")
+    replay_multicast_dead_letters = Renamed("multicast.replay")
+    purge_multicast_dead_letters = Renamed("multicast.purge")
+    sequencers = Renamed("multicast.sequencers")

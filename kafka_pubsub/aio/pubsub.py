@@ -8,13 +8,13 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
-from kafka_pubsub.aio.flat_names import FlatNames
 from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.aio.services import CausalTopics, Delays
 from kafka_pubsub.aio.subscription import Subscription
 from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue
 from kafka_pubsub.app import PubSub as SyncPubSub
+from kafka_pubsub.flat_names import FlatNames
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.multicast.future import Sent
 from kafka_pubsub.options import Start, SubscriptionSettings, TopicChanges, TopicSettings

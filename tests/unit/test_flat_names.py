@@ -43,6 +43,9 @@ def test_a_loop_has_the_old_names_too() -> None:
                 DeprecationWarning, match=r"PubSub\.delay_routers is PubSub\.delays\.routers now"
             ):
                 assert await ps.delay_routers() == await ps.delays.routers()
+            for name in OLD:
+                with pytest.warns(DeprecationWarning, match=name):
+                    assert callable(getattr(ps, name))
 
     asyncio.run(work())
 
