@@ -82,7 +82,7 @@ class LaneFuture(PublishFuture):
     @property
     def failure(self) -> PubSubError | None:
         """The error with which the message failed, without waiting."""
-        return self._exception
+        return self._outcome if isinstance(self._outcome, PubSubError) else None
 
 
 class TransientFuture(LaneFuture):

@@ -26,7 +26,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from itertools import count
 
 from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, PubSubError
@@ -100,7 +100,7 @@ class MulticastPublisher:
         self._outbox = Outbox(self._id)
         # Held while the outbox is used; told when something may be staged, or the end has come.
         self._changed = threading.Condition()
-        # Of all futures (`future.py`).
+        # Held while futures get their outcomes.
         self._futures = threading.Lock()
         self._waits: Waits = self._explain_wait  # bound once, not for each future
         # Whether the thread that stages waits for something to do.
@@ -140,7 +140,7 @@ class MulticastPublisher:
     def _queue(self, way: Way, message: BatchMessage) -> SentFuture:
         self._start()
         self._watch.used()
-        future = SentFuture(self._futures, self._waits)
+        future = SentFuture(self._waits)
         self._outbox.add(Outgoing(way, message, future, self._time() + self._timeout))
         if self._idle:
             self._changed.notify_all()
@@ -213,7 +213,7 @@ class MulticastPublisher:
                 messages = "1 message" if len(some) == 1 else f"{len(some)} messages"
                 _log.warning("closed with %s to %s %s: %s", messages, names, standing.value, then)
             for message in some:
-                _fail(message, FailedPrecondition(f"closed with the message {standing.value}: {then}"))
+                self._fail(message, FailedPrecondition(f"closed with the message {standing.value}: {then}"))
 
     def _start(self) -> None:
         if self._closed:
@@ -383,7 +383,7 @@ class MulticastPublisher:
             self._changed.notify_all()
         for batch in batches:
             for message in batch.messages:
-                _fail(message, error)
+                self._fail(message, error)
 
     def _say_expired(self, expired: Sequence[tuple[Outgoing, Standing]]) -> None:
         """Fails the futures of messages whose time has run out."""
@@ -396,7 +396,7 @@ class MulticastPublisher:
                 trouble = message.batch.trouble or "it waited too long"
                 why = f"It is never delivered, because {trouble}"
             text = f"a message to {names} has no place in the order after {self._timeout:g} s. {why}"
-            _fail(message, DeadlineExceeded(text))
+            self._fail(message, DeadlineExceeded(text))
 
     # -- receipts, on a thread -----------------------------------------------------------------------------------
 
@@ -452,21 +452,23 @@ class MulticastPublisher:
             if answers:
                 self._changed.notify_all()
         for answer in answers:
-            _resolve(answer, self._futures)
+            self._resolve(answer)
         return bool(answers)
 
+    def _resolve(self, answer: Answer) -> None:
+        """Gives the futures of messages their outcomes."""
+        receipt, taken, refused, _ = answer
+        if taken and receipt.timestamp is not None:
+            name, (clock, topic) = receipt.message, receipt.timestamp
+            results = [
+                Sent(message_id(name, number), MessageTimestamp(clock, topic, number)) for number, _ in taken
+            ]
+            resolve([each.future for _, each in taken], results, self._futures)
+        for message in refused:
+            self._fail(message, _explain(answer))
 
-def _resolve(answer: Answer, lock: threading.Lock) -> None:
-    """Gives the futures of messages their outcomes."""
-    receipt, taken, refused, _ = answer
-    if taken and receipt.timestamp is not None:
-        name, (clock, topic) = receipt.message, receipt.timestamp
-        results = [
-            Sent(message_id(name, number), MessageTimestamp(clock, topic, number)) for number, _ in taken
-        ]
-        resolve([each.future for _, each in taken], results, lock)
-    for message in refused:
-        _fail(message, _explain(answer))
+    def _fail(self, message: Outgoing, error: PubSubError) -> None:
+        resolve([message.future], [error], self._futures)
 
 
 def _explain(answer: Answer) -> FailedPrecondition:
@@ -478,8 +480,3 @@ def _explain(answer: Answer) -> FailedPrecondition:
     names = ", ".join(map(repr, reasons))
     told = "; ".join(f"{topic!r}: {why}" for topic, why in reasons.items())
     return FailedPrecondition(f"{names} refused the message, so it is a dead letter in {DEAD}: {told}")
-
-
-def _fail(message: Outgoing, error: PubSubError) -> None:
-    with contextlib.suppress(InvalidStateError):
-        message.future.set_exception(error)

@@ -1,15 +1,15 @@
-"""The future of a published message: a real `concurrent.futures.Future` that costs little until a thread waits.
+"""The futures of published messages: real `concurrent.futures.Future`s that cost little until a thread waits.
 
 Theory: the standard future builds a condition (a lock and a deque) when it is made, which costs more than the rest of
 `publish`. Nearly all publish futures are resolved before a thread reads them. So this one builds the condition at the
-first access to it, and the message id when that is read.
+first access to it. The library's methods, `wait` and `as_completed` read the private attributes that stand here.
 
 Rules
-1. A report stores the outcome first and looks for a condition afterwards. A thread that needs the condition stores it
-   first and looks for an outcome afterwards. So at least one of them sees the other and wakes the waiting threads
-   (`_tell`, which does it once). This relies on the interpreter's lock, as confluent-kafka does; reports take no lock.
-2. Callbacks never run on the thread that serves delivery reports but on `CallbackThread`. So a slow callback delays
-   only other callbacks, and one that publishes or waits can't block the reports that it waits for.
+1. The outcome is stored first, and a condition looked for afterwards. A thread that needs the condition stores it first
+   and looks for an outcome afterwards. So at least one of them sees the other and wakes the waiting threads (`_tell`,
+   which does it once). This relies on the interpreter's lock, as confluent-kafka does; an outcome takes no lock.
+2. Callbacks of a `PublishFuture` never run on the thread that serves delivery reports but on `CallbackThread`. So a
+   slow callback delays only other callbacks, and one that publishes or waits can't block the reports that it waits for.
 3. A queued message can't be taken back: `cancel()` always returns False.
 """
 
@@ -20,7 +20,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.threads import ThreadedQueue
@@ -30,7 +30,9 @@ from kafka_pubsub.publish.flow_control import Epoch
 if TYPE_CHECKING:
     from concurrent.futures._base import _Waiter
 
-__all__ = ["NOT_SIGNALLED", "CallbackThread", "PublishFuture", "message_id"]
+__all__ = ["NOT_SIGNALLED", "CallbackThread", "LateFuture", "PublishFuture", "message_id"]
+
+T = TypeVar("T")
 
 # The standard library's names of the states: `wait` and `as_completed` compare with them.
 _RUNNING: Final = "RUNNING"
@@ -50,11 +52,9 @@ def _renew_birth_lock() -> None:
 
 os.register_at_fork(after_in_child=_renew_birth_lock)
 
+
 #: The offset of a message that was stored, but whose report doesn't say at which offset.
 NOT_SIGNALLED = -1
-
-
-_DoneCallback = Callable[[Future[str]], object]
 
 
 def message_id(topic: str, partition: int | None, offset: int) -> str:
@@ -70,28 +70,129 @@ class _Waiting:
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.waiters: list[_Waiter] = []
-        self.done_callbacks: list[_DoneCallback] = []
+        self.done_callbacks: list[Callable[..., object]] = []
         # Whether the waiting threads were woken with the outcome.
         self.signalled = False
 
 
-class PublishFuture(Future[str]):
+class LateFuture(Future[T]):
+    """A future whose outcome is stored by us. Its class says how a value is read from it, and what a wait is for.
+
+    The base class's `__init__` isn't called: it would build the condition.
+    """
+
+    # Each slot costs a kept future 8 bytes and a visit in each round of the garbage collector.
+    __slots__ = ("_outcome", "_waiting")
+
+    #: None until it is resolved; then the error, or a value that gives the result.
+    _outcome: object
+    #: None until the first access to the condition.
+    _waiting: _Waiting | None
+
+    def _explain(self, timeout: float | None) -> str:
+        """Returns what the message waits for after so many seconds."""
+        raise NotImplementedError
+
+    def _run(self, callbacks: Callable[[], None]) -> None:
+        """Runs the done-callbacks."""
+        callbacks()
+
+    def _tell(self, waiting: _Waiting) -> None:
+        """Wakes the waiting threads under the condition, as the standard library does."""
+        with waiting.condition:
+            if waiting.signalled:
+                return
+            waiting.signalled = True
+            for waiter in waiting.waiters:
+                if self._exception is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
+            waiting.condition.notify_all()
+            called_back = bool(waiting.done_callbacks)
+        if called_back:
+            self._run(self._call_back)
+
+    def _call_back(self) -> None:
+        for callback in self._done_callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a done-callback of a publish future raised")
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return (self._waiting or self._begin_waiting()).condition
+
+    @property
+    def _waiters(self) -> list[_Waiter]:  # type: ignore[override]
+        return (self._waiting or self._begin_waiting()).waiters
+
+    @property
+    def _done_callbacks(self) -> list[Callable[..., object]]:
+        return (self._waiting or self._begin_waiting()).done_callbacks
+
+    def _begin_waiting(self) -> _Waiting:
+        with _birth:
+            waiting = self._waiting
+            if waiting is None:
+                waiting = self._waiting = _Waiting()
+        if self._outcome is not None:
+            self._tell(waiting)
+        return waiting
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        # Read under the condition: RUNNING until the waiting threads were woken, or they would be counted twice.
+        signalled = self._outcome is not None and (self._waiting is None or self._waiting.signalled)
+        return _FINISHED if signalled else _RUNNING
+
+    @property
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
+        return self._outcome if isinstance(self._outcome, BaseException) else None
+
+    def result(self, timeout: float | None = None) -> T:
+        """Returns the result; raises the error of the publish, or `TimeoutError` after `timeout` seconds.
+
+        The text of the `TimeoutError` says what the message waits for.
+        """
+        try:
+            return super().result(timeout)
+        except TimeoutError:
+            raise TimeoutError(self._explain(timeout)) from None
+
+    def done(self) -> bool:
+        """Returns True once `result()` doesn't wait."""
+        return self._outcome is not None
+
+    def cancel(self) -> bool:
+        """Returns False: a message that was handed over can't be taken back."""
+        return False
+
+    def set_result(self, result: T) -> NoReturn:
+        """Refused: only the answer to the message resolves it."""
+        raise InvalidStateError("a publish future is resolved by the answer to its message only")
+
+    def set_exception(self, exception: BaseException | None) -> NoReturn:
+        """Refused: only the answer to the message resolves it."""
+        raise InvalidStateError("a publish future is resolved by the answer to its message only")
+
+
+class PublishFuture(LateFuture[str]):
     """Resolves to the message id, once the message is on the in-sync replicas.
 
     It can't be cancelled: a message that is on its way may be stored at any moment.
     """
 
-    # Each slot costs a kept future 8 bytes and a visit in each round of the garbage collector.
-    __slots__ = ("_outcome", "_partition", "_waiting", "epoch")
+    __slots__ = ("_partition", "epoch")
+
+    #: None until the report; then the offset in the partition, or the error.
+    _outcome: int | PubSubError | None
 
     def __init__(self, epoch: Epoch) -> None:
-        # The base class's `__init__` isn't called: it would build the condition.
         # `epoch` counts the report.
         self.epoch = epoch
-        # None until the report; then the offset in the partition, or the error.
-        self._outcome: int | PubSubError | None = None
-        # None until the first access to the condition.
-        self._waiting: _Waiting | None = None
+        self._outcome = self._waiting = None
 
     def __call__(self, error: object, record: StoredRecord) -> None:
         """Takes the delivery report: `LogWriter.append` calls the future itself, to save an object for each message."""
@@ -120,61 +221,11 @@ class PublishFuture(Future[str]):
         if self._waiting is not None:
             self._tell(self._waiting)
 
-    def _tell(self, waiting: _Waiting) -> None:
-        """Wakes the waiting threads under the condition, as the standard library does."""
-        with waiting.condition:
-            if waiting.signalled:
-                return
-            waiting.signalled = True
-            for waiter in waiting.waiters:
-                if self._exception is None:
-                    waiter.add_result(self)
-                else:
-                    waiter.add_exception(self)
-            waiting.condition.notify_all()
-            called_back = bool(waiting.done_callbacks)
-        if called_back:
-            self.epoch.owner.callbacks.run(self._call_back)
+    def _run(self, callbacks: Callable[[], None]) -> None:
+        self.epoch.owner.callbacks.run(callbacks)
 
-    def _call_back(self) -> None:
-        for callback in self._done_callbacks:
-            try:
-                callback(self)
-            except Exception:
-                _log.exception("a done-callback of a publish future raised")
-
-    # The attributes below are the base class's: its methods, `wait` and `as_completed` read them.
-
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        return (self._waiting or self._begin_waiting()).condition
-
-    @property
-    def _waiters(self) -> list[_Waiter]:  # type: ignore[override]
-        return (self._waiting or self._begin_waiting()).waiters
-
-    @property
-    def _done_callbacks(self) -> list[_DoneCallback]:
-        return (self._waiting or self._begin_waiting()).done_callbacks
-
-    def _begin_waiting(self) -> _Waiting:
-        with _birth:
-            waiting = self._waiting
-            if waiting is None:
-                waiting = self._waiting = _Waiting()
-        if self._outcome is not None:
-            self._tell(waiting)
-        return waiting
-
-    @property
-    def _state(self) -> str:  # type: ignore[override]
-        # Read under the condition: RUNNING until the waiting threads were woken, or they would be counted twice.
-        signalled = self._outcome is not None and (self._waiting is None or self._waiting.signalled)
-        return _FINISHED if signalled else _RUNNING
-
-    @property
-    def _exception(self) -> PubSubError | None:  # type: ignore[override]
-        return self._outcome if isinstance(self._outcome, PubSubError) else None
+    def _explain(self, timeout: float | None) -> str:
+        return self.epoch.owner.waits(timeout)
 
     @property
     def _result(self) -> str | None:  # type: ignore[override]
@@ -190,26 +241,7 @@ class PublishFuture(Future[str]):
         outcome = self._outcome
         if type(outcome) is int and outcome >= 0:
             return f"{self.epoch.owner.name}:{self._partition}:{outcome}"  # as `message_id` does, at half its cost
-        try:
-            return super().result(timeout)
-        except TimeoutError:
-            raise TimeoutError(self.epoch.owner.waits(timeout)) from None
-
-    def done(self) -> bool:
-        """Returns True once `result()` doesn't wait."""
-        return self._outcome is not None
-
-    def cancel(self) -> bool:
-        """Returns False: a message that was handed over can't be taken back."""
-        return False
-
-    def set_result(self, result: str) -> NoReturn:
-        """Refused: only the broker's answer resolves it."""
-        raise InvalidStateError("a publish future is resolved by the broker's answer only")
-
-    def set_exception(self, exception: BaseException | None) -> NoReturn:
-        """Refused: only the broker's answer resolves it."""
-        raise InvalidStateError("a publish future is resolved by the broker's answer only")
+        return super().result(timeout)
 
 
 class CallbackThread:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, as_completed, wait
 
 import pytest
 
@@ -18,7 +18,7 @@ SENT = [Sent(f"p-1.{number}", MessageTimestamp(7, "a", number)) for number in ra
 
 def make(count: int) -> tuple[list[SentFuture], threading.Lock]:
     lock = threading.Lock()
-    return [SentFuture(lock, explain) for _ in range(count)], lock
+    return [SentFuture(explain) for _ in range(count)], lock
 
 
 def explain(future: Future[Sent], seconds: float | None) -> str:
@@ -41,11 +41,13 @@ def test_a_future_gives_its_result() -> None:
 
 def test_the_first_outcome_counts() -> None:
     (one, two), lock = make(2)
-    one.set_exception(DeadlineExceeded("late"))
+    resolve([one], [DeadlineExceeded("late")], lock)
     resolve([one, two], SENT[:2], lock)
     resolve([one, two], SENT[2:4], lock)
     with pytest.raises(DeadlineExceeded):
         one.result(0)
+    with pytest.raises(InvalidStateError):
+        two.set_result(SENT[4])
     assert two.result(0) == SENT[1]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,6 @@ from kafka_pubsub.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.multicast.values import Timestamp
 
 NEVER, MANY = 1e9, 1000
-LOCK = threading.Lock()
 
 
 def way(*topics: str, handles: tuple[str, ...] = (), partitions: int = 1, key: bytes | None = None) -> Way:
@@ -28,9 +25,7 @@ def way(*topics: str, handles: tuple[str, ...] = (), partitions: int = 1, key: b
 
 
 def add(outbox: Outbox, way: Way, data: bytes = b"", deadline: float = NEVER) -> Outgoing:
-    message = Outgoing(
-        way, BatchMessage(0, None, data, ()), SentFuture(LOCK, lambda future, seconds: ""), deadline
-    )
+    message = Outgoing(way, BatchMessage(0, None, data, ()), SentFuture(lambda future, seconds: ""), deadline)
     outbox.add(message)
     return message
 
