@@ -125,7 +125,8 @@ class Subscriber:
         workers = _workers(max_workers, WORKERS)
 
         def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
-            observed = engine.inbox.observer.around(callback)
+            observer = engine.inbox.observer
+            observed = observer.around(callback)
             if executor is not None:
                 return ExecutorWorkers(observed, executor, workers, engine.inbox)
             return ThreadWorkers(observed, workers, engine.inbox, name)
@@ -165,12 +166,12 @@ class Subscriber:
         """Runs the coroutine `callback` on `loop` for each message."""
         _check_callable(callback)
         workers = _workers(max_workers, TASKS)
-        return self._open(
-            lambda engine, name: AsyncioWorkers(
-                engine.inbox.observer.around_coroutine(callback), loop, workers, engine.inbox
-            ),
-            flow,
-        )
+
+        def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
+            observer = engine.inbox.observer
+            return AsyncioWorkers(observer.around_coroutine(callback), loop, workers, engine.inbox)
+
+        return self._open(worker_pool, flow)
 
     def _open(
         self,
@@ -291,8 +292,9 @@ class Subscriber:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
         if engine is not None:
-            engine.coordinator.chooser.close()
-            engine.inbox.observer.close()
+            chooser, observer = engine.coordinator.chooser, engine.inbox.observer
+            chooser.close()
+            observer.close()
             # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
             copying = threading.Thread(
                 target=self._copy_positions, args=(engine,), name="kafka_pubsub-copy", daemon=True
@@ -305,7 +307,8 @@ class Subscriber:
                 )
 
     def _copy_positions(self, engine: StreamRunner) -> None:
-        positions = engine.coordinator.partitions.committed_positions()
+        partitions, layout = engine.coordinator.partitions, engine.rebalances.layout
+        positions = partitions.committed_positions()
         if not positions:
             return
         try:
@@ -313,9 +316,7 @@ class Subscriber:
             record = catalog.subscriptions().get(engine.subscription)
             if record is None or record.topic_id != self._look_up().topic_id:
                 return
-            after = engine.rebalances.layout.with_positions(
-                record, positions, engine.coordinator.partitions.retry_positions()
-            )
+            after = layout.with_positions(record, positions, partitions.retry_positions())
             if after != record:
                 catalog.put_subscription(after, record)
         except NotFound:

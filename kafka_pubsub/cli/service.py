@@ -106,7 +106,8 @@ def all_services(session: Session) -> None:
     from kafka_pubsub.multicast.service import Sequencer
 
     def make_router(pubsub: PubSub) -> Service:
-        there = pubsub._cluster.delay_topics.find()
+        topics = pubsub._cluster.delay_topics
+        there = topics.find()
         return DelayRouter(pubsub, partitions=1 if there is None else None)
 
     _run(session, make_router, Sequencer)

@@ -108,7 +108,8 @@ def create(
             name, topic, start=start or "latest", exist_ok=exist_ok, **_settings(given)
         )
         shown = _describe(made)
-        passed_over = 0 if start or exist_ok else pubsub._cluster.subscriptions.passed_over(name)
+        subscriptions = pubsub._cluster.subscriptions
+        passed_over = 0 if start or exist_ok else subscriptions.passed_over(name)
     if passed_over:
         shown["passed_over"] = passed_over
     done = f"Subscription {name} exists" if exist_ok else f"Created subscription {name}"

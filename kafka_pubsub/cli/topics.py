@@ -275,7 +275,8 @@ def repartition(session: Session, name: str, partitions: int, timeout: float | N
     with session.pubsub() as pubsub:
         before = pubsub.topic(name).options.partitions
         begun = pubsub.repartition_progress(name)
-        _ask_before(session, pubsub._cluster.repartitioner.foresee(name, partitions), before, yes=yes)
+        repartitioner = pubsub._cluster.repartitioner
+        _ask_before(session, repartitioner.foresee(name, partitions), before, yes=yes)
         try:
             with _progress(session) as tell:
                 changed = pubsub.repartition_topic(name, partitions, timeout=timeout, on_progress=tell)

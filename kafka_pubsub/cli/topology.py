@@ -58,7 +58,8 @@ def plan(ctx: click.Context, file: Path | None, check: bool) -> None:
     session = ctx.ensure_object(Session)
     declaration = read_declaration(file)
     with session.pubsub() as pubsub:
-        changes = pubsub._cluster.topology.plan(declaration)
+        wanted = pubsub._cluster.topology
+        changes = wanted.plan(declaration)
     session.output.table([_row(each) for each in changes], ("change", "topic", "what"), "Nothing differs.")
     if check and changes:
         ctx.exit(1)
@@ -82,7 +83,8 @@ def apply(session: Session, file: Path | None) -> None:
 
     declaration = read_declaration(file)
     with session.pubsub() as pubsub:
-        changes = pubsub._cluster.topology.apply(
+        wanted = pubsub._cluster.topology
+        changes = wanted.apply(
             declaration, lambda change: session.output.note(f"{change.topic}: {change.text}")
         )
     session.output.result([_row(each) for each in changes], f"{len(changes)} changes made")

@@ -183,12 +183,13 @@ class DeadLetters:
             record = None if record is None or record.state != "ready" else record
         else:
             record = self._subscriptions.record(name)
-            if record.options.dead_letter is None:
+            policy = record.options.dead_letter
+            if policy is None:
                 raise FailedPrecondition(
                     f"subscription {name!r} has no dead-letter policy, so it makes no dead letters: if it had a policy "
                     "before, give the dead-letter topic of that policy (topic=)"
                 )
-            topic = record.options.dead_letter.topic
+            topic = policy.topic
         try:
             return record, self._backend.admin.topic(topic)
         except NotFound as error:

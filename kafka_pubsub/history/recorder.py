@@ -395,7 +395,8 @@ def _move(each: MovedRecord) -> Move:
     assert isinstance(info, RetryInfo)
     due = None if info.due >= FOREVER else info.due / 1000
     attempt = info.attempt + info.crashes
-    return Move(info.origin, _retry_offset(each.record), attempt, due, info.why.name.lower())
+    why = info.why.name
+    return Move(info.origin, _retry_offset(each.record), attempt, due, why.lower())
 
 
 def _death(headers: Sequence[Header]) -> tuple[int, str]:

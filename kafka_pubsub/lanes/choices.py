@@ -17,7 +17,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple, cast
 
@@ -31,12 +31,13 @@ from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.partition_numbers import index_of, partition_of
-from kafka_pubsub.subscribe.chooser import Batches, Handle
+from kafka_pubsub.subscribe.chooser import Batches, Handle, OldestFirst
 from kafka_pubsub.subscribe.lane_windows import LaneWindows
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
 from kafka_pubsub.subscribe.partition.events import Demand, Followed
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.workers.thread_workers import WorkerPool
 
 __all__ = ["LaneChoices", "LaneSource"]
 
@@ -75,6 +76,8 @@ class LaneChoices:
 
     def __init__(self, source: LaneSource, max_bytes: int = 0) -> None:
         self._source = source
+        #: Chooses while the topic has no lanes.
+        self._without_lanes = OldestFirst()
         #: How much of each lane is read ahead.
         self.windows = LaneWindows(max_bytes)
         self._sides: dict[int, _Side] = {}
@@ -133,19 +136,24 @@ class LaneChoices:
     def deliver(
         self,
         partitions: OwnedPartitions,
-        wanted: int,
-        run: int,
+        free: int,
+        worker_pool: WorkerPool,
         handle: Handle,
         now: float,
         *,
-        inline: bool = False,
+        inline: int = 0,
     ) -> bool:
-        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any.
+        """Hands out leases in the order of the lanes, if the topic has any; returns whether there were any.
 
-        `inline`: the caller takes them itself, so there is one of each partition, until one is long.
+        `inline`: the caller takes about so many messages itself, where keys set no order: one lease of each partition,
+        until one is long.
         """
+        if not self.active:
+            return self._without_lanes.deliver(partitions, free, worker_pool, handle, now, inline=inline)
+        inline = 0 if self.ordered else inline
+        wanted, run = (free, inline) if inline else worker_pool.soon(free)
         self._look(partitions, handle, now)
-        handed = self._hand_out_all(wanted, run, handle, now, inline=inline)
+        handed = self._hand_out_all(wanted, run, handle, now, inline=inline > 0)
         self._look(partitions, handle, now)
         self.stuck = [
             group.sides[lane].number
@@ -244,8 +252,10 @@ class LaneChoices:
             return batches, sum(map(len, batches.values()))
         return LaneCuts(self.windows, partitions, reader, post).cut(batches, layout)
 
-    def sort(self, batches: Mapping[int, Sequence[Record]]) -> Sequence[tuple[int, Sequence[Record]]]:
+    def sort(self, batches: Batches) -> Iterable[tuple[int, Sequence[Record]]]:
         """Returns what was read, the highest priorities first."""
+        if not self.active:
+            return batches.items()
         lanes = self._layout().lanes
         return sorted(batches.items(), key=lambda each: -lanes[index_of(each[0])].priority)
 
@@ -363,6 +373,8 @@ class LaneChoices:
 
     def wakeup_at(self) -> float | None:
         """Returns when time alone may change a choice; None: never."""
+        if not self.active:
+            return None
         groups = self._groups.values()
         times = [group.waits_until if group.waits_until else group.merge.wakeup_at() for group in groups]
         if self._followers is not None:

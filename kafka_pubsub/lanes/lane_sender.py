@@ -221,7 +221,8 @@ class LaneSender:
                 if not earlier.done():
                     return earlier
                 # The reports of a writer that has failed come in any order, so wait for all of them.
-                if earlier.failure is not None and earlier.lane.lane.durable and earlier.lane.unsettled:
+                publisher = earlier.lane
+                if earlier.failure is not None and publisher.lane.durable and publisher.unsettled:
                     return earlier
         return None
 
@@ -326,7 +327,8 @@ class LaneSender:
     def _make_ready(self, message: Waiting) -> None:
         """Looks the lane's topic up if that is due; fails the message if the topic refuses it."""
         try:
-            message.future.lane.renew_if_doubtful()
+            publisher = message.future.lane
+            publisher.renew_if_doubtful()
         except PubSubError as error:
             with self._lock:
                 line = message.future.line

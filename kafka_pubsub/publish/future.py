@@ -222,7 +222,8 @@ class PublishFuture(LateFuture[str]):
             self._tell(self._waiting)
 
     def _run(self, callbacks: Callable[[], None]) -> None:
-        self.epoch.owner.callbacks.run(callbacks)
+        owner = self.epoch.owner
+        owner.callbacks.run(callbacks)
 
     def _explain(self, timeout: float | None) -> str:
         return self.epoch.owner.waits(timeout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kafka_pubsub.lane_names import Lane
@@ -10,8 +10,9 @@ from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.subscribe.lane_windows import LaneWindows
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
-from kafka_pubsub.subscribe.partition.events import Event
+from kafka_pubsub.subscribe.partition.events import Demand, Event
 from kafka_pubsub.subscribe.retry_topic.layout import NO_LANE, Layout
+from kafka_pubsub.subscribe.workers.thread_workers import WorkerPool
 
 __all__ = ["Batches", "Chooser", "Handle", "OldestFirst"]
 
@@ -26,7 +27,7 @@ class Chooser(Protocol):
 
     @property
     def active(self) -> bool:
-        """Whether it chooses; if not, the oldest key of each partition goes first, and partitions take turns."""
+        """Whether the topic has lanes, so that a partition's messages may wait for those of others."""
         ...
 
     @property
@@ -80,7 +81,7 @@ class Chooser(Protocol):
         """
         ...
 
-    def sort(self, batches: Batches) -> Sequence[tuple[int, Sequence[Record]]]:
+    def sort(self, batches: Batches) -> Iterable[tuple[int, Sequence[Record]]]:
         """Returns what was read, in the order in which it is taken."""
         ...
 
@@ -98,16 +99,16 @@ class Chooser(Protocol):
     def deliver(
         self,
         partitions: OwnedPartitions,
-        wanted: int,
-        run: int,
+        free: int,
+        worker_pool: WorkerPool,
         handle: Handle,
         now: float,
         *,
-        inline: bool = False,
+        inline: int = 0,
     ) -> bool:
-        """Hands out up to `wanted` leases of up to `run` records by `handle`; returns whether there were any.
+        """Hands out leases by `handle` while `free` more messages may be started; returns whether there were any.
 
-        `inline`: the caller takes them itself, so there is one of each partition, until one is long.
+        `inline`: the caller takes due ones; and of lanes without an order about so many messages.
         """
         ...
 
@@ -123,11 +124,14 @@ class Chooser(Protocol):
 
 
 class OldestFirst:
-    """The chooser of a topic without lanes: it leaves all to the partitions."""
+    """The chooser of a topic without lanes: the oldest key of each partition goes first, and partitions take turns."""
 
     active = ordered = choosing = asking = turned = False
     stuck: Sequence[int] = ()
     windows_in_use: LaneWindows | None = None
+
+    def __init__(self) -> None:
+        self._turn = 0
 
     def watch(self, partitions: OwnedPartitions) -> None:
         """Does nothing."""
@@ -147,9 +151,9 @@ class OldestFirst:
         """Keeps all."""
         return batches, sum(map(len, batches.values()))
 
-    def sort(self, batches: Batches) -> Sequence[tuple[int, Sequence[Record]]]:
+    def sort(self, batches: Batches) -> Iterable[tuple[int, Sequence[Record]]]:
         """Keeps the order."""
-        return list(batches.items())
+        return batches.items()
 
     def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
         """Returns none."""
@@ -165,15 +169,28 @@ class OldestFirst:
     def deliver(
         self,
         partitions: OwnedPartitions,
-        wanted: int,
-        run: int,
+        free: int,
+        worker_pool: WorkerPool,
         handle: Handle,
         now: float,
         *,
-        inline: bool = False,
+        inline: int = 0,
     ) -> bool:
-        """Hands out nothing: partitions take turns."""
-        return False
+        """Gives each partition the same share; the first of a call is another one each time."""
+        wanted = worker_pool.wants(free)
+        numbers = partitions.attention.deliverable() if wanted > 0 else []
+        handed = False
+        for at in range(len(numbers)):
+            if wanted <= 0:
+                break
+            share = -(-wanted // (len(numbers) - at))
+            number = numbers[(at + self._turn) % len(numbers)]
+            before = partitions.lease_count
+            handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline > 0))
+            wanted -= partitions.lease_count - before
+            handed = handed or partitions.lease_count > before
+        self._turn += 1
+        return handed
 
     def wakeup_at(self) -> float | None:
         """Returns None."""

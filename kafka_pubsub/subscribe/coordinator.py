@@ -23,7 +23,7 @@ from kafka_pubsub.config import FlowControl
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Committed, Ending, LogEnd, StoredRecord, message_id_of
 from kafka_pubsub.partition_numbers import shown
-from kafka_pubsub.subscribe.chooser import Chooser, Handle, OldestFirst
+from kafka_pubsub.subscribe.chooser import Chooser, OldestFirst
 from kafka_pubsub.subscribe.formats.record import attempt_of
 from kafka_pubsub.subscribe.owned_partitions import (
     Counts,
@@ -59,7 +59,6 @@ from kafka_pubsub.subscribe.partition.events import (
     Awaited,
     Bodies,
     CommitAnswered,
-    Demand,
     Event,
     Extended,
     Fetched,
@@ -121,7 +120,6 @@ class Coordinator:
         self.chooser: Chooser = OldestFirst()
         #: Leases kept free for messages that inline callbacks keep.
         self._reserved = 0
-        self._turn = 0
         #: Inline leases of due messages, which the fetcher is about to take.
         self._inline: list[Lease] = []
         #: The partition that had the last trial of a suspect.
@@ -190,7 +188,7 @@ class Coordinator:
         Returns the leases that the caller takes itself, of up to `inline` records of each partition.
         """
         leases, chooser = list[Lease](), self.chooser
-        for number, records in chooser.sort(batches) if chooser.active else batches.items():
+        for number, records in chooser.sort(batches):
             if number in self.partitions.owned:
                 self.counts.received += len(records)
                 last = cast("StoredRecord", records[-1])
@@ -246,6 +244,11 @@ class Coordinator:
         """Keeps up to `most` leases free for messages that inline callbacks keep; returns how many (rule 3)."""
         self._reserved = max(0, min(most, self._flow.max_messages - self.partitions.lease_count))
         return self._reserved
+
+    @property
+    def laned(self) -> bool:
+        """Whether the topic has lanes."""
+        return self.chooser.active
 
     @property
     def inline_worker(self) -> Inline | None:
@@ -344,9 +347,7 @@ class Coordinator:
         """Returns when something becomes due by itself; None if nothing does."""
         if self.partitions.suspect_wants_room() and self._free() > 0:
             return 0.0
-        times = [self.partitions.attention.wakeup_at()]
-        if self.chooser.active:
-            times.append(self.chooser.wakeup_at())
+        times = (self.partitions.attention.wakeup_at(), self.chooser.wakeup_at())
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -363,27 +364,12 @@ class Coordinator:
         """
         if self.closing:
             return False
-        partitions, worker_pool = self.partitions, self._worker_pool
-        if self.chooser.active:
-            free = max(0, self._free() - partitions.suspect_wants_room())
-            inline = 0 if self.chooser.ordered else inline
-            wanted, run = (free, inline) if inline else worker_pool.soon(free)
-            handle: Handle = lambda number, event: self._handle(number, event, now)  # noqa: E731
-            return self.chooser.deliver(partitions, wanted, run, handle, now, inline=inline > 0)
-        wanted = worker_pool.wants(max(0, self._free() - partitions.suspect_wants_room()))
-        numbers = partitions.attention.deliverable() if wanted > 0 else []
-        handed = False
-        for at in range(len(numbers)):
-            if wanted <= 0:
-                break
-            share = -(-wanted // (len(numbers) - at))
-            number = numbers[(at + self._turn) % len(numbers)]
-            before = partitions.lease_count
-            self._handle(number, Demand(share, worker_pool.run, worker_pool.spread, inline > 0), now)
-            wanted -= partitions.lease_count - before
-            handed = handed or partitions.lease_count > before
-        self._turn += 1
-        return handed
+        free = max(0, self._free() - self.partitions.suspect_wants_room())
+
+        def handle(number: int, event: Event) -> None:
+            self._handle(number, event, now)
+
+        return self.chooser.deliver(self.partitions, free, self._worker_pool, handle, now, inline=inline)
 
     def take_inline(self) -> list[Lease]:
         """Returns the inline leases of due messages, which the caller takes."""

@@ -236,8 +236,8 @@ class OwnedPartitions:
         if partition is None:
             return ()
         self._past_finished += partition.finished
-        self._past_positions[number] = partition.stored.offset
-        self._past_retries[number] = partition.stored.retry.offset
+        stored = partition.stored
+        self._past_positions[number], self._past_retries[number] = stored.offset, stored.retry.offset
         self.lingering.update(running(partition))
         effects = self.handle(number, Lost(), now)
         del self.resting[number]
@@ -262,10 +262,8 @@ class OwnedPartitions:
 
     def retry_positions(self) -> dict[int, int]:
         """Returns the same for their partitions of the retry topic."""
-        return {
-            **self._past_retries,
-            **{partition.number: partition.stored.retry.offset for partition in self.all()},
-        }
+        stored = {partition.number: partition.stored for partition in self.all()}
+        return {**self._past_retries, **{number: commit.retry.offset for number, commit in stored.items()}}
 
     def waiting_suspects(self) -> int:
         """Returns how many suspects wait for their trial."""

@@ -138,8 +138,8 @@ def dead_letters_of(topic: str, subscriptions: Iterable[SubscriptionRecord]) -> 
     return sorted(
         each.name
         for each in subscriptions
-        if each.options.dead_letter is not None
-        and each.options.dead_letter.topic == topic
+        if (policy := each.options.dead_letter) is not None
+        and policy.topic == topic
         and not each.detached
         and each.state != "deleting"
     )

@@ -193,12 +193,13 @@ class KafkaLogWriter(LogWriter):
     ) -> None:
         """Queues a record; raises `BufferError` while a stopped producer is being replaced."""
         session = self._session
+        warmup = session.warmup
         try:
-            keys = session.warmup.open.get(topic, _NO_KEYS)
+            keys = warmup.open.get(topic, _NO_KEYS)
             if key is None or keys is None or key in keys:
                 session.produce(topic, value, key, partition, on_delivery, None, _NOW, headers)
             else:
-                session.warmup.admit(Held(topic, value, key, headers, on_delivery))
+                warmup.admit(Held(topic, value, key, headers, on_delivery))
         except KafkaException as failure:
             raise self._refusal(session, failure) from None
 

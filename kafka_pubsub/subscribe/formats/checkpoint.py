@@ -94,8 +94,9 @@ def joined(parts: Iterable[Part]) -> Checkpoint | None:
     found = sorted(parts, key=lambda part: part.number)
     if not found or [part.number for part in found] != [*range(found[0].total)]:
         return None
-    main = tuple(run for part in found for run in part.checkpoint.main.runs)
-    retry = tuple(run for part in found for run in part.checkpoint.retry.runs)
+    checkpoints = [part.checkpoint for part in found]
+    main = tuple(run for each in checkpoints for run in each.main.runs)
+    retry = tuple(run for each in checkpoints for run in each.retry.runs)
     whole = _with_runs(found[0].checkpoint, main, retry)
     same = all(_with_runs(part.checkpoint, (), ()) == _with_runs(whole, (), ()) for part in found)
     try:

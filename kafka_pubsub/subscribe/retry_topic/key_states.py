@@ -106,7 +106,8 @@ def retry_position(record: SubscriptionRecord, number: int, stored: Committed | 
     """Returns the position in a retry partition; if the broker has forgotten it, the catalog's copy."""
     if stored is not None and stored.offset is not None:
         return stored.offset
-    return 0 if record.retry_topic is None else record.retry_topic.positions.get(number, 0)
+    topic = record.retry_topic
+    return 0 if topic is None else topic.positions.get(number, 0)
 
 
 class RetryContents:

@@ -108,7 +108,7 @@ class InlineScheduler:
             inline_worker = runner.coordinator.inline_worker
             if inline_worker is None:
                 return None
-            laned = runner.coordinator.chooser.active
+            laned = runner.coordinator.laned
             # To relieve a pool that is busy would hold up urgent messages, which its threads take in their turn.
             inline = runner.coordinator.inline(len(batches)) and not (laned and inline_worker.busy())
             self._more = more and inline
@@ -181,7 +181,7 @@ class InlineScheduler:
         runner = self._runner
         now = runner.clock()
         # Of lanes more is read than is taken at once, if a choice waits for more.
-        most = self.pace.limit(now) if runner.coordinator.chooser.active else sys.maxsize
+        most = self.pace.limit(now) if runner.coordinator.laned else sys.maxsize
         leases = runner.coordinator.fetched(batches, now, inline=most)
         reserved = runner.coordinator.reserve(int(LEFT * sum(len(lease.records) for lease in leases)))
         spare = 1 + reserved // max(1, len(leases))  # its own lease, and a share of what is reserved
@@ -227,7 +227,7 @@ class InlineScheduler:
         started = runner.clock()
         self._took = False
         # What the pool has of lanes stays there: if callbacks take long, urgent messages would wait for all of it.
-        laned = runner.coordinator.chooser.active
+        laned = runner.coordinator.laned
         records, left, seconds = 0, 0, 0.0
         while True:
             with runner.core:

@@ -274,8 +274,9 @@ class StreamRunner:
         if self._room < LEAST_READ or now >= self._gauge_at or coordinator.chooser.turned:
             self._gauge_at = now + GAUGE
             self._flow()
-        self._hurried = coordinator.partitions.attention.hurried
-        self.inline.pace.beside(coordinator.partitions.attention.careful)
+        attention = coordinator.partitions.attention
+        self._hurried = attention.hurried
+        self.inline.pace.beside(attention.careful)
         if commits := coordinator.take_commits():
             self._to_commit.append(commits)
             self._drained.set()
@@ -337,7 +338,7 @@ class StreamRunner:
         return READ_WAIT if busy else self._idling.read_wait(self.clock(), READ_WAIT)
 
     def _make_room(self) -> None:
-        until = self.clock() + (LANED_HOLD_OFF if self.coordinator.chooser.active else HOLD_OFF)
+        until = self.clock() + (LANED_HOLD_OFF if self.coordinator.laned else HOLD_OFF)
         while self._behind() and self._fetching:
             if not self._drained.wait(max(0.0, until - self.clock())):
                 self._waited = True
@@ -393,14 +394,15 @@ class StreamRunner:
         if not records:
             return not self.inline.soon(self.clock()) or self.inline.try_inline({}, 0) is not False
         mean = sum(map(len, records)) / len(records) + RECORD_OVERHEAD
-        self._most = max(1, int(SHARE * self.coordinator.partitions.gate.max_bytes / mean))
         coordinator, layout = self.coordinator, self.rebalances.layout
+        gate = coordinator.partitions.gate
+        self._most = max(1, int(SHARE * gate.max_bytes / mean))
         read_now = by_number(records, layout)
         batches, count = coordinator.chooser.cut(
             read_now, layout, coordinator.partitions, self._reader, self.post
         )
         self._hot_keys.observe(batches.values())
-        if count <= inline or (inline and self.coordinator.chooser.active):
+        if count <= inline or (inline and self.coordinator.laned):
             mine = self.inline.try_inline(batches, count, more=read >= most)
             if mine is not None:
                 return mine
@@ -444,7 +446,8 @@ class StreamRunner:
         with self.core:
             if (run := self.inline.take_over()) is None:
                 return
-            self._fetcher = self._thread(self._run_fetcher_on, run.thread.name.rpartition("-")[0])
+            name = run.thread.name
+            self._fetcher = self._thread(self._run_fetcher_on, name.rpartition("-")[0])
         self.wake()
 
     def make_way(self) -> None:

@@ -206,7 +206,8 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
     """Returns at most `LISTED` keys: a million may be parked, and the stream stands still meanwhile."""
-    return list(islice(_blocked(engine.coordinator.partitions.owned.values()), LISTED))
+    partitions = engine.coordinator.partitions
+    return list(islice(_blocked(partitions.owned.values()), LISTED))
 
 
 def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:

@@ -92,15 +92,17 @@ class Stream:
 
     def _wait(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout
-        while not self._engine.inbox.ended.is_set():
+        ended = self._engine.inbox.ended
+        while not ended.is_set():
             left = 0.5 if until is None else min(0.5, until - time.monotonic())
             if left <= 0:
                 raise TimeoutError("the stream goes on")
-            self._engine.inbox.ended.wait(left)  # in slices, so that Ctrl-C gets through on every platform
+            ended.wait(left)  # in slices, so that Ctrl-C gets through on every platform
 
     def done(self) -> bool:
         """Returns whether it has ended."""
-        return self._engine.inbox.ended.is_set()
+        ended = self._engine.inbox.ended
+        return ended.is_set()
 
     def add_done_callback(self, callback: Callable[[Stream], object]) -> None:
         """Calls `callback` with the stream when it has ended, at once if it has; it must neither block nor raise."""
@@ -154,16 +156,17 @@ class Stream:
     def stats(self) -> Stats:
         """Returns the stream's counters as they are now."""
         coordinator = self._engine.coordinator
-        counts, held = coordinator.counts, coordinator.partitions.held()
+        partitions = coordinator.partitions
+        counts, held = coordinator.counts, partitions.held()
         return Stats(
             received=counts.received,
-            acked=coordinator.partitions.finished(),
+            acked=partitions.finished(),
             redelivered=counts.redelivered,
             stale=counts.stale,
             commits=counts.commits,
             in_flight=coordinator.in_flight(),
             buffered_bytes=sum(each.bytes for each in held.values()),
-            paused=tuple(sorted(coordinator.partitions.gate.paused)),
+            paused=tuple(sorted(partitions.gate.paused)),
             partitions=tuple(sorted(held)),
             moved=counts.moved,
             dead_lettered=counts.dead_lettered,

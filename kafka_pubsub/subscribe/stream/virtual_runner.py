@@ -117,7 +117,7 @@ class VirtualRunner(StreamRunner):
             yield "it joins its group"
         if self._pauses.pending or any(each.asking for each in coordinator.partitions.all()):
             yield "it waits for commits, moves or reads"
-        if coordinator.chooser.active and (coordinator.chooser.asking or coordinator.chooser.stuck):
+        if coordinator.laned and (coordinator.chooser.asking or coordinator.chooser.stuck):
             yield "it asks which lane goes next"
         leases = [each.lease for each in self._worker_pool.running() if each.begun]
         if any(each.state is LeaseState.RUNNING and each.deadline is None for each in leases):

@@ -47,5 +47,6 @@ def _failed_so_before(message: Message, error: BaseException) -> bool:
     record = message._record
     if not isinstance(record, RetryRecord):
         return False
-    kind, separator, _ = record.info.error.partition(": ")
+    before = record.info.error
+    kind, separator, _ = before.partition(": ")
     return bool(separator) and kind == type(error).__name__
