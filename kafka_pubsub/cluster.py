@@ -28,9 +28,10 @@ from kafka_pubsub.delays.publisher import DelayedPublisher, router_watch
 from kafka_pubsub.delays.topics import DelayTopics
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.history.protocol import Histories
+from kafka_pubsub.history.recorded_publisher import RecordedPublisher
 from kafka_pubsub.lane_names import Lane
 from kafka_pubsub.lanes.admin import LaneAdmin
-from kafka_pubsub.lanes.home_publisher import HomePublisher
+from kafka_pubsub.lanes.home_publisher import HomePublisher, LaneTarget, Ordered
 from kafka_pubsub.lanes.topics import check_lane
 from kafka_pubsub.log.clocks import wall_time
 from kafka_pubsub.log.joining import StreamThread
@@ -38,9 +39,9 @@ from kafka_pubsub.log.ports import Admin, Backend, MovableClock
 from kafka_pubsub.multicast.dead_letters import MulticastDeadLetters
 from kafka_pubsub.multicast.multicast import Multicast
 from kafka_pubsub.multicast.publisher import sequencer_watch
-from kafka_pubsub.publish.publisher import PublishTarget, TopicPublisher
+from kafka_pubsub.publish.publisher import TopicPublisher
+from kafka_pubsub.publish.topic_settings import PublishTarget
 from kafka_pubsub.publish.writer_pool import WriterPool
-from kafka_pubsub.publishers import new_publisher
 from kafka_pubsub.repartition.repartition import Repartitioner
 from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.subscribe.deletion_watch import Watch, reason_to_end
@@ -48,7 +49,7 @@ from kafka_pubsub.subscriber import Subscriber
 from kafka_pubsub.topics.catalog_changes import check_layout
 from kafka_pubsub.topics.topics import TopicAdmin
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "new_publisher"]
 
 #: Seconds that `close` waits for published messages; the second one holds if no broker has ever answered, as with a
 #: wrong address: the first message has waited for an answer already.
@@ -366,3 +367,21 @@ def _lane_target(admin: Admin, lanes: LaneAdmin, topic: str, lane: Lane) -> Publ
         record.lane_rules,
         info.topic_id,
     )
+
+
+class _Recorded(RecordedPublisher, HomePublisher):
+    """Publishes to one topic and its lanes, and records."""
+
+
+def new_publisher(
+    topic: str,
+    target: Callable[[], PublishTarget],
+    writers: WriterPool,
+    lane_target: LaneTarget,
+    ordered: Ordered,
+    histories: Histories | None,
+) -> HomePublisher:
+    """Returns the publisher of a topic, which records if there are histories."""
+    if histories is None:
+        return HomePublisher(topic, target, writers, lane_target, ordered)
+    return _Recorded(topic, target, writers, lane_target, ordered).record(histories.of_publisher(topic))

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
 from functools import partial
+from weakref import WeakValueDictionary
 
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.errors import (
@@ -42,6 +43,7 @@ from kafka_pubsub.looks.message import PeekedMessage
 from kafka_pubsub.looks.peek import peek
 from kafka_pubsub.model import AckFuture, AckId, Message
 from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.settings import Backoff, Exhausted, Policy, Rules
 from kafka_pubsub.subscribe.retry_topic.key_states import KeyState
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
@@ -53,7 +55,6 @@ from kafka_pubsub.subscribe.stream.status import LIMIT, SubscriptionState, state
 from kafka_pubsub.subscribe.stream.stream import Stream
 from kafka_pubsub.subscribe.stream.virtual_runner import VirtualRunner
 from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
-from kafka_pubsub.subscribe.trial_turns import turn_of
 from kafka_pubsub.subscribe.workers.ack_futures import check_answers
 from kafka_pubsub.subscribe.workers.asyncio_workers import AsyncioWorkers
 from kafka_pubsub.subscribe.workers.forgotten_acks import ForgottenAcks
@@ -67,7 +68,22 @@ from kafka_pubsub.subscribe.workers.thread_workers import (
     WorkerPool,
 )
 
-__all__ = ["Stream", "Subscriber", "SubscriptionState"]
+__all__ = ["Stream", "Subscriber", "SubscriptionState", "turn_of"]
+
+_making = threading.Lock()
+#: By topic id and name: a process may read subscriptions of the same name in several clusters.
+_turns: WeakValueDictionary[tuple[str, str], TrialLock] = WeakValueDictionary()
+
+
+def turn_of(record: SubscriptionRecord) -> TrialLock:
+    """Returns the trial lock that all streams of this process on a subscription share: one suspect runs at a time.
+
+    Two streams that tried a suspect each would share the blame for a crash, and an innocent message would become a
+    dead letter.
+    """
+    with _making:
+        return _turns.setdefault((record.topic_id, record.name), TrialLock())
+
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 

@@ -19,12 +19,14 @@ Rules
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from kafka_pubsub.config import Batching, PublishFlow
 from kafka_pubsub.errors import DeadlineExceeded, InvalidArgument, PubSubError
@@ -43,7 +45,6 @@ from kafka_pubsub.publish.checks import (
     refuse_paused,
 )
 from kafka_pubsub.publish.flow_control import Callbacks, Outstanding
-from kafka_pubsub.publish.forks import tell_of_forks
 from kafka_pubsub.publish.future import PublishFuture
 from kafka_pubsub.publish.layout import KeyLayout
 from kafka_pubsub.publish.many import RUN, Messages, PublishFutures, Report, at_item
@@ -57,7 +58,29 @@ from kafka_pubsub.publish.writer_pool import (
     publish_error,
 )
 
-__all__ = ["TURN_MASK", "PublishTarget", "TopicPublisher"]
+__all__ = ["TURN_MASK", "PublishTarget", "TopicPublisher", "tell_of_forks"]
+
+
+class _Forkable(Protocol):
+    def forked(self) -> None: ...
+
+
+# All publishers of the process.
+_ALL: weakref.WeakSet[_Forkable] = weakref.WeakSet()
+
+
+def tell_of_forks(publisher: _Forkable) -> None:
+    """Calls `forked` in a child, as long as the publisher lives."""
+    _ALL.add(publisher)
+
+
+def _after_fork() -> None:
+    for publisher in list(_ALL):
+        publisher.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 
 #: A publisher serves reports after so many messages, a power of two less one: every 2 to 4 ms at full speed.
 TURN_MASK: Final = 511

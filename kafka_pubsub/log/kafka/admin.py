@@ -54,11 +54,10 @@ from kafka_pubsub.log.kafka.group_members import GroupMembers
 from kafka_pubsub.log.kafka.readable_ends import ReadableEnds
 from kafka_pubsub.log.kafka.rights import Doing, Right, creating, looking_at, of_group
 from kafka_pubsub.log.kafka.stored_offsets import stored_offsets
-from kafka_pubsub.log.kafka.topic_ids import topic_ids
 from kafka_pubsub.log.ports import Admin
 from kafka_pubsub.model import Committed, LogEnd, TopicInfo, TopicPartition
 
-__all__ = ["KafkaAdmin"]
+__all__ = ["KafkaAdmin", "topic_ids"]
 
 _T = TypeVar("_T")
 
@@ -513,3 +512,21 @@ class _Refused(Exception):
 
 def _not_yet(why: str) -> KafkaException:
     return KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, why))
+
+
+def topic_ids(
+    client: AdminClient,
+    names: Sequence[str],
+    seconds: float,
+    wait: Callable[[concurrent.futures.Future[TopicDescription]], TopicDescription],
+) -> Mapping[str, str]:
+    """Returns the ids by one request; leaves out topics that the broker doesn't find."""
+    found: dict[str, str] = {}
+    asked = client.describe_topics(TopicCollection(list(names)), request_timeout=seconds)
+    for name, answer in asked.items():
+        try:
+            found[name] = str(wait(answer).topic_id)
+        except KafkaException as failure:
+            if error_of(failure).code() not in UNKNOWN_TOPIC:
+                raise
+    return found

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import socket
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -28,9 +31,18 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.kafka.client_factory import Trouble
 from kafka_pubsub.log.kafka.errors import CONNECTION, error_of, is_transient, translate, unreachable
 from kafka_pubsub.log.kafka.outages import outage_of
-from kafka_pubsub.log.kafka.probe import takes_connections
 
-__all__ = ["DEADLINE", "FIRST", "LOOK", "Bounded", "ask", "explain", "serving", "wait_for"]
+__all__ = [
+    "DEADLINE",
+    "FIRST",
+    "LOOK",
+    "Bounded",
+    "ask",
+    "explain",
+    "serving",
+    "takes_connections",
+    "wait_for",
+]
 
 #: Seconds for one call. A broker that restarts is back in about 5; more would look like a hang to a person.
 DEADLINE = 15.0
@@ -193,3 +205,35 @@ class Bounded:
         else:
             self._free.release()
             answer.set_result(found)
+
+
+#: Seconds for all addresses together: a round trip between continents takes a third of a second.
+_SECONDS = 0.7
+_PORT = 9092
+
+
+def takes_connections(addresses: str) -> bool:
+    """Returns whether one of these addresses (`host:port`, several with commas) takes TCP connections.
+
+    librdkafka reports a connection that was refused, and nothing at all while it connects, greets or logs in. So an
+    address that drops packets looks like a broker that is far away. A plain TCP connection distinguishes them: it takes
+    one round trip, and the operating system of a busy machine answers for the broker.
+    """
+    answers: SimpleQueue[bool] = SimpleQueue()
+    places = addresses.split(",")
+    for place in places:  # daemons: resolving a host name may take long, and can't be stopped
+        threading.Thread(target=_try, args=(place, answers), name="kafka_pubsub-probe", daemon=True).start()
+    end = time.monotonic() + _SECONDS
+    with contextlib.suppress(Empty):
+        return any(answers.get(timeout=max(0.0, end - time.monotonic())) for _ in places)
+    return False
+
+
+def _try(place: str, answers: SimpleQueue[bool]) -> None:
+    try:
+        found = urlsplit("//" + place.strip().rpartition("://")[2])
+        socket.create_connection((found.hostname or "", found.port or _PORT), _SECONDS).close()
+    except (OSError, ValueError):  # UnicodeError, of a host name that can't be one, is a ValueError
+        answers.put(False)
+    else:
+        answers.put(True)

@@ -39,6 +39,7 @@ from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.bounded_calls import Bounded, ask
 from kafka_pubsub.log.kafka.broker_watch import LOST_S, look_for_brokers
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.client_settings import reader_settings
 from kafka_pubsub.log.kafka.commit_requests import Commits
 from kafka_pubsub.log.kafka.consumer_guard import ConsumerGuard
 from kafka_pubsub.log.kafka.conversions import (
@@ -52,7 +53,6 @@ from kafka_pubsub.log.kafka.errors import error_of, translate
 from kafka_pubsub.log.kafka.group_membership import membership_of, renewed
 from kafka_pubsub.log.kafka.moved_records import sort_moved
 from kafka_pubsub.log.kafka.reader_errors import ReaderErrors
-from kafka_pubsub.log.kafka.reader_settings import reader_settings
 from kafka_pubsub.log.kafka.rights import of_group
 from kafka_pubsub.log.ports import LogReader, RebalanceListener
 from kafka_pubsub.model import Answered, Committed, LogEnd, Membership, ReadFrom, StoredRecord, TopicPartition

@@ -7,7 +7,8 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 from confluent_kafka import KafkaError, Message
 
@@ -16,10 +17,28 @@ from kafka_pubsub.log.kafka.client_factory import Trouble
 from kafka_pubsub.log.kafka.conversions import name_of, say_nothing, where_of
 from kafka_pubsub.log.kafka.errors import CONNECTION, PARTITION_FATAL, READER_FATAL, translate, unreachable
 from kafka_pubsub.log.kafka.rights import Doing, Right, on_topics
-from kafka_pubsub.log.kafka.throttle import Throttle
 from kafka_pubsub.model import TopicPartition
 
-__all__ = ["ReaderErrors"]
+__all__ = ["ReaderErrors", "Throttle"]
+
+
+class Throttle:
+    """Decides for each error whether it is time to report it again."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`seconds` must pass between two reports of the same error."""
+        self._seconds, self._clock = seconds, clock
+        # Error -> when it was last reported. Empty: none was.
+        self._reported: dict[Hashable, float] = {}
+
+    def admit(self, trouble: Hashable, *, always: bool = False) -> bool:
+        """Returns whether to report it now; with `always` in any case."""
+        now, last = self._clock(), self._reported.get(trouble)
+        if not always and last is not None and now - last < self._seconds:
+            return False
+        self._reported[trouble] = now
+        return True
+
 
 #: Seconds between two reports of the same error.
 _REPORT_EVERY = 1.0

@@ -25,9 +25,9 @@ from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import PublishError, PubSubError
 from kafka_pubsub.log.kafka.broker_watch import LOST_S, look_for_brokers
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
+from kafka_pubsub.log.kafka.client_settings import Settings, join_settings
 from kafka_pubsub.log.kafka.configuration import ConfigValue
 from kafka_pubsub.log.kafka.errors import error_of, translate
-from kafka_pubsub.log.kafka.producer_settings import Settings, join_settings
 from kafka_pubsub.log.kafka.rights import looking_at, publishing_to
 from kafka_pubsub.log.ports import LogWriter
 from kafka_pubsub.log.transient import ANSWER_S, given_up

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kafka_pubsub.errors import AlreadyExists, DeadlineExceeded, InvalidArgument, NotFound
+from kafka_pubsub.errors import AlreadyExists, DeadlineExceeded, InvalidArgument, NotFound, PubSubError
 from kafka_pubsub.log.memory.clock import Clock, SystemClock, VirtualClock
 from kafka_pubsub.log.memory.groups import Group
 from kafka_pubsub.log.memory.log import PartitionLog
@@ -25,7 +25,7 @@ from kafka_pubsub.log.memory.schedule import Later
 from kafka_pubsub.log.memory.transaction_log import TransactionLog
 from kafka_pubsub.model import Committed, Header, TopicInfo, TopicPartition
 
-__all__ = ["MemoryCluster"]
+__all__ = ["MemoryCluster", "refusal"]
 
 #: A broker's default `max.message.bytes`: 1 MiB and the overhead of a batch.
 _MAX_MESSAGE_BYTES = 1_048_588
@@ -324,3 +324,26 @@ class MemoryCluster:
     def _topic_changed(self, name: str) -> None:
         for group in self._groups.values():
             group.topic_changed(name)
+
+
+#: Bytes of a batch of one record beside key, value and headers (a broker counts the batch).
+_BATCH_OVERHEAD = 70
+
+
+def refusal(
+    cluster: MemoryCluster,
+    topic: str,
+    value: bytes | None,
+    key: bytes | None,
+    headers: Sequence[Header] | None,
+) -> PubSubError | None:
+    """Returns why the topic refuses the record; None if it takes it. Call it under `changed`."""
+    try:
+        limit = cluster.info(topic).max_message_bytes
+    except PubSubError as error:
+        return error
+    size = _BATCH_OVERHEAD + len(value or b"") + len(key or b"")
+    size += sum(len(name) + len(content or b"") for name, content in headers or ())
+    if size <= limit:
+        return None
+    return InvalidArgument(f"the message has about {size} bytes, topic {topic} takes at most {limit}")

@@ -21,9 +21,8 @@ from kafka_pubsub.errors import (
     InvalidArgument,
     PubSubError,
 )
-from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.cluster import MemoryCluster, refusal
 from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome, Step
-from kafka_pubsub.log.memory.sizes import refusal
 from kafka_pubsub.log.memory.transaction_log import Target, Transaction
 from kafka_pubsub.log.ports import Transactions
 from kafka_pubsub.model import (

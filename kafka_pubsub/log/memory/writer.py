@@ -22,10 +22,9 @@ from kafka_pubsub.errors import (
     PublishError,
     PubSubError,
 )
-from kafka_pubsub.log.memory.cluster import MemoryCluster
+from kafka_pubsub.log.memory.cluster import MemoryCluster, refusal
 from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome
 from kafka_pubsub.log.memory.record import MemoryRecord
-from kafka_pubsub.log.memory.sizes import refusal
 from kafka_pubsub.log.partitioner import partition_of
 from kafka_pubsub.log.ports import LogWriter
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition

@@ -7,8 +7,8 @@ import pytest
 from kafka_pubsub.config import Batching
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka import compacted_log
+from kafka_pubsub.log.kafka.client_settings import reader_settings
 from kafka_pubsub.log.kafka.configuration import RULES, Configuration, ConfigValue
-from kafka_pubsub.log.kafka.reader_settings import reader_settings
 from kafka_pubsub.log.kafka.writer import producer_settings
 
 

@@ -56,6 +56,10 @@ class Stage:
         self._deciding, self._calling, self._left, self._leases = deciding, calling, steps, leases
         self.scheduler = InlineScheduler(cast("InlineRunner", self), ordered=True)
 
+    @property
+    def laned(self) -> bool:
+        return self.chooser.active
+
     def clock(self) -> float:
         return self.now
 

@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_pubsub import Message
-from kafka_pubsub.subscribe.workers.thread_workers import BatchWorkers, ThreadWorkers
-from kafka_pubsub.subscribe.workers.worker_threads import IDLE, LEAST, Worker, Workers
+from kafka_pubsub.subscribe.workers.thread_workers import (
+    IDLE,
+    LEAST,
+    BatchWorkers,
+    ThreadWorkers,
+    Worker,
+    Workers,
+)
 from tests.support import until
 from tests.unit.subscribe.workers.holding import PATIENCE, Reported, lease_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.log.kafka.throttle import Throttle
+from kafka_pubsub.log.kafka.reader_errors import Throttle
 
 
 def test_the_same_trouble_is_reported_again_after_a_while_and_another_at_once() -> None:
