@@ -25,7 +25,8 @@ class _Records(Mapping[str, _Record]):
     """The records of a moment by name; each is read when it is asked for, because most callers ask for one."""
 
     def __init__(self, texts: dict[str, str], model: type[_Record]) -> None:
-        self._texts, self._model = texts, model
+        self._texts = texts
+        self._model: type[_Record] = model
 
     def __getitem__(self, name: str) -> _Record:
         return self._model.model_validate_json(self._texts[name])
