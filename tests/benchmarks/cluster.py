@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -17,8 +18,10 @@ __all__ = [
     "committed_total",
     "create_plainly",
     "create_with_us",
+    "fill",
     "prepare",
     "published_per_key",
+    "read_through",
     "remove",
 ]
 
@@ -113,10 +116,12 @@ def remove(bootstrap: str, prefix: str, ours: bool) -> Measured:
     return {"removed": len(topics)}
 
 
-def fill(bootstrap: str, topic: str, distinct: int, messages: int) -> None:
-    """Publish the messages of `data` and wait until the broker has them all."""
+def fill(
+    bootstrap: str, topic: str, distinct: int, messages: int, make: Callable[[int, int], bytes] | None = None
+) -> None:
+    """Publish the messages of `data`, or those that `make` makes, and wait until the broker has them all."""
     producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER, "queue.buffering.max.messages": 200_000})
-    payloads = Payloads()
+    make = make or Payloads().make
     failures: list[str] = []
 
     def delivered(error: object, _message: object) -> None:
@@ -124,7 +129,7 @@ def fill(bootstrap: str, topic: str, distinct: int, messages: int) -> None:
             failures.append(str(error))
 
     for number, place in places(keys(messages, distinct)):
-        value, key = payloads.make(number, place), key_name(number)
+        value, key = make(number, place), key_name(number)
         while True:
             try:
                 producer.produce(topic, value, key, on_delivery=delivered)

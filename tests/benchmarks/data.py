@@ -11,15 +11,19 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pydantic import BaseModel
+
 __all__ = [
     "A_KEY_EACH",
     "VALUE_BYTES",
     "Head",
+    "Order",
     "Payloads",
     "delays_ms",
     "head",
     "key_name",
     "keys",
+    "order_of",
     "places",
 ]
 
@@ -82,3 +86,26 @@ class Payloads:
     def make(self, key: int, place: int, intended_ns: int = 0) -> bytes:
         start = self._random.randrange(_POOL_BYTES - VALUE_BYTES)
         return _HEAD.pack(key, place, intended_ns) + self._pool[start : start + VALUE_BYTES - _HEAD.size]
+
+
+class Order(BaseModel):
+    """The model of the handlers that take one."""
+
+    user: str
+    place: int
+    cents: int
+    items: list[str]
+    note: str | None = None
+
+
+def order_of(key: int, place: int) -> bytes:
+    """A body that is an order, some 200 bytes of JSON."""
+    items = [f"item-{(key + each) % 97}" for each in range(6)]
+    order = Order(
+        user=key_name(key),
+        place=place,
+        cents=place * 100 + 99,
+        items=items,
+        note="leave it at the door, please",
+    )
+    return order.model_dump_json().encode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.benchmarks import (
+    app_scenarios,
     delay_scenarios,
     lane_scenarios,
     latency_scenarios,
@@ -447,6 +448,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "parked_keys": _parked_keys,
     "members": _members,
     "exactly_once": _exactly_once,
+    **app_scenarios.ALL,
     **delay_scenarios.ALL,
     **lane_scenarios.ALL,
     **latency_scenarios.ALL,

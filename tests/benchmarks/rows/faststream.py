@@ -7,22 +7,36 @@ import asyncio
 from faststream import AckPolicy, FastStream
 from faststream.confluent import KafkaBroker
 
+from tests.benchmarks.data import Order
 from tests.benchmarks.meter import Meter
 from tests.benchmarks.row import Measured
 
-__all__ = ["pull"]
+__all__ = ["models", "pull"]
 
 
 def pull(bootstrap: str, topic: str, group: str, warmup: int, measured: int, patience: float) -> Measured:
     """A subscriber whose handler does nothing."""
+    return _run(bytes, bootstrap, topic, group, warmup, measured, patience)
+
+
+def models(bootstrap: str, topic: str, group: str, warmup: int, measured: int, patience: float) -> Measured:
+    """A subscriber whose handler takes a model."""
+    return _run(Order, bootstrap, topic, group, warmup, measured, patience)
+
+
+def _run(
+    kind: type, bootstrap: str, topic: str, group: str, warmup: int, measured: int, patience: float
+) -> Measured:
     meter = Meter(warmup, measured)
     broker = KafkaBroker(bootstrap, logger=None)
     app = FastStream(broker, logger=None)
 
-    async def handle(body: bytes) -> None:
+    async def handle(body: object) -> None:
         meter.one()
         if meter.done.is_set():
             app.exit()
+
+    handle.__annotations__["body"] = kind
 
     # Not as a decorator: where FastStream isn't installed, a strict type checker calls decorated functions untyped.
     subscriber = broker.subscriber(
