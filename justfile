@@ -48,6 +48,10 @@ durations:
 bench *options="--quick":
     .venv/bin/python -m tests.benchmarks {{options}}
 
+# Build the documentation as a site into build/site.
+site:
+    .venv/bin/zensical build --strict
+
 # What checks the documentation: links, examples, words, the file map, the invariants.
 docs:
     .venv/bin/pytest -q -n 0 tests/unit/house tests/simulation/test_document.py
