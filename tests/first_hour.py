@@ -96,7 +96,17 @@ def install(hour: Hour) -> None:
 
 def run_the_program(hour: Hour) -> None:
     hour.activated("README: kafka-pubsub up", "kafka-pubsub up")
-    hour.python("README: the program", hour.block("README.md", "sub.pull(handle)"), "user-123 {'total': 42}")
+    program = hour.block("README.md", "@app.subscriber") + hour.block("README.md", "app.test()")
+    (hour.home / "shop.py").write_text(program, "utf-8")
+    hour.activated("README: the test", f"pip install -q pytest && pytest -q {hour.home}/shop.py", "1 passed")
+    run = hour.block("README.md", "kafka-pubsub run").strip()
+    body = '{"user": "ann", "cents": 500}'
+    hour.activated(
+        "README: the handler",
+        f"cd {hour.home} && ({run} > said & echo $! > pid) && sleep 5 && kafka-pubsub publish orders '{body}' --key ann"
+        " && sleep 5 && kill $(cat pid) && cat said",
+        "charging ann 500",
+    )
 
 
 def look(hour: Hour) -> None:

@@ -29,12 +29,14 @@ def the_readers_own() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("page", "blocks"), [("README.md", 1), ("docs/publishing.md", 2), ("docs/ordering.md", 1)]
+    ("page", "blocks"), [("docs/publishing.md", 2), ("docs/ordering.md", 1), ("docs/existing-topic.md", 1)]
 )
 def test_the_blocks_of_a_page_run(page: str, blocks: int) -> None:
     with PubSub.in_memory() as ps:
-        if page == "docs/publishing.md":
+        if page != "docs/ordering.md":
             ps.create_topic("orders")
+        if page == "docs/existing-topic.md":
+            ps.create_subscription("billing", "orders")
         assert run_blocks(page, ps) == blocks
 
 
@@ -65,9 +67,25 @@ def test_the_blocks_of_the_page_on_multicast_run() -> None:
         assert {each.name for each in ps.list_topics()} == {"billing", "audit"}
 
 
+@pytest.mark.parametrize(("page", "tests"), [("README.md", 1)])
+def test_the_handlers_of_a_page_do_what_its_tests_say(page: str, tests: int) -> None:
+    names: dict[str, Any] = {}
+    for text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        exec(compile(text, page, "exec"), names)
+    found = [each for name, each in names.items() if name.startswith("test_")]
+    assert len(found) == tests
+    for each in found:
+        each()
+
+
 def run_blocks(page: str, ps: PubSub) -> int:
     """Runs the blocks, over `ps`; returns how many there are."""
-    names: dict[str, Any] = {**the_readers_own(), "ps": ps, "nullcontext": nullcontext}
+    names: dict[str, Any] = {
+        **the_readers_own(),
+        "ps": ps,
+        "nullcontext": nullcontext,
+        "input": lambda _: None,
+    }
     blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
     blocks = [text for text in blocks if "kafka_pubsub_spark" not in text]
     for text in blocks:
