@@ -4,13 +4,13 @@ Theory. A message has a key: when it is handled, and the offset at which it came
 first: of messages that came in, of the head of each tier, and of messages that wait in memory for the rest of their
 time. Nothing is handled beyond the time of the log (`ingest.py`). A message that leaves a tier is
 counted on from its scheduled time, not from now. So each tier is in the order of leaving, messages come home in the
-order of (due, offset), and one mark says which of them are home.
+order of (due, offset), and a single mark says which of them are home.
 
 Rules
-1. All that it decides follows from the logs. Its caller writes the moves of one `take` and the `progress` after it in
-   one transaction, and makes a new router from what is committed if that fails.
+1. All decisions follow from the logs. The caller writes the moves of a `take` and the `progress` after it in
+   a single transaction, and makes a new router from the committed state if that fails.
 2. Committed positions stay at the lowest record that waits in memory. A message that was handled and is read again hops
-   no second time, and is taken up again only if it waited in memory and isn't home (at or below the mark).
+   no second time, and is taken up again only if the message waited in memory and isn't home (at or below the mark).
 3. Where a tier's head isn't known yet, nothing above its possible key is handled.
 4. A request to cancel takes the same way as its message, and waits in memory until the message is due: then both go.
 5. Messages that leave for a tier are written together, by a flush (`unwritten.py`). Until then only the mark moves, so
@@ -61,7 +61,7 @@ ASIDE, _HOMES = 16 * 1024 * 1024, 50
 
 
 class Router:
-    """One partition of ingest and of all tiers."""
+    """A partition of ingest and of all tiers."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Router:
         # Of each source the progress when nothing was unwritten.
         self._settled: list[IngestProgress | Progress] = [start.ingest, *start.tiers]
 
-    # -- what is read -------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
     def receive_ingest(self, records: Sequence[Came | Tick], now: int) -> None:
         """Takes messages and ticks; look at `ingest.seek` afterwards.
@@ -131,7 +131,7 @@ class Router:
         if self.tiers[number].fresh:
             self._find_heads()
 
-    # -- what is to be done -------------------------------------------------------------------------------------
+    # -- deciding ------------------------------------------------------------------------------------------------
 
     @property
     def time(self) -> int:
@@ -159,7 +159,7 @@ class Router:
     def take(
         self, most: int, holds: Callable[[Waiting], bool] | None = None, room: int = _NO_LIMIT
     ) -> list[Move]:
-        """Handles up to `most` things, and returns what is to be written, in this order.
+        """Handles up to `most` things, and returns the records to write, in this order.
 
         Messages that may not go home now, by `holds`, are set aside, as far as there is room. The call ends when the
         bodies have `room` bytes (default: without a limit).
@@ -238,7 +238,7 @@ class Router:
         return True
 
     def progress(self) -> dict[int, IngestProgress | Progress]:
-        """What is to be committed now, of the sources of which it changed since it was last asked for."""
+        """The progress to commit now, of the sources whose progress changed since the last call."""
         found = {}
         for source, last in enumerate(self._last_progress):
             now = self._progress_now(source)
@@ -247,7 +247,7 @@ class Router:
         return found
 
     def last_ingest(self) -> IngestProgress | None:
-        """Returns the progress of ingest that `progress` returned last; None: it returned none."""
+        """Returns the progress of ingest that `progress` returned last; None: there was none."""
         said = self._last_progress[_INGEST]
         return said if isinstance(said, IngestProgress) else None
 
@@ -278,7 +278,7 @@ class Router:
         return message
 
     def _handle(self, source: int, message: Waiting, moves: list[Move]) -> None:
-        """Its time has come to leave the log that it was read from."""
+        """Its time has come to leave the log from which it was read."""
         position = message.position
         again = UNWRITTEN < position < self._handled[source]
         if not again:
@@ -404,7 +404,7 @@ class Router:
         return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind)
 
     def _time_at(self, position: int) -> int:
-        """Returns the time at a position of ingest: if a message lies there, when it came in."""
+        """Returns the time at a position of ingest: if a message lies there, the time of its arrival."""
         rests = self._memory.left_at(_INGEST, position)
         if rests is not None:
             return rests
@@ -415,7 +415,7 @@ class Router:
         return tuple((home, *mark) for home, mark in sorted(self.behind.items()))
 
     def check(self) -> None:
-        """Raises `InvariantViolated` if it contradicts itself."""
+        """Raises `InvariantViolated` if the router contradicts itself."""
         self.ingest.check()
         for tier in self.tiers:
             tier.check()

@@ -1,8 +1,8 @@
 """Which lane of a partition goes next: by priority, then by the time at which messages came in, and no lane starves.
 
     merge.add(lane, position, log)                 each lane of the partition; also later
-    merge.receive(lane, [(offset, time, message)]) what was read; merge.reach(lane, position) if there was nothing
-    merge.offer(lane, offset, lift)                the first message that can be delivered now
+    merge.receive(lane, [(offset, time, message)]) messages that were read; merge.reach(lane, position) if there were
+    none merge.offer(lane, offset, lift)                the first message that can be delivered now
     choice = merge.next(now)                       Choice(lane, most, below, aged) or None; changes nothing
     merge.took(offsets, now)                       these messages of that lane begin, up to `most`, below `below`
     if merge.wants_ends(now):                      ask for the ends of all lanes in one request:
@@ -10,27 +10,28 @@
         merge.ends(request, {lane: end})           the answer; leave out a lane whose leader doesn't answer
     merge.wants_read(now)                          lanes that must be read on, even if their buffer is full
 
-A caller calls `offer` for a lane after each change of what can be delivered: after `receive`, `took`, `put_back`, and
-when a key becomes free. It offers `DUE` while a message is due for its redelivery, else the offset of the first message
-whose key is free, else None. A message is *held* from `receive` until it begins. `put_back` takes back messages that
-were taken and haven't begun after all.
+A caller calls `offer` for a lane after each change of its deliverable messages: after `receive`, `took`, `put_back`,
+and when a key becomes free. The offer is `DUE` while a message is due for its redelivery, else the offset of the first
+message whose key is free, else None. A message is *held* from `receive` until it begins. `put_back` takes back messages
+that were taken and haven't begun after all.
 
 Theory. Kafka reads each lane by itself, so an empty buffer doesn't say that the lane is empty. A lane counts as empty
-only by an end that was asked for after the message had come in for which it steps aside: whatever came in before that
-message is below that end. A message has come in if it was read, or if it is below an end that was answered before. A
-choice holds for a run of messages, so that lanes cost nothing for each message.
+Before a message may pass an empty lane, the lane's end must have been asked for after that message came in: all
+messages that came in before lie below that end. A message has come in if it was read, or if it is below an end that was
+answered before. A choice holds for a run of messages, so that lanes cost nothing for each message.
 
 Rules
 1. The highest priority with a head goes first; `priority` says which of its lanes.
 2. A choice waits while a lane of its own or a higher priority offers nothing and wasn't read to an end that was asked
-   for after the chosen message was read. A lane that is paused holds up no other: so is one that may not begin yet,
-   and one that is full of messages that can't begin.
+   for after the chosen message was read. A paused lane holds up no other, nor does a lane that may not begin yet,
+   nor a lane full of messages that can't begin.
 3. `next` changes nothing. `took` moves the chosen lane only. A choice holds until something else is called,
    or until time ages a head; a caller asks again before each run.
-4. A priority that was passed over for `bound` seconds may go out of turn (`ageing`), but it holds up no higher one:
+4. A priority that was passed over for `bound` seconds may go out of turn (`ageing`), but it holds up no higher
+   priority:
    while the order of its own lanes isn't known, the others go on in turn. Without a `bound` priorities are strict.
-5. Lifting: a message for which one of a higher priority waits goes with that priority, behind all of that which may
-   begin. It doesn't count as a turn of its own priority.
+5. Lifting: a message for which a message of a higher priority waits goes with that priority, behind all of its messages
+   that may begin. The lifted message doesn't count as a turn of its own priority.
 6. An answer without a lane makes that lane count as empty: its messages can't be read now.
 """
 
@@ -52,7 +53,7 @@ __all__ = ["DUE", "NEAR", "RUN", "SHARE", "Choice", "LaneMerge"]
 
 T = TypeVar("T")
 
-#: The most messages of one choice.
+#: The most messages of a choice.
 RUN = 1000
 #: Messages of a lane that aren't read yet, from which on the next lane is read ahead, too: its first fetch takes time.
 NEAR = 2000
@@ -63,15 +64,15 @@ _ABOVE_ALL = 2**63 - 1
 
 
 class LaneMerge(HeldLanes[T]):
-    """Chooses among the lanes of one partition (`HeldLanes`)."""
+    """Chooses among the lanes of a partition (`HeldLanes`)."""
 
     def __init__(self, sent: Callable[[T], Sent | None], bound: float | None = AGEING) -> None:
         super().__init__(sent, bound)
         self._unanswered: int | None = None
         self._asked_at = -NEVER
-        # The choice as last found, and what was missing for it.
+        # The last choice, and the lanes that were missing for it.
         self._choice: Choice | None = None
-        #: The priority that goes in turn, also where an aged one was chosen.
+        #: The priority that goes in turn, also where an aged priority was chosen.
         self.turn = -1
         self._missing = Missing()
         # Whether messages wait that the last request doesn't cover.
@@ -128,9 +129,9 @@ class LaneMerge(HeldLanes[T]):
         return list(self._missing.lanes)
 
     def read_ahead_to(self, number: int) -> int:
-        """Returns the lowest priority that goes soon: the first one below `number` that wasn't read to its end.
+        """Returns the lowest priority that goes soon: the first below `number` that wasn't read to its end.
 
-        Or the one below that, if it was read nearly to its end.
+        Or the priority below that, if it was read nearly to its end.
         """
         near = False
         for lower, priority in self._priorities.items():
@@ -153,13 +154,13 @@ class LaneMerge(HeldLanes[T]):
         return self._missing.ends or bool(self._missing.lanes)
 
     def wakeup_at(self) -> float | None:
-        """Returns when time alone may change what `next` or `wants_ends` said last; None: never."""
-        until = self._until if self._until > -NEVER else NEVER  # a change, not time, has changed it
+        """Returns when time alone may change the last answer of `next` or `wants_ends`; None: never."""
+        until = self._until if self._until > -NEVER else NEVER  # a change, not time, has changed the answer
         at = min(until, self._asked_at + PATIENCE if self.waits else NEVER)
         return None if at == NEVER else at
 
     def took(self, offsets: Sequence[int], now: float, *, due: int = 0) -> None:
-        """These messages of the chosen lane begin, and `due` ones that it doesn't hold, which are delivered again."""
+        """These messages of the chosen lane begin; `due` ones, which it doesn't hold, are delivered again."""
         count = len(offsets) + due
         choice = self._chosen(count, now)
         if offsets and max(offsets) >= choice.below:
@@ -228,7 +229,7 @@ class LaneMerge(HeldLanes[T]):
         return Choice(lane.lane, most, below)
 
     def _in_turn(self, missing: Missing) -> Pick[T] | None:
-        """Returns what goes first by priority (rules 1 and 2)."""
+        """Returns the lane that goes first by priority (rules 1 and 2)."""
         request = _ABOVE_ALL
         lifted = {
             lane.lift.priority: Pick(lane, lane.lift.offset + 1, _ABOVE_ALL, lane.lift)
@@ -255,7 +256,7 @@ class LaneMerge(HeldLanes[T]):
         return None
 
     def check(self) -> None:
-        """Raises `InvariantViolated` if it contradicts itself."""
+        """Raises `InvariantViolated` if the merge contradicts itself."""
         for priority in self._priorities.values():
             priority.check()
         numbers = list(self._priorities)

@@ -1,20 +1,21 @@
-"""The order of the messages to one topic: a state machine over the topic's inbox.
+"""The order of the messages to a topic: a state machine over the topic's inbox.
 
-Theory. Each inbox has a Lamport clock. A message's timestamp is the maximum of what its participants propose, so all of
-them know the same one, and every destination releases its messages in the order of the timestamps (Skeen's algorithm).
+Theory. Each inbox has a Lamport clock. A message's timestamp is the maximum of its participants' proposals, so all of
+them know the same timestamp, and every destination releases its messages in the order of the timestamps (Skeen's
+algorithm).
 All that a sequencer knows follows from its inbox, so a successor knows the same.
 
 Rules
 1. The records of an inbox are taken in the order of the log.
-2. A stage ticks the clock, and the clock's time is proposed to all participants at one moment. A message with one
-   participant is final at once; its proposal is stored only if it has to wait.
-3. When a message's timestamp is known, the clock is brought up to it. So a message that is staged after another one was
+2. A stage ticks the clock, and the clock's time is proposed to all participants at the same moment. A message with a
+   single participant is final at once; its proposal is stored only if the message has to wait.
+3. When a message's timestamp is known, the clock is brought up to it. So a message that is staged after another was
    released anywhere gets a higher timestamp: all proposals of the other lie before its stage.
-4. A message is released when no unreleased one can get a lower timestamp.
+4. A message is released when no unreleased message can get a lower timestamp.
 5. A deletion is a stage. A message behind it in the topic's inbox is refused, and the topic's proposal says so. The
    topic proposes for its own deletion once the messages that were staged before have their timestamps, except for other
-   deletions: so these messages come before it, and two deletions never wait for each other.
-6. A deletion names the id of the topic that it deletes, and deletes no later one. `Alive` names that which is there.
+   deletions: so these messages come before the deletion, and two deletions never wait for each other.
+6. A deletion names the id of the topic that it deletes, and deletes no later topic. `Alive` names the existing topic.
 7. `Gone` refuses messages that lack the proposal of a participant. Proposals are in all inboxes or in none, so all
    decide alike. Such a message gets no timestamp.
 8. A successor takes the proposals of this topic from the log, at the records that caused them. To compute them again
@@ -46,10 +47,10 @@ __all__ = ["START", "Checkpoint", "Sequencer"]
 
 
 class Checkpoint(NamedTuple):
-    """From what a successor goes on: it reads the inbox from `oldest`, and is a successor of itself until `position`.
+    """The state from which a successor goes on: reads the inbox from `oldest`, is its own successor until `position`.
 
     `oldest`: the offset of the first stage that isn't released, else `position`. `alive`: the id of the topic that is
-    there; empty: it was deleted, or never made.
+    there; empty: the topic was deleted, or never made.
     """
 
     clock: int
@@ -103,7 +104,7 @@ class Sequencer:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """From what a successor goes on; never less than what this sequencer began with."""
+        """The state from which a successor goes on; never less than the state with which this sequencer began."""
         first = next(iter(self._pending.values()), None)
         oldest = self._position if first is None else first.offset
         return Checkpoint(self.clock, oldest, max(self._position, self._known_until), self.alive)
@@ -125,7 +126,7 @@ class Sequencer:
         return {name for each in pending for name in each.stage.participants if name not in each.proposals}
 
     def blocked(self) -> tuple[str, tuple[str, ...]] | None:
-        """Returns the unreleased message that no other may pass, and the participants that haven't proposed for it.
+        """Returns the unreleased message that no other may pass, and the participants that haven't proposed.
 
         None: all messages are released.
         """
@@ -136,7 +137,7 @@ class Sequencer:
         return message, tuple(each for each in pending.stage.participants if each not in pending.proposals)
 
     def take(self, offset: int, record: Said) -> list[Output]:
-        """Takes the next record; returns what is to be stored together with the position behind it."""
+        """Takes the next record; returns the records to store together with the position behind it."""
         self._again, self._position = offset < self._known_until, offset + 1
         outputs: list[Output] = []
         if isinstance(record, Stage):
@@ -153,7 +154,7 @@ class Sequencer:
                     self._add(own, outputs)
         outputs += self._release()
         if self._again:
-            return []  # it was stored before
+            return []  # the proposal was stored before
         if (
             isinstance(record, Stage)
             and len(record.participants) == 1
@@ -180,7 +181,7 @@ class Sequencer:
             }
         alone = len(stage.participants) == 1
         if self._again and alone and not pending.before and stage.message not in self._proposed:
-            return  # it was released at once
+            return  # the message was released at once
         self._pending[stage.message] = pending
         if mine and topic_id == self.alive and not self._again:
             self.alive = ""

@@ -20,7 +20,7 @@ __all__ = ["Appointments"]
 
 
 class Appointments:
-    """The appointments of one kind."""
+    """The appointments of a kind."""
 
     def __init__(self, keys: Sized, number_of: Callable[[bytes], int | None], bits: int) -> None:
         """`keys`: all that may have one; `number_of`: a key's number now; `bits`: a span is 2 to that power."""
@@ -85,7 +85,7 @@ class Appointments:
                 self._count -= 1
 
     def _sweep(self) -> None:
-        """Drops the appointments that don't count any more, and those that were made twice."""
+        """Drops the appointments that don't count any more, and appointments that were made twice."""
         number_of, bits = self._number_of, self._bits
         self._soon = [(number, key) for number, key in set(self._soon) if number_of(key) == number]
         heapify(self._soon)

@@ -3,7 +3,7 @@
 Rules
 1. A body that was read anyway is kept while there is room (`max_bytes`, the objects that hold it included). A body that
    was asked for is always kept: its message is due.
-2. One request is unanswered at a time, lowest offsets first: each costs a seek, and neighbours come together.
+2. A single request is unanswered at a time, lowest offsets first: each costs a seek, and neighbours come together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD
 
 __all__ = ["MAX_BYTES", "Bodies"]
 
-#: Bytes of bodies that one partition keeps in memory: some thousand messages of a kilobyte.
+#: Bytes of bodies that a partition keeps in memory: some thousand messages of a kilobyte.
 MAX_BYTES = 4 * 1024 * 1024
 #: Bodies asked for at once: a second of work for most callbacks, and 500 KB of one-kilobyte messages.
 READS = 512
@@ -27,7 +27,7 @@ def _cost(record: Sized) -> int:
 
 
 class Bodies:
-    """The bodies of one retry partition that are in memory, by retry offset."""
+    """The bodies of a retry partition that are in memory, by retry offset."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -40,13 +40,13 @@ class Bodies:
         self._reading = False
 
     def offer(self, record: RetryRecord) -> None:
-        """Keeps the record if there is room, or if it was asked for."""
+        """Keeps the record if there is room, or if its body was asked for."""
         offset, cost = record.retry_offset, _cost(record)
         if self.size + cost <= self._max_bytes or offset in self._asked or offset in self.wanted:
             self._keep(record, offset, cost)
 
     def has_room(self, record: Sized) -> bool:
-        """Returns whether the body of such a record may be kept though it wasn't asked for."""
+        """Returns whether the body of such a record may be kept without a request."""
         return self.size + _cost(record) <= self._max_bytes
 
     def keep(self, record: RetryRecord) -> None:
@@ -69,12 +69,12 @@ class Bodies:
         return record
 
     def want(self, offset: int, key: bytes | None = None) -> None:
-        """Asks for the body if it isn't in memory: its message is due."""
+        """Asks for the body unless the body is in memory: its message is due."""
         if offset not in self.kept and offset not in self._asked:
             self.wanted[offset] = key
 
     def forget(self, offset: int) -> None:
-        """Forgets the body: it isn't needed any more."""
+        """Forgets a body that isn't needed any more."""
         self.wanted.pop(offset, None)
         self._asked.pop(offset, None)
         self.take(offset)
@@ -99,12 +99,12 @@ class Bodies:
         return some
 
     def missing(self, offset: int) -> tuple[bool, bytes | None]:
-        """Takes note that there is no such record any more; returns whether it was asked for, and for which key."""
+        """Takes note that such a record is gone; returns whether its body was asked for, and for which key."""
         asked = offset in self._asked
         return asked, self._asked.pop(offset, None)
 
     def answered(self) -> None:
-        """Ends the request; what was asked for and hasn't come is asked for again."""
+        """Ends the request; bodies that haven't come are asked for again."""
         self.wanted |= self._asked
         self._asked = {}
         self._reading = False

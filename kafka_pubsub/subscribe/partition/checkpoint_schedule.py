@@ -1,12 +1,12 @@
 """When a partition's next checkpoint is written, and from which checkpoint its commits count.
 
-Theory. A commit lists what has finished since the last checkpoint (`checkpoint`). When that has become long, the next
-commit is a transaction that writes another checkpoint, from which the following commits count.
+Theory. A commit lists the messages finished since the last checkpoint (`checkpoint`). When that list has become long,
+the next commit is a transaction that writes another checkpoint, from which the following commits count.
 
 Rules
 1. A checkpoint is written when the metadata of a commit has outgrown half of its room, `EVERY` seconds after the first
    change that isn't in a checkpoint, and at a clean close.
-2. Commits count from the checkpoint that the last accepted commit named, never from one that was only sent.
+2. Commits count from the checkpoint that the last accepted commit named, never from a checkpoint that was only sent.
 3. After an abort there is a pause, as long as commits can be made without a checkpoint.
 """
 
@@ -44,13 +44,14 @@ class Progress(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one partition under one ownership."""
+    """The checkpoints of a partition under one ownership."""
 
     def __init__(self, start: Start, sides: Sequence[LogSide]) -> None:
         self._found, self._writer, self._sides = start.found, start.writer, sides
         #: The checkpoint that the last accepted commit named; None: there is none.
         self.named = start.found.checkpoint
-        #: The number of messages finished when it was written; None: it isn't known. A new subscription needs none.
+        #: The number of messages finished when the checkpoint was written; None: unknown. A new subscription needs
+        #: none.
         self._done: int | None = None if start.stored.metadata else 0
         self._next_done: int | None = None
         self._count = 0
@@ -66,7 +67,7 @@ class Checkpoints:
         return self._changed is not None
 
     def due_at(self) -> float | None:
-        """Returns when the next checkpoint is due, if nothing asks for one earlier."""
+        """Returns when the next checkpoint is due, unless something asks for an earlier checkpoint."""
         return None if self._changed is None else max(self._changed + EVERY, self._not_before)
 
     def due(self, now: float) -> bool:
@@ -108,7 +109,7 @@ class Checkpoints:
         return retry_headers((), info)
 
     def answered(self, offset: int | None) -> None:
-        """Takes the answer to the unanswered commit; `offset`: where its checkpoint was stored, if it was."""
+        """Takes the answer to the unanswered commit; `offset`: where its checkpoint was stored, if any."""
         sent, self._sent = self._sent, None
         if sent is None or offset is None:
             return

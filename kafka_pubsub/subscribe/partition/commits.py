@@ -1,13 +1,14 @@
-"""When to commit what: one commit is unanswered at a time, plain or in a transaction; the next waits for its time.
+"""When to commit, and the contents: one commit is unanswered at a time, plain or in a transaction; the next waits.
 
 Rules
-1. I2: the position committed is `offsets.committable`; the metadata lists what is finished above it. The retry
+1. I2: the position committed is `offsets.committable`; the metadata lists the finished offsets above it. The retry
    partition's position and metadata are committed with it, in the same request.
 2. No second commit is sent before the answer to the first. After a refusal the next commit holds the same content.
-3. Commits are up to `COMMIT_INTERVAL` apart, except the final commit at a revoke, and those that a caller waits for.
-4. A move's commit calls its sources finished; `Offsets` and `FinishedRuns` note that only when it has been stored.
-5. I5: what is finished can always be committed. When it is too much for the metadata the commit is a transaction with a
-   checkpoint, which the metadata names (`checkpoint_schedule`).
+3. Commits are up to `COMMIT_INTERVAL` apart, except the final commit at a revoke, and commits that a caller waits for.
+4. A move's commit calls its sources finished; `Offsets` and `FinishedRuns` note that only when the commit has been
+   stored.
+5. I5: finished offsets can always be committed. When they are too many for the metadata the commit is a transaction
+   with a checkpoint, which the metadata names (`checkpoint_schedule`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ COMMIT_INTERVAL = 0.15
 
 
 class Commits:
-    """The commits of one partition under one ownership."""
+    """The commits of a partition under one ownership."""
 
     def __init__(self, start: Start, home: LogSide, retry: LogSide, older: Callable[[], bool]) -> None:
         """`older` returns whether newer copies of home's messages may lie in the retry partition."""
@@ -41,17 +42,17 @@ class Commits:
         self._older = older
         self._writer, self._nonce = start.writer, start.found.nonce
         self.checkpoints = Checkpoints(start, self._sides)
-        #: What the log holds: the last accepted commit, or what was there at the beginning.
+        #: The log's contents: the last accepted commit, or the commit that was there at the beginning.
         self.stored = self._inherited = start.stored
         #: The commit that was sent and is unanswered.
         self.in_flight: CommitBoth | None = None
         self._named: Callable[[int], CommitBoth] | None = None
         #: True when there is something to commit.
         self.dirty = False
-        #: Whether the last commit was refused: then waiters don't hurry the next one.
+        #: Whether the last commit was refused: then waiters don't hurry the next commit.
         self.refused = False
         self._not_before = 0.0
-        #: Called for each commit when it is made, and when it is answered (`durable_acks`).
+        #: Called for each commit when the commit is made, and when it is answered (`durable_acks`).
         self.on_made: Callable[[], None] = _nothing
         self.on_answered: Callable[[bool], None] = _nothing
 
@@ -60,12 +61,12 @@ class Commits:
         return self._not_before if self.dirty and self.in_flight is None else None
 
     def checkpoint_due_at(self) -> float | None:
-        """Returns when a checkpoint is due and a commit may go with it; None: nothing asks for one."""
+        """Returns when a checkpoint is due and a commit may go with it; None: nothing asks for a checkpoint."""
         due = self.checkpoints.due_at()
         return None if due is None else max(due, self._not_before)
 
     def open(self, now: float) -> bool:
-        """Returns whether it is time for a commit, if there is anything to commit."""
+        """Returns whether the time for a commit has come, if there is anything to commit."""
         return self.in_flight is None and now >= self._not_before
 
     def due(self, now: float) -> bool:
@@ -73,13 +74,13 @@ class Commits:
         return self.dirty and self.open(now)
 
     def hurry(self) -> None:
-        """Makes the next commit due at once, unless the last one was refused."""
+        """Makes the next commit due at once, unless the last commit was refused."""
         self.dirty = True
         if not self.refused:
             self._not_before = 0.0
 
     def soon(self, at: float) -> None:
-        """Makes the next commit due at `at`, unless the last one was refused, to hold acks until then."""
+        """Makes the next commit due at `at`, unless the last commit was refused, to hold acks until then."""
         self.dirty = True
         if not self.refused:
             self._not_before = min(self._not_before, at)
@@ -87,7 +88,7 @@ class Commits:
     # Sending
 
     def announce(self, now: float) -> CommitBoth | StoreMoves:
-        """Makes the commit that announces this owner: a plain one, if it is the first; it is unanswered from now on."""
+        """Makes the commit that announces this owner: a plain commit, if the first; unanswered from now on."""
         if self.stored is not self._inherited:
             return self.transaction((), now)  # the partition came back, and more may have finished than fits
         self._next_at(now)
@@ -99,9 +100,9 @@ class Commits:
     ) -> CommitBoth | StoreMoves:
         """Makes the commit to send, with these moves, unanswered from now on; plain if no transaction is needed.
 
-        `closing`: adds a checkpoint if anything isn't in one. Dead letters always come with one: another topic holds
-        them, so an owner that goes on from the last checkpoint must know of each, or would dead-letter it a second
-        time.
+        `closing`: adds a checkpoint if anything isn't in a checkpoint. Dead letters always come with a checkpoint:
+        another topic holds them, so an owner that goes on from the last checkpoint must know of each, or would
+        dead-letter the message a second time.
         """
         self._next_at(now)
         progress = self._progress(moves)
@@ -138,7 +139,7 @@ class Commits:
         return StoreMoves(records, forecast, split(checkpoint), self.checkpoints.headers(checkpoint), named)
 
     def _next_at(self, now: float) -> None:
-        # The next multiple of the interval: partitions that are busy commit together, in one request.
+        # The next multiple of the interval: busy partitions commit together, in the same request.
         count = now // COMMIT_INTERVAL + 1
         count += count * COMMIT_INTERVAL <= now  # the quotient of a multiple may be rounded down
         self._not_before = count * COMMIT_INTERVAL
@@ -149,7 +150,7 @@ class Commits:
         return commit
 
     def final_commit(self, *, clean: bool) -> CommitBoth | None:
-        """Makes the plain final commit of a revoke; None: there is nothing to commit, or it doesn't fit."""
+        """Makes the plain final commit of a revoke; None: there is nothing to commit, or the metadata doesn't fit."""
         if not self.dirty and self.in_flight is None:
             return None
         progress = self._progress(())

@@ -1,29 +1,30 @@
 """After crashes: finds the message that killed the process by giving each suspect a trial of its own.
 
-Theory. An owner that ends in disorder was mostly killed by something else, so the next one starts at full speed. Its
-commits say how far its predecessor may have come (`doubt`), until the position has passed that. If it ends in disorder
-too, one of those messages may be what kills. A commit's metadata notes what was started (`notes`), so the next owner
-finds suspects in it, but a message that kills at once may not have been noted. So until the position has passed (`end`)
-no callback starts unnoted: a lease waits until a commit that notes it has been answered.
-The next crash then leaves the culprit among the noted ones. Suspects are delivered one at a time, over all partitions
-of the process, each noted as *the trial*. If its process dies then, it was the culprit, and only its crash count rises.
+Theory. An owner that ends in disorder was mostly killed by something else, so the next owner starts at full speed. Its
+commits say how far its predecessor may have come (`doubt`), until the position has passed that. If this owner ends in
+disorder too, one of those messages may be the killer. A commit's metadata notes the started messages (`notes`), so the
+next owner finds suspects there, but a message that kills at once may not have been noted. So until the position has
+passed (`end`) no callback starts unnoted: a lease waits until a commit that notes its messages has been answered.
+The next crash then leaves the culprit among the noted messages. Suspects are delivered singly, over all partitions
+of the process, each noted as *the trial*. If its process dies then, the suspect was the culprit, and only its crash
+count rises.
 
-A lease here is WAITING (a suspect that waits for its trial), UNNOTED (it waits for a commit to be made), ON ITS WAY
-(that commit is unanswered), and then given out, still noted until it is over.
+A lease here is WAITING (a suspect that waits for its trial), UNNOTED (waits for a commit to be made), ON ITS WAY
+(that commit is unanswered), and then given out, still noted until the lease is over.
 
 Rules
-1. What is noted as a duty stays noted until it is finished, through any number of commits and crashes (but rule 5).
-2. One trial at a time in a process (`TrialLock`): else an innocent message of another partition would share the blame
-   each time. A trial isn't over before the log has stopped naming it: a message acked a moment before another
-   partition's trial killed the process would share the blame, too. The next trial of the same log is named by the same
-   commit, so some trials go in a row.
-3. Messages of a key that isn't suspected are noted several together, or a key would go forward by one message a commit
+1. A message noted as a duty stays noted until it is finished, through any number of commits and crashes (but rule 5).
+2. A single trial at a time in a process (`TrialLock`): else an innocent message of another partition would share the
+   blame each time. A trial isn't over before the log has stopped naming its message: a message acked a moment before
+   another partition's trial killed the process would share the blame, too. The next trial of the same log is named by
+   the same commit, so some trials go in a row.
+3. Messages of a key that isn't suspected are noted several together, or a key would go forward by a message a commit
    until the takeover's position is passed. After another crash each of them would be tried alone, so they are few, and
    fewer where many keys are noted.
-4. Others may start beside a trial, noted. A culprit among them is blamed at its own trial, one crash later; the
+4. Others may start beside a trial, noted. A culprit among them is blamed at its own trial, a crash later; the
    message on trial then has one crash too many, but never again for the same culprit.
-5. The final commit of a revoke names only what dead owners left. It shows that this process lives, so no message that
-   started here has killed it: a look, an ack that is withheld and a clean close count as no failure.
+5. The final commit of a revoke names only messages that dead owners left. It shows that this process lives, so no
+   message that started here has killed it: a look, an ack that is withheld and a clean close count as no failure.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ __all__ = ["CrashSuspects", "TrialLock"]
 #: Messages that aren't suspected and are noted at a time. After a crash each is a suspect, and its trial costs a
 #: commit. Fewer would slow the backlog behind a crash: so many are delivered for each commit.
 FRESH = 48
-#: Messages of one key that are noted together, and the share of the room for notes that they may take.
+#: Messages of a key that are noted together, and the share of the room for notes that they may take.
 TOGETHER, SHARE = 8, 4
 #: Trials in a row, before another partition may try its suspects.
 ROW = 8
-#: Notes beyond `notes.MOST` for which the metadata has room: of messages that were tried alone for lack of it, one a
+#: Notes beyond `notes.MOST` for which the metadata has room: of messages that were tried alone for lack of room, one a
 #: crash at most.
 SPARE = 32
 
 
 class TrialLock:
-    """The lock of the trial; the partitions of a process share it, whatever threads decide for them."""
+    """The lock of the trial; the partitions of a process share the lock, whatever threads decide for them."""
 
     def __init__(self) -> None:
-        #: Empty: no trial. Of two callers at the same time `setdefault` makes one the first.
+        #: Empty: no trial. Of two callers at the same time `setdefault` makes either the first.
         self._owner: dict[None, object] = {}
 
     @property
@@ -80,7 +81,7 @@ class CrashSuspects:
         self._turn = turn
         #: The doubt that the commits record of owners that ended in disorder.
         self.doubt = doubt
-        #: Below this offset no callback starts unnoted; 0: not more than one owner has ended in disorder.
+        #: Below this offset no callback starts unnoted; 0: at most a single owner has ended in disorder.
         self.end = end = doubt.end if doubt.twice else 0
         #: Offsets noted by dead owners and not finished since: the suspects.
         self.left: set[int] = set(notes.offsets(found)) if end else set()
@@ -95,12 +96,12 @@ class CrashSuspects:
         self._row = 0
         #: Whether the commit that was made last names no trial.
         self._cleared = False
-        #: False once the partition is revoked: the next commit is its final one (rule 5).
+        #: False once the partition is revoked: the next commit is its final commit (rule 5).
         self._open = True
 
     @property
     def _lingers(self) -> bool:
-        """Whether the trial is over, and the log may still name it."""
+        """Whether the trial is over, and the log may still name its message."""
         return self._trial is None and self._turn.owner is self
 
     @property
@@ -117,7 +118,7 @@ class CrashSuspects:
 
     @property
     def tries(self) -> bool:
-        """Whether one of these suspects is on trial."""
+        """Whether any of these suspects is on trial."""
         return self._trial is not None
 
     @property
@@ -137,7 +138,7 @@ class CrashSuspects:
 
     @property
     def inherited(self) -> set[int]:
-        """What dead owners left: their suspects, and the message that was on trial when the last one died."""
+        """The notes of dead owners: their suspects, and the message that was on trial when the last owner died."""
         return self.left if self.culprit is None else self.left | {self.culprit}
 
     @property
@@ -151,7 +152,7 @@ class CrashSuspects:
         return offset < self.end
 
     def takes(self, offset: int | None) -> bool:
-        """Returns whether that message may be admitted: it is or can be noted, or would be the only one to be tried.
+        """Returns whether that message may be admitted: noted, with room for a note, or the only one to be tried.
 
         Without the last a partition whose dead owner has left all room filled would stand still for ever: a suspect may
         have to wait for an earlier message of its key, which must be noted too.
@@ -159,7 +160,7 @@ class CrashSuspects:
         return offset in self.left or self.room > 0 or not self._bench
 
     def together(self, offset: int | None) -> int:
-        """Returns how many messages of its key may be noted together with that one, itself included (rule 3)."""
+        """Returns how many messages of its key may be noted together with that message, itself included (rule 3)."""
         if offset is None or any(each >= offset for each in self.left):
             return 1
         return max(1, min(TOGETHER, self.room // SHARE))
@@ -183,7 +184,7 @@ class CrashSuspects:
             self._given[lease] = [offset for offset in self._given[lease] if offset not in done]
 
     def admit(self, lease: Lease, offsets: Sequence[int], crashes: int = 0) -> None:
-        """Takes a lease of messages that must not start unnoted; of one, if it is a suspect or there is no room."""
+        """Takes a lease of messages that must not start unnoted; of a single one for a suspect or for lack of room."""
         if offsets[0] in self.left or crashes or self.room <= 0:
             self._bench.append((offsets[0], lease))
         else:
@@ -202,9 +203,9 @@ class CrashSuspects:
             self._unnoted[lease] = (offset,)
 
     def note(self, wishes: Iterable[int], position: int, gone: Collection[int] = ()) -> Notes:
-        """Returns the notes for a commit; the leases that waited for one are on their way from now on.
+        """Returns the notes for a commit; the leases that waited for the commit are on their way from now on.
 
-        `gone`: what the same commit calls finished.
+        `gone`: the messages that the same commit calls finished.
         """
         self._on_its_way.update(self._unnoted)
         self._unnoted = {}
@@ -215,7 +216,9 @@ class CrashSuspects:
         if not self._open:
             named, wishes, trial = self.inherited, (), None
         if trial is None and self.culprit is not None:
-            trial = self.culprit  # its move hasn't committed: a second crash must not make it innocent
+            trial = (
+                self.culprit
+            )  # its move hasn't committed: a second crash must not make the message innocent
         duty = {offset for offset in named if offset >= position and offset not in gone}
         return notes.fit(duty, wishes, position, trial if trial in duty else None)
 

@@ -1,7 +1,7 @@
-"""Decides what becomes a dead letter, and when: connects a `moves.MoveQueue` with `retry_state`.
+"""Decides which messages become dead letters, and when: connects a `moves.MoveQueue` with `retry_state`.
 
 `moves` explains the two steps of dead-lettering. The second step takes its place among the partition's commits like any
-other: one is unanswered at a time.
+other: a single commit is unanswered at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["DeadLettering"]
 
 
 class DeadLettering:
-    """The dead-lettering of one partition's messages."""
+    """The dead-lettering of a partition's messages."""
 
     def __init__(self, retries: RetryState) -> None:
         self._retries = retries
@@ -45,7 +45,7 @@ class DeadLettering:
         return [letter.move for letter in self._queue.unanswered if letter.move is not None]
 
     def _record_of(self, letter: DeadLetter, now: float) -> Record | None:
-        """Makes the move if the body is in memory and the policy still says that it is to be dead-lettered."""
+        """Makes the move if the body is in memory and the policy still wants a dead letter."""
         if letter.move is not None:
             return letter.message
         retries = self._retries
@@ -116,7 +116,7 @@ class DeadLettering:
 
 
 def _news_of(letter: DeadLetter) -> Announce:
-    """Returns the news that it is dead-lettered."""
+    """Returns the news that the message is dead-lettered."""
     move = letter.move
     if move is None or move.death is None:
         return Announce(News.DEAD_LETTER, "", letter.message)

@@ -1,8 +1,8 @@
 """Durable acks: for each ack with a waiter, which commit holds it, and whether the log accepted that commit.
 
 Theory. An ack is in the log when a commit that calls its record finished was accepted, plain or in a transaction. Every
-commit holds all that is noted as finished when it is made. So the next commit holds every noted ack, and its answer
-decides about them. The ack's waiter moves the same way: from `_booked` to `_sent`, and then it gets its answer.
+commit holds all messages noted as finished when it is made. So the next commit holds every noted ack, and its answer
+decides about them. The ack's waiter moves the same way: from `_booked` to `_sent`, and then gets its answer.
 
 Rules
 1. A waiter hears that its ack is durable only after the answer to a commit that was made after the ack was noted.
@@ -10,7 +10,8 @@ Rules
    The key stays with its lease runner until the callback has ended.
 3. The acks of an inline run (`inline_lease`) are noted when the inline run has reported; until then they wait in
    `_ended_inline`.
-4. A commit that wasn't accepted may be stored all the same: its acks are in the next one too, and in doubt until then.
+4. A commit that wasn't accepted may be stored all the same: its acks are in the next commit too, and in doubt until
+   then.
 5. When the partition is lost, acks that were in no commit aren't stored; for the others the outcome is unknown.
 6. Every wait ends: after `PATIENCE` a waiter hears that there is no answer. The ack itself stays noted.
 """
@@ -30,7 +31,7 @@ from kafka_pubsub.subscribe.partition.leases import Leases, LeaseState
 __all__ = ["PATIENCE", "PROMPT", "Durability"]
 
 #: Seconds that a commit waits for further acks while callers wait for it: the acks of callbacks that run side by side
-#: share one commit. They are few beside the time that the commit itself takes.
+#: share a commit. They are few beside the time that the commit itself takes.
 PROMPT = 0.002
 #: Seconds after which a waiter hears that there is no answer: a change of the group's coordinator takes some ten.
 PATIENCE = 30.0
@@ -40,7 +41,7 @@ _Waiter = tuple[object, float]
 
 
 class Durability:
-    """The waiters of one partition under one ownership."""
+    """The waiters of a partition under one ownership."""
 
     def __init__(self, leases: Leases, outcomes: LeaseReports, commits: Commits, *, prompt: bool) -> None:
         self._leases = leases
@@ -56,7 +57,7 @@ class Durability:
         self._booked: deque[_Waiter] = deque()
         #: Waiters of acks in the commit that is unanswered.
         self._sent: deque[_Waiter] = deque()
-        #: Waiters of acks in a commit that wasn't accepted, and in no later one yet.
+        #: Waiters of acks in a commit that wasn't accepted, and in no later commit yet.
         self._doubtful: deque[_Waiter] = deque()
         self._answers: list[Effect] = []
         commits.on_made = self._made
@@ -104,13 +105,13 @@ class Durability:
         elif lease is self._leases.inline_lease or self._is_unreported(ask):
             self._ended_inline.append((ask, since))
         elif self._outcomes.acked(lease, ask.record):
-            self._commits.dirty = True  # it may have been noted before
+            self._commits.dirty = True  # the ack may have been noted before
             self._booked.append((ask.waiter, since))
         else:
             self._late(ask)
 
     def _is_unreported(self, ask: Ask) -> bool:
-        """Returns whether an inline run has left the ask's lease and hasn't reported it yet."""
+        """Returns whether an inline run has left the ask's lease and hasn't reported so yet."""
         return ask.lease.state is LeaseState.RUNNING and ask.lease not in self._leases.active
 
     def _late(self, ask: Ask) -> None:

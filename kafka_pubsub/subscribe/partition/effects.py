@@ -1,4 +1,4 @@
-"""What the core asks the client to do. The core never acts itself."""
+"""The core's requests to the client. The core never acts itself."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ class Deliver(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A position of one log and its metadata."""
+    """A position of a log and its metadata."""
 
     offset: int
     metadata: str
-    #: The leader epoch of what was read; None: it isn't known for this position.
+    #: The leader epoch of the last record read; None: unknown for this position.
     epoch: int | None = None
 
 
 class CommitBoth(NamedTuple):
-    """Store both partitions' positions and metadata in one request; answer with `CommitAnswered`: both, or not.
+    """Store both partitions' positions and metadata in a single request; answer with `CommitAnswered`: both, or not.
 
     No second commit follows before the answer.
     """
@@ -74,7 +74,7 @@ class MovedRecord(NamedTuple):
 
 
 class StoreMoves(NamedTuple):
-    """Store these records and this commit in one transaction; answer with `MovesAnswered`.
+    """Store these records and this commit in a single transaction; answer with `MovesAnswered`.
 
     No other commit of the partition follows before the answer. The client may put several partitions' into one
     transaction. For dead letters: store the commit in the transaction in which they were written (`WriteDeadLetters`),
@@ -100,7 +100,7 @@ class WriteDeadLetters(NamedTuple):
 
 
 class ReadBodies(NamedTuple):
-    """Read these offsets of the retry partition, lowest first; answer with one `Bodies`, even if it is partial."""
+    """Read these offsets of the retry partition, lowest first; answer with a single `Bodies`, even if it is partial."""
 
     offsets: Sequence[int]
 
@@ -112,7 +112,7 @@ class Trim(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """End a transaction with an unknown outcome, and begin a new ownership from what is committed then."""
+    """End a transaction with an unknown outcome, and begin a new ownership from the positions committed then."""
 
 
 class News(Enum):
@@ -130,7 +130,7 @@ class News(Enum):
 
 
 class Announce(NamedTuple):
-    """Log and count this news. `message`: the record of the message that it is about; None: it is about none."""
+    """Log and count this news. `message`: the record of the message concerned; None: none is."""
 
     news: News
     detail: str = ""
@@ -158,7 +158,7 @@ class Durable(NamedTuple):
 class Unstored(Enum):
     """Why an ack that a caller waits for isn't known to be in the log."""
 
-    #: Its lease was over when it came: it changed nothing.
+    #: Its lease was over when the ack came, which changed nothing.
     LATE = "late"
     #: The partition was given up before the ack was in any commit: the message is delivered again.
     GONE = "gone"

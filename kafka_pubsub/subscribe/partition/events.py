@@ -1,4 +1,4 @@
-"""The events of a partition. One event is one batch: a fetch, a set of lease reports, never a single message."""
+"""The events of a partition. An event is a batch: a fetch, a set of lease reports, never a single message."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Fetched(NamedTuple):
     """Records read from the log, in order of offset.
 
     `inline`: the thread that read them can take them itself, at once; never True while an inline lease is open.
-    `epoch`: the leader epoch of the last, if it is known.
+    `epoch`: the leader epoch of the last, if known.
     """
 
     records: Sequence[Record]
@@ -64,13 +64,13 @@ class Fetched(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What the first messages of these keys waited for in other lanes may be over."""
+    """The first messages of these keys may wait no longer for other lanes."""
 
     keys: Sequence[bytes]
 
 
 class LeaseReport(NamedTuple):
-    """A lease runner's last report: the first `done` records are acked, `outcome` is about the next one."""
+    """A lease runner's last report: the first `done` records are acked, `outcome` is about the next record."""
 
     lease: Lease
     done: int
@@ -93,8 +93,9 @@ Nacked = tuple[Record, float | None, str]
 class Passed(NamedTuple):
     """A lease runner has taken the first `reached` records of an inline lease, and begins no other.
 
-    `left`: reports on leases of their own for those that were kept. `skipped`: records that it passed over because an
-    earlier one of their key was left. `current`: the record after the first `reached` is with its callback. `nacked`:
+    `left`: reports on leases of their own for kept records. `skipped`: records that were passed over because an
+    earlier record of their key was left. `current`: the record after the first `reached` is with its callback.
+    `nacked`:
     the records that were nacked; no lease is made of them.
     """
 
@@ -154,8 +155,8 @@ class Extended(NamedTuple):
 class Demand(NamedTuple):
     """The client can take up to `limit` leases of up to `run` records each.
 
-    `spread`: runs of more than one record only if a single key is ready. `inline`: the thread that asks can take an
-    inline lease of due messages itself, at once; never True while an inline lease is open. `below`, of lanes: of the
+    `spread`: runs of more than a single record only if a single key is ready. `inline`: the thread that asks can take
+    an inline lease of due messages itself, at once; never True while an inline lease is open. `below`, of lanes: of the
     home topic only records below this offset, and no run longer than `run`; an inline lease has up to `run` of these.
     `key`: the next message of this key alone, wherever it waits.
     """
@@ -175,7 +176,7 @@ class Ended(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has passed. `stuffed`: the partition holds as much as it may, so nothing more of it is read.
+    """Time has passed. `stuffed`: the partition is full, so nothing more of it is read.
 
     `taken`: the stream has started as many messages as it may, so no trial begins. `wall`: the wall clock less the
     core's clock, in seconds; None: as before. `closing`: the stream ends, so what has finished goes into a checkpoint.
@@ -196,8 +197,9 @@ class CommitAnswered(NamedTuple):
 class MovesAnswered(NamedTuple):
     """The log answered the transaction that was unanswered.
 
-    `refused`: of an aborted one, the numbers of the records that can't be written at all now, and why. `checkpoint`:
-    where the first part of its checkpoint was stored, if it had one.
+    `refused`: of an aborted transaction, the numbers of the records that can't be written at all now, and why.
+    `checkpoint`:
+    where the first part of its checkpoint was stored, if there was a checkpoint.
     """
 
     ending: Ending
@@ -208,7 +210,7 @@ class MovesAnswered(NamedTuple):
 class Written(NamedTuple):
     """The answer to `WriteDeadLetters`: the log has taken all of the dead letters, or the transaction was aborted.
 
-    `refused`: as in `MovesAnswered`; `reason`: why it was aborted, as text for the operator.
+    `refused`: as in `MovesAnswered`; `reason`: why the transaction was aborted, as text for the operator.
     """
 
     taken: bool
@@ -224,7 +226,7 @@ class RetryFetched(NamedTuple):
 
 
 class RetryCaughtUp(NamedTuple):
-    """The retry partition was read up to the high watermark that it had after `committed()` had answered.
+    """The retry partition was read up to its high watermark at the answer of `committed()`.
 
     `position`: the reader's own; records below it that the reader hasn't returned never come.
     """
@@ -259,7 +261,7 @@ class Revoked(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """The partition came back, and the log holds exactly what this process wrote last."""
+    """The partition came back, and the log holds exactly this process's last commit."""
 
 
 class Lost(NamedTuple):

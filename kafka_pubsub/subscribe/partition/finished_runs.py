@@ -1,14 +1,14 @@
 """Which records of the retry partition are finished: the offsets of a log in which a million may wait for hours.
 
-Theory. The same promises as `offsets`, kept the other way round: what is finished is a list of runs, and what isn't
+Theory. The same promises as `offsets`, kept the other way round: finished offsets are a list of runs, and unfinished
 finished costs nothing. So a million parked records need no memory here, and a commit lists the runs that are new.
 
 Rules
 1. `committable` is the lowest offset that isn't finished; runs lie above it, ascending, with something unfinished
    between any two.
 2. A hole (a transaction's marker, an aborted record) belongs to a finished neighbour; between two unfinished records
-   it is ignored. So it never costs a run: each transaction leaves one, and thousands of them wait together.
-3. What an earlier commit called finished is a run from the start, so it is known when it is read again.
+   the hole is ignored. So it never costs a run: each transaction leaves a hole, and thousands of them wait together.
+3. Offsets that an earlier commit called finished are runs from the start, so they are known when they are read again.
 4. Runs that a checkpoint holds aren't new, as long as they stay as they are (`checkpoint`).
 """
 
@@ -28,7 +28,7 @@ _FEW = 256
 
 
 class FinishedRuns:
-    """The offsets of one retry partition: received, finished."""
+    """The offsets of a retry partition: received, finished."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class FinishedRuns:
         in_checkpoint: Sequence[Run] = (),
         read: LogEnd = UNREAD,
     ) -> None:
-        """`known`: all that is finished above `position`; `in_checkpoint`: what the checkpoint holds of that."""
+        """`known`: all finished offsets above `position`; `in_checkpoint`: the checkpoint's part of these."""
         #: How far the log was ever read. A marker of a later leader's epoch may lie between that and `position`.
         self.read = read
         #: The next offset that has not been received.
@@ -50,7 +50,7 @@ class FinishedRuns:
         self._ends = [end for _, end in known]
         # The runs that no checkpoint holds.
         self._fresh = set(known).difference(in_checkpoint)
-        # Holes between two unfinished records, ascending; those below `committable` mean nothing.
+        # Holes between two unfinished records, ascending; holes below `committable` mean nothing.
         self._hole_starts: list[int] = []
         self._hole_ends: list[int] = []
         self._swallow()
@@ -79,7 +79,7 @@ class FinishedRuns:
         return offset < self.committable or self._holds(offset, offset + 1)
 
     def receive(self, offset: int) -> bool:
-        """Takes in a record, in order of offset; returns False if it was received or finished before."""
+        """Takes in a record, in order of offset; returns False if the record was received or finished before."""
         if offset == self.position and not (self._ends and offset < self._ends[-1]):
             self.position += 1
             return True
@@ -99,9 +99,9 @@ class FinishedRuns:
             self.read = LogEnd(last + 1, epoch)
 
     def advance(self, position: int, epoch: int | None = None) -> None:
-        """Takes note that nothing is left to be read below `position`: what wasn't received is a hole.
+        """Takes note that nothing is left to be read below `position`: offsets that weren't received are holes.
 
-        `epoch` is the leader epoch of the last record or marker there, if it is known.
+        `epoch` is the leader epoch of the last record or marker there, if known.
         """
         if epoch is not None and position > self.read.offset:
             self.read = LogEnd(position, epoch)
@@ -126,7 +126,7 @@ class FinishedRuns:
         return at < len(self._starts) and self._starts[at] <= high
 
     def finish(self, offset: int) -> None:
-        """Marks a record as finished; the caller errs if it isn't unfinished."""
+        """Marks a record as finished; the caller errs unless it is unfinished."""
         self._finish(offset, offset + 1)
 
     def finish_all(self, offsets: Iterable[int]) -> None:

@@ -1,13 +1,14 @@
-"""The messages of one partition that come after unfinished ones of their key in other lanes.
+"""The messages of a partition that come after unfinished messages of their key in other lanes.
 
 Theory. A publisher names, in each message of a key, its last messages of that key in other lanes. A message waits until
-these are finished. It waits as any message does: in its key's queue, and if that grows long, in the retry partition.
+these are finished. It waits as any message does: in its key's queue, and when the queue grows long, in the retry
+partition.
 
 Rules
-1. The key of the first message that waits is parked, as if that message waited in the retry partition. It is settled
-   anew when what it waits for may be over.
+1. The key of the first message that waits is parked, as if that message waited in the retry partition. The key is
+   settled anew when the messages for which it waits may be over.
 2. A lease ends before the next message that may have to wait.
-3. Only what was just read is looked at as a whole: a message that had nothing to wait for has nothing later either.
+3. Only new records are looked at as a whole: a message that had nothing to wait for has nothing later either.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["Followers"]
 
 
 class Followers:
-    """The messages of one partition that wait; `names` None: its topic has no lanes, or keys set no order."""
+    """The messages of a partition that wait; `names` None: its topic has no lanes, or keys set no order."""
 
     def __init__(self) -> None:
         self.names: Names | None = None
@@ -34,7 +35,7 @@ class Followers:
         self.names, self._number = names, number
 
     def take(self, records: Sequence[Record], offsets: Collection[int], now: float) -> list[bytes]:
-        """Takes note of those of the new records that may wait; returns their keys."""
+        """Takes note of new records that may wait; returns their keys."""
         if not offsets:
             return []
         found = [(record.offset(), key) for record in records if (key := record.key()) is not None]

@@ -1,12 +1,12 @@
-"""What is handed out of parked keys, and what comes back from there.
+"""Hands out messages of parked keys, and takes back those that weren't begun.
 
 Theory. The next message of a parked key may be home's (published before what is parked) or the retry partition's.
-Either way one lease runner gets it, and the key is blocked in `queues` by one more reason until that lease runner
+Either way a lease runner gets it, and the key is blocked in `queues` by another reason until that lease runner
 has ended. A run goes on as long as messages follow that were never delivered, are due, and are in memory.
 
 Rules
 1. A message that must not start unnoted (`crash_suspects`) doesn't go before its note is stored; a suspect goes alone.
-2. A message whose attempts are used up isn't handed out: when it is next it is dead-lettered (`moves`).
+2. A message whose attempts are used up isn't handed out: when its turn comes it is dead-lettered (`moves`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Handout:
         self._offsets = offsets
 
     def origin_of(self, key: bytes) -> int | None:
-        """Returns the origin of a key's next message if it may be handed out, wherever it waits."""
+        """Returns the origin of a key's next message if that may be handed out, wherever it waits."""
         queue, parked = self._queues.queues.get(key), self._retries.parking
         if key in parked.lines:
             return parked.origin_of(key)
@@ -65,7 +65,7 @@ class Handout:
     def take(self, limit: int, run: int, now: float, key: bytes | None = None) -> Iterator[Taken]:
         """Yields up to `limit` runs, the smallest origin first; the caller makes a lease of each before the next.
 
-        `key`: yields the next message of this key alone, also where it isn't parked.
+        `key`: yields the next message of this key alone, also where the key isn't parked.
         """
         retries = self._retries
         if key is not None:
@@ -142,7 +142,7 @@ class Handout:
         self._queues.block(key)
 
     def _must_wait(self, entry: Entry) -> bool:
-        """Returns whether it must be noted, and there is no room for the note."""
+        """Returns whether the message must be noted, and there is no room for the note."""
         return self._is_noted(entry) and not self._retries.retry.suspects.takes(entry.offset)
 
     def is_noted(self, offset: int, crashes: int) -> bool:
@@ -188,7 +188,7 @@ class Handout:
         return Taken(key, records, entries)
 
     def _below(self, key: bytes) -> int:
-        """Returns the origin below which the key's parked messages may follow one another, with no other between."""
+        """Returns the origin below which the key's parked messages may follow each other, with no other between."""
         queue, moving = self._queues.queues.get(key, []), self._retries.parking.moving.get(key, ())
         lowest: int = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
         return lowest
@@ -206,7 +206,7 @@ class Handout:
             self.put_back(record, entries[record.retry_offset], lease.key)
 
     def put_back(self, record: RetryRecord, entry: Entry, key: bytes | None) -> None:
-        """Returns a record that was never begun to where it waited."""
+        """Returns a record that was never begun to the place where it waited."""
         if key is None:
             self._retries.loose.appendleft((entry, record))
         else:

@@ -1,14 +1,14 @@
 """Inline leases: records of many keys, taken in the order of the log by the thread that reads it.
 
 Theory. Where callbacks only compute, handing each key's records to another thread costs more than the callbacks. An
-inline lease holds records of many keys for one lease runner, which takes them one after the other. So each of those
-keys is with one lease runner (I1), and nothing has to be sorted by key. There are two kinds. The first holds what was
-just read: it has no key and blocks nothing. That is safe, because its keys have nothing in the queues, and nothing
+inline lease holds records of many keys for a lease runner, which takes them in turn. So each of those
+keys is with a single lease runner (I1), and nothing has to be sorted by key. There are two kinds. The first holds new
+records: it has no key and blocks nothing. That is safe, because its keys have nothing in the queues, and nothing
 more is received while it is open. The second holds the due messages of parked keys, with the records of home that
 wait behind them: it holds and blocks these keys (`Lease.keys`), as a lease of each key would.
 
 Rules
-1. Records of a key that has records in the queues, is blocked or is parked don't enter a lease of what was just read:
+1. Records of a key that has records in the queues, is blocked or is parked don't enter a lease of new records:
    they queue up.
 2. A kept record gets a lease of its own, which blocks its key. A nacked record moves at once. Later records of such a
    key are passed over.
@@ -28,7 +28,7 @@ from kafka_pubsub.subscribe.partition.events import Passed
 
 __all__ = ["apart", "finished"]
 
-#: From one record in so many on, the records to leave out count as many.
+#: From a record in so many on, the records to leave out count as many.
 MANY = 32
 
 _offset = methodcaller("offset")

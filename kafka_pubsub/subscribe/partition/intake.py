@@ -1,7 +1,8 @@
-"""Takes in what is read from the retry partition: messages, moves read back, checkpoints, unreadable records, requests.
+"""Takes in the records of the retry partition: messages, moves read back, checkpoints, unreadable records, requests.
 
 Rules
-1. A record that can't be read is reported and kept apart (`unreadable`); one that is gone is reported and finished.
+1. A record that can't be read is reported and kept apart (`unreadable`); a record that is gone is reported and
+   finished.
 2. At the assignment a million may come: each becomes a few numbers, none is settled until all have been read.
 """
 
@@ -29,8 +30,8 @@ from kafka_pubsub.subscribe.partition.retry_state import AHEAD, RetryState
 
 __all__ = ["Intake"]
 
-#: Messages of a key whose bodies are kept when they are read anyway, and the seconds within which its first one must be
-#: due. Later ones are read again: a million that wait for an hour would fill the room for nothing.
+#: Messages of a key whose bodies are kept when they are read anyway, and the seconds within which its first message
+#: must be due. Later ones are read again: a million that wait for an hour would fill the room for nothing.
 NEAR = 16
 SOON = 60.0
 #: Due time and flags of a message that only waits behind others of its key.
@@ -78,7 +79,7 @@ class Intake:
                 yield record
 
     def _is_passed(self, record: StoredRecord) -> bool:
-        """Passes over a checkpoint's record, a hole like a transaction's marker; returns whether it is one."""
+        """Passes over a checkpoint's record, a hole like a transaction's marker; returns whether it did."""
         if record.key() is not None or not is_checkpoint(record.headers() or ()):
             return False
         self._retries.finished_runs.advance(cast("int", record.offset()) + 1)
@@ -87,7 +88,7 @@ class Intake:
     def _deserving(self, records: Sequence[StoredRecord], now: float) -> Iterator[StoredRecord]:
         """Parks the messages whose bodies aren't kept; yields the other new records.
 
-        A million may come, and nothing begins before that: one more call for each costs a tenth of a second.
+        A million may come, and nothing begins before that: another call for each costs a tenth of a second.
         """
         retries = self._retries
         lines, queues, scan = retries.parking.lines, self._queues.queues, retries.origins.scan

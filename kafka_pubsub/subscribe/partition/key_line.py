@@ -47,7 +47,7 @@ FEW = 64
 
 
 class Entry(NamedTuple):
-    """One message that waits in the retry partition. `due` is in seconds of the core's clock."""
+    """A message that waits in the retry partition. `due` is in seconds of the core's clock."""
 
     origin: int
     offset: int
@@ -64,12 +64,12 @@ class Entry(NamedTuple):
 
     @property
     def never_failed(self) -> bool:
-        """Whether no callback has ever had it, so that it may follow in a run."""
+        """Whether no callback has ever had the message, so that it may follow in a run."""
         return self.attempt == 1 and not self.crashes
 
 
 def ticks(due: float) -> int:
-    """Returns microseconds, rounded up: nothing is delivered before it is due."""
+    """Returns microseconds, rounded up: nothing is delivered before its due time."""
     return NEVER_TICKS if due == NEVER else ceil(due * 1e6 - _ERROR)
 
 
@@ -111,7 +111,7 @@ _NONE: frozenset[tuple[int, int]] = frozenset()
 
 
 class KeyLine:
-    """The entries of one key."""
+    """The entries of a key."""
 
     __slots__ = (
         "_common",
@@ -132,7 +132,7 @@ class KeyLine:
         self._rare: dict[int, DueAndFlags] | None = None
         #: The due times and flags of all entries, in their order; None: few differ.
         self._schedules: array[int] | None = None
-        #: Entries before this one are gone: room for those that come back in front.
+        #: Entries before this index are gone: room for entries that come back in front.
         self._head = 0
         #: Entries that came out of order.
         self._late: list[Entry] = []
@@ -180,14 +180,14 @@ class KeyLine:
         self._learn(at, entry, 0)
 
     def _learn(self, at: int, entry: Entry, instead: int) -> None:
-        """Keeps due time and flags of an entry that takes `instead` of one place, or of none."""
+        """Keeps due time and flags of an entry that takes `instead` of a place, or of none."""
         if self._schedules is not None:
             self._schedules[2 * at : 2 * (at + instead)] = array("q", schedule_of(entry))
         else:
             self._note([entry])
 
     def _note(self, entries: Sequence[Entry]) -> None:
-        """Keeps due time and flags of entries that have their places, while only those that differ are kept."""
+        """Keeps due time and flags of entries that have their places, while only differing entries are kept."""
         for entry in entries:
             schedule = schedule_of(entry)
             if self._common is None and entry.why is Why.BACKLOG and entry.never_failed:
@@ -211,7 +211,7 @@ class KeyLine:
         schedule = (
             self._common if self._rare is None else self._rare.get(self._places[2 * at + 1], self._common)
         )
-        return schedule or (0, 0)  # never (0, 0): what isn't common is rare
+        return schedule or (0, 0)  # never (0, 0): uncommon values are rare
 
     def _make_room(self, room: int) -> None:
         """Makes room in front for so many more entries."""
@@ -230,7 +230,7 @@ class KeyLine:
         self._learn(at, entry, 1)
 
     def _tidy(self) -> None:
-        """Sorts in the entries that came out of order, and takes out those that are gone."""
+        """Sorts in the entries that came out of order, and takes out entries that are gone."""
         changes: list[tuple[int, int] | Entry] = sorted([*self._late, *self._gone])
         late, self._late, self._gone = self._late, [], _NONE
         places, schedules = array("q"), array("q")
@@ -310,7 +310,7 @@ class KeyLine:
         self._trim()
 
     def _trim(self) -> None:
-        """Frees the room in front when it is most of the array."""
+        """Frees the room in front when this room is most of the array."""
         if self._head > FEW and 4 * self._head > len(self._places):
             del self._places[: 2 * self._head]
             if self._schedules is not None:
@@ -352,5 +352,5 @@ class KeyLine:
 
 
 def outdated(entries: Iterable[Entry]) -> list[Entry]:
-    """Returns those of these entries, in order of origin and offset, that aren't the last of their origin."""
+    """Returns the given entries, in order of origin and offset, that aren't the last of their origin."""
     return [entry for entry, following in pairwise(list(entries)) if entry.origin == following.origin]

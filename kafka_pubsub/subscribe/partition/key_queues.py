@@ -1,4 +1,4 @@
-"""Records that wait, by ordering key: one lease runner for each key, many keys side by side.
+"""Records that wait, by ordering key: a lease runner for each key, many keys side by side.
 
 Theory. A key is *ready* when it has waiting records, no lease holds it and it isn't parked. `take` hands over a run
 from the front of a key's queue and blocks the key until it is released. The ready key whose first record is the
@@ -6,13 +6,13 @@ oldest goes first. So keys go forward together, no key starves, and the finished
 log. Records without a key wait in a line of their own and never block each other.
 
 Rules
-1. A blocked key keeps its queue, even an empty one: records that arrive meanwhile wait behind its lease runner (I1).
+1. A blocked key keeps its queue, even an empty queue: records that arrive meanwhile wait behind its lease runner (I1).
 2. A key's queue is in order of offset. Records that come back go to the front, so the order survives. Records without
    a key come back in any order and are sorted in: the oldest must come first, because `oldest` decides
    whether records must be noted before they start.
 3. A key is in `ready` exactly once while it is ready, and not otherwise. A key that is parked meanwhile leaves its
    entry there, and `_void` notes that the entry is void: removing it from the heap would cost a look at all entries.
-4. A parked key isn't taken for as long as it is in `parked`, and costs nothing here unless records of it wait.
+4. A parked key isn't taken for as long as it is in `parked`, and costs nothing here unless records of the key wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Watch(Protocol):
 
 
 class KeyQueues:
-    """The waiting records of one partition."""
+    """The waiting records of a partition."""
 
     def __init__(self, *, ordered: bool) -> None:
         self._ordered = ordered
@@ -58,7 +58,7 @@ class KeyQueues:
         self._void: set[tuple[int, bytes]] = set()
         #: Keys that may not be taken, with the number of reasons: a lease runner, a backoff, an old callback.
         self.blocked: dict[bytes, int] = {}
-        #: Keys that wait in the retry partition. `park` is called before a key enters, `unpark` when it has left.
+        #: Keys that wait in the retry partition. `park` is called before a key enters, `unpark` when the key has left.
         self.parked: Collection[bytes] = ()
         #: Offsets of records with which no lease goes on: they may wait for other lanes (`lanes.followers`).
         self.stops: Collection[int] = ()
@@ -69,7 +69,7 @@ class KeyQueues:
         return len(self.loose) + sum(map(len, self.queues.values()))
 
     def add(self, records: Sequence[Record]) -> None:
-        """Queues newly received records behind those that wait already."""
+        """Queues newly received records behind the records that wait already."""
         if self.watch is not None and records:
             self.watch.came(records)
         if not self._ordered:
@@ -92,7 +92,7 @@ class KeyQueues:
     def take(self, limit: int, below: int | None = None) -> list[Record]:
         """Takes up to `limit` records of the ready key with the oldest record; `unblock` ends the key's block.
 
-        If the oldest record without a key is older still, takes that one alone. Returns an empty list if nothing is
+        If the oldest record without a key is older still, takes that record alone. Returns an empty list if nothing is
         ready, or if the first record isn't below the offset `below`.
         """
         if below is not None:
@@ -208,7 +208,7 @@ class KeyQueues:
         return run
 
     def unblock(self, key: bytes) -> None:
-        """Removes a reason not to take the key; without any it is ready unless parked, or forgotten if it is empty."""
+        """Removes a reason not to take the key; without any it is ready unless parked, or forgotten if empty."""
         self.unblock_all([key])
 
     def unblock_all(self, keys: Sequence[bytes | None]) -> None:

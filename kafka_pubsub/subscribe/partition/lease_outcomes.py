@@ -1,11 +1,11 @@
-"""What the outcome of a lease means for its records: where they came from, and where they go.
+"""The meaning of a lease's outcome for its records: where they came from, and where they go.
 
 Rules
-1. An acked message is marked as finished in the offsets of the log that it came from.
-2. A message that no callback has begun goes back to the place it was taken from, in front of those that wait there.
+1. An acked message is marked as finished in the offsets of its log.
+2. A message that no callback has begun goes back to its place, in front of the messages that wait there.
 3. A failed message moves to the retry partition.
-4. A message that was nacked inline moves at once: its lease would be opened only to be closed. If it was just read,
-   no message of its key is parked, and the key waits for this one message, so its standing needs no look.
+4. A message that was nacked inline moves at once: its lease would be opened only to be closed. If the message is new,
+   no message of its key is parked, and the key waits for this message only, so its standing needs no look.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["RecordOutcomes"]
 
 
 class RecordOutcomes:
-    """The outcomes of one partition's leases, applied to its records."""
+    """The outcomes of a partition's leases, applied to its records."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class RecordOutcomes:
     def end_fresh(
         self, acked: Sequence[Record], nacked: Sequence[Nacked], rest: Sequence[Record], *, queued: bool
     ) -> None:
-        """Ends an inline lease of what was just read, or had `queued`; `rest` has to queue."""
+        """Ends an inline lease of new records, or of `queued` ones; `rest` has to queue."""
         if acked:
             self.book(acked)
             self._retry_partition.retries.followers.leave([record.key() for record in acked])
@@ -152,16 +152,16 @@ class RecordOutcomes:
             if lease.key is not None and records:
                 self._retry_partition.retries.settle(
                     lease.key, self.now
-                )  # it may be parked, and has a backlog again
+                )  # the key may be parked, and has a backlog again
         else:
             self._retry_partition.lending.give_back(lease, records)
 
     def free(self, lease: Lease) -> None:
-        """Ends a lease: messages of its key, and moves that waited for it, may go on."""
+        """Unblocks the key, and the moves, that waited for this lease or its callback to end."""
         self.free_keys([lease.key], [lease])
 
     def free_keys(self, keys: Sequence[bytes | None], leases: Sequence[Lease] = ()) -> None:
-        """Frees keys that no lease holds any more; `leases` are those that held them."""
+        """Frees keys that no lease holds any more; `leases` are the leases that held them."""
         self._queues.unblock_all(keys)
         self._retry_partition.over(leases)
         self._retry_partition.freed(keys, self.now)

@@ -1,8 +1,8 @@
-"""What lease runners report about their leases, and what the reports mean.
+"""The reports of lease runners about their leases, and their meaning.
 
-Theory. A lease runner acks records one by one and lets go of its lease in the end, or keeps one record until its
-deadline. Each report either finishes records, gives back those that no callback has seen, or says that the current
-record failed. `LeaseOutcomes` does what follows from that: it knows where a record came from and where it goes.
+Theory. A lease runner acks its records in turn and lets go of its lease in the end, or keeps a record until its
+deadline. Each report either finishes records, gives back records that no callback has seen, or says that the current
+record failed. `LeaseOutcomes` does the rest: it knows where a record came from and where it goes.
 
 Rule: a report about a lease that is over changes nothing, and is counted as stale (I4).
 """
@@ -49,7 +49,7 @@ class LeaseOutcomes(Protocol):
 
 
 class LeaseReports:
-    """The reports on the leases of one partition, and their application."""
+    """The reports on the leases of a partition, and their application."""
 
     def __init__(self, leases: Leases, rules: Rules, epoch: int, home: LeaseOutcomes) -> None:
         self._leases = leases
@@ -68,7 +68,7 @@ class LeaseReports:
         for release in event.releases:
             lease = release.lease
             if self.over(lease):
-                stale += max(0, release.done - lease.done)  # letting go of it isn't stale itself
+                stale += max(0, release.done - lease.done)  # letting go of the lease isn't stale itself
             elif release.outcome is LeaseOutcome.FINISHED and lease.state is LeaseState.RUNNING:
                 whole.append(lease)
             else:
@@ -78,14 +78,15 @@ class LeaseReports:
         return (Stale(stale),) if stale else ()
 
     def release(self, release: LeaseReport, now: float) -> None:
-        """Takes the report of one lease runner that lets go of its lease."""
+        """Takes the report of a lease runner that lets go of its lease."""
         lease, outcome, home = release.lease, release.outcome, self._home
         self._finish(lease, release.done)
         if lease.done == len(lease.records):
             self._leases.close(lease)
             home.free(lease)
         elif outcome is LeaseOutcome.UNTOUCHED or release.done < lease.done:
-            # Expired or not, no callback has seen this record: the report was about one that has been acked meanwhile.
+            # Expired or not, no callback has seen this record: the report was about a record that has been acked
+            # meanwhile.
             home.give_back(lease, self._leases.close(lease))
             home.free(lease)
         elif lease.state is LeaseState.EXPIRED:
@@ -135,7 +136,7 @@ class LeaseReports:
         """
         offset = record.offset()
         if lease.state is not LeaseState.OVER and offset < lease.records[0].offset():
-            return True  # it belongs to the inline run from which the lease was narrowed
+            return True  # the report belongs to the inline run from which the lease was narrowed
         at = next((at for at, each in enumerate(lease.records) if each.offset() == offset), None)
         if at is None or (at >= lease.done and self.over(lease)):
             return False

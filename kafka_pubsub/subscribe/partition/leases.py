@@ -1,9 +1,9 @@
 """Which lease runner holds which records, until when, and which reports still count.
 
-Theory. A lease is a run of one key's records, handed to one lease runner that takes them in order. Only its current
-record, the first unfinished one, has a deadline: its time starts when its callback does, not when the record was
-buffered. When a lease runner lets go of a lease whose current record it neither acked nor nacked, the lease is
-*kept*: that one record stays with the user until its deadline.
+Theory. A lease is a run of a key's records, handed to a lease runner that takes them in order. Only its current
+record, the first unfinished record, has a deadline: its time starts when its callback does, not when the record was
+buffered. When a lease runner lets go of a lease whose current record was neither acked nor nacked, the lease is
+*kept*: that record stays with the user until its deadline.
 
 States: RUNNING (a lease runner is taking the records), KEPT (the user has the record, no callback runs), EXPIRED (the
 deadline has passed while the callback still runs: no other lease runner gets the key until the callback has ended).
@@ -11,10 +11,10 @@ Legal: RUNNING -> KEPT | EXPIRED | over;  KEPT -> over;  EXPIRED -> over.  A lea
 
 Rules
 1. A report counts only while its lease is in `active` (I4). The lease object itself is the fence, so epoch and attempt
-   of an older delivery can't be mistaken for those of a newer one.
-2. Deadlines lie in a heap that may hold outdated entries. A deadline that moves on, as it does with every record that
-   a lease runner begins, leaves its entry where it is; the entry comes too early and is corrected when its time has
-   come. When entries outnumber the active leases they are swept: each would keep its lease's records until it is due.
+   of an older delivery can't be mistaken for epoch and attempt of a newer delivery.
+2. Deadlines lie in a heap that may hold outdated entries. A deadline that moves on, as with every record that
+   a lease runner begins, leaves its entry in its place; the entry comes too early and is corrected when its time has
+   come. When entries outnumber the active leases they are swept: each would keep its lease's records until its time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LeaseState(IntEnum):
 class Settlement(NamedTuple):
     """An ack or a nack of the lease's record number `done` (`delay` None: by the backoff).
 
-    It may arrive before the report that its callback has ended.
+    May arrive before the report that its callback has ended.
     """
 
     lease: Lease
@@ -60,7 +60,7 @@ class Settlement(NamedTuple):
 
 
 class Lease:
-    """A run of one key's records with one lease runner. The client reads it; only the core writes it."""
+    """A run of a key's records with a lease runner. The client reads it; only the core writes it."""
 
     __slots__ = (
         "attempt",
@@ -90,7 +90,7 @@ class Lease:
         #: The keys that an inline lease of due messages holds; None among them stands for records without an order.
         #: Empty for other leases.
         self.keys: Sequence[bytes | None] = ()
-        #: Whether an inline lease has records that had queued, where they belong again if it doesn't reach them.
+        #: Whether an inline lease has records that had queued, where they belong again if the lease doesn't reach them.
         self.queued = False
         self.records = records
         #: The number of this delivery of the first record; the records behind it have never been delivered.
@@ -100,9 +100,9 @@ class Lease:
         self.state = LeaseState.RUNNING
         #: When the current record's lease ends; None while its callback hasn't been seen running.
         self.deadline: float | None = None
-        #: This lease's earliest entry in the heap of deadlines; None: it has none.
+        #: This lease's earliest entry in the heap of deadlines; None: there is none.
         self.entry: float | None = None
-        #: The deadline that the user asked for, if any: it holds for the current record only.
+        #: The deadline that the user asked for, if any, of the current record only.
         self.extended: float | None = None
         #: A settlement of the current record that arrived before its callback's report.
         self.early: Settlement | None = None
@@ -112,7 +112,7 @@ class Lease:
         self.lease_runner: object = None
 
     def of_one(self, record: Record, key: bytes | None) -> Lease:
-        """Returns a lease of one record of this inline lease, under the record's own key."""
+        """Returns a lease of a single record of this inline lease, under the record's own key."""
         lease = Lease(self.partition, self.epoch, key, [record], attempt_of(record))
         lease.entries = [Entry.of(record)] if isinstance(record, RetryRecord) else None
         return lease
@@ -125,7 +125,7 @@ class Lease:
 
 
 class Leases:
-    """All leases of one partition."""
+    """All leases of a partition."""
 
     def __init__(self) -> None:
         #: Leases that aren't over.
@@ -163,7 +163,7 @@ class Leases:
         self.inline_lease, lease.done = None, reached
 
     def advance(self, lease: Lease, done: int) -> Sequence[Record]:
-        """Marks the first `done` records as finished; returns those that weren't finished before."""
+        """Marks the first `done` records as finished; returns the records that weren't finished before."""
         news = (
             lease.records
             if done == len(lease.records) and not lease.done
@@ -207,7 +207,7 @@ class Leases:
         return rest
 
     def narrow(self, lease: Lease, record: Record, key: bytes | None) -> None:
-        """Turns an inline lease into one of `record` alone, under the record's own key."""
+        """Turns an inline lease into a lease of `record` alone, under the record's own key."""
         self.inline_lease = None
         self.handed -= len(lease.records) - 1
         lease.records, lease.key, lease.keys = [record], key, ()
@@ -225,7 +225,7 @@ class Leases:
         return rest
 
     def close_whole(self, leases: Sequence[Lease]) -> Sequence[Record]:
-        """Ends leases whose every record was acked; returns those that weren't finished before."""
+        """Ends leases whose every record was acked; returns the records that weren't finished before."""
         news: list[Record] = []
         for lease in leases:
             news += lease.records[lease.done :] if lease.done else lease.records
@@ -242,7 +242,7 @@ class Leases:
         return self._deadlines[0][0] if self._deadlines else None
 
     def due(self, now: float) -> list[Lease]:
-        """Returns the leases whose deadline has passed; they lose it, and the caller deals with them."""
+        """Returns the leases whose deadline has passed; they lose the deadline, and the caller deals with them."""
         due: list[Lease] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, _, lease = heapq.heappop(self._deadlines)

@@ -1,12 +1,12 @@
-"""What a partition does with its retry partition because time has passed: due messages, long backlogs, requests.
+"""The work of a partition on its retry partition because time has passed: due messages, long backlogs, requests.
 
 Rules
 1. When the messages that wait behind parked ones outgrow their share of the window, they are moved behind these. But a
    key that goes on soon (`SOON`), or goes on already, is waited for. A moved message must be read back and blocks its
    key meanwhile, so that more of the key is moved: with a backlog and short backoffs everything would go that way, at a
    tenth of the speed. Nothing more is read then until the key has gone on.
-2. When all that the partition may hold waits behind parked or slow messages, it moves behind these: else nothing more
-   would be read, and every other key would stand still for the sake of those.
+2. When all that the partition may hold waits behind parked or slow messages, these messages move behind: else nothing
+   more would be read, and every other key would stand still for their sake.
 3. A request to release a parked message is finished after the message has moved; while the message moves for another
    reason, the request waits.
 """
@@ -27,8 +27,8 @@ __all__ = ["Maintenance"]
 
 #: Unreadable records that are dead-lettered together.
 UNREADABLE_AT_ONCE = 64
-#: Messages of a partition that may wait in memory behind parked ones, of all keys together: two thirds of what fetching
-#: stops at (`fetch_window.WINDOW`).
+#: Messages of a partition that may wait in memory behind parked messages, of all keys together: two thirds of what
+#: fetching stops at (`fetch_window.WINDOW`).
 MOST_WAITING = 1000
 #: Seconds between two looks at these messages, at least, and for each of their keys: two thousandths of a processor
 #: for each partition, however many keys there are.
@@ -57,7 +57,7 @@ class Maintenance:
         self._leases = leases
         self._rules = rules
         # By the request's offset, the move that answers it. A message that fails fast may be parked again before the
-        # next look, and must not be released twice for one request.
+        # next look, and must not be released twice for a single request.
         self._granted: dict[int, Move | DeadLetter] = {}
         self._waiting_look_at = 0.0
 
@@ -150,7 +150,7 @@ class Maintenance:
         ]
 
     def _thin_out(self, now: float) -> None:
-        """Moves half of what waits, of the longest queues first."""
+        """Moves half of the waiting messages, of the longest queues first."""
         queues = self._queues.queues
         left = min(BATCH, 1 + len(self._offsets.unfinished) // 2)
         for key in sorted(queues, key=lambda each: len(queues[each]), reverse=True):
@@ -161,7 +161,7 @@ class Maintenance:
             left -= count
 
     def _move_waiting(self, now: float) -> None:
-        """Moves what waits behind parked messages, if it fills too much of the window that all keys share."""
+        """Moves messages that wait behind parked messages, if they fill too much of the window that all keys share."""
         if now < self._waiting_look_at:
             return
         self._waiting_look_at = now + max(LOOK, LOOK_EACH * len(self._retries.parking.backlogged))

@@ -1,24 +1,24 @@
 """Messages that leave their place: for the end of the retry partition, or for the dead letters.
 
-Theory. A move is a record to be written and a source to be finished, both in one Kafka transaction. Until that has
+Theory. A move is a record to be written and a source to be finished, both in the same Kafka transaction. Until that has
 committed the source stays unfinished, so whatever goes wrong, no message is lost and none exists twice.
 
 Moves into the retry partition and dead letters wait in a queue each, because a dead-letter topic may be away for hours,
 and each try then takes as long as the log's client waits. So dead letters are first written in a transaction of their
-own that holds nothing else (`WriteDeadLetters`). That may take long, and only the keys of these messages wait for it.
+own with nothing else (`WriteDeadLetters`). That may take long, and only the keys of these messages wait.
 When the log has taken all of them, the commit that calls their sources finished joins the transaction (`StoreMoves`).
-From then on this is the partition's one unanswered commit, for the milliseconds that a commit takes.
+From then on this is the partition's only unanswered commit, for the milliseconds that a commit takes.
 
 Rules
-1. One batch of a queue is unanswered at a time. While a batch is part of a commit, no other commit of the partition is
-   sent: a plain commit between a transaction's offsets and its end would overwrite the newer metadata.
-2. A record that was refused by itself (too large, its topic is gone) pauses alone, so that the others don't wait for it
-   for ever. When an abort names no record, half of the batch goes next, down to a single record; that one pauses alone
-   too, the others go before it, and the pause of the queue grows until something is stored.
+1. A single batch of a queue is unanswered at a time. While a batch is part of a commit, no other commit of the
+   partition is sent: a plain commit between a transaction's offsets and its end would overwrite the newer metadata.
+2. A record that was refused by itself (too large, its topic is gone) pauses alone, so that the others don't wait
+   for ever. When an abort names no record, half of the batch goes next, down to a single record; this record pauses
+   alone too, the others go first, and the pause of the queue grows until something is stored.
 3. A batch of moves that was never answered isn't loaded again: only the log knows its outcome, so the partition starts
    anew.
-4. A transaction costs the encoding of both metadata texts, whatever is in it. So a move whose delivery isn't due soon
-   waits for others to share it (`leave_at`); when one leaves, all leave that may.
+4. A transaction costs the encoding of both metadata texts, whatever its contents. So a move whose delivery isn't due
+   soon waits for others to share a transaction (`leave_at`); when a move leaves, all leave that may.
 5. Only records of the retry partition are dead-lettered. A message whose attempts are used up moves there first
    (`next_move`), so no later owner runs its callback, however long the dead-letter topic is away.
 6. A dead letter that waits is a few numbers in memory; its body is read for each try.
@@ -46,7 +46,7 @@ __all__ = [
     "MoveQueue",
 ]
 
-#: The most that goes in one batch: a transaction of a few milliseconds, and less than a broker takes in one request.
+#: The most that goes in a batch: a transaction of a few milliseconds, and less than a broker takes in a request.
 BATCH = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 #: Seconds that a move waits for others at most, and the part of the wait before its redelivery that this may take.
@@ -75,7 +75,7 @@ class Queued:
 
     def __init__(self, origin: int, key: bytes | None) -> None:
         self.origin = origin
-        #: The ordering key that waits for it; None: no key waits.
+        #: The ordering key that waits for the move; None: no key waits.
         self.key = key
         #: Its offset in the retry partition; None: it comes from home.
         self.source: int | None = None
@@ -83,12 +83,12 @@ class Queued:
         self.stored = False
         self.refusals = 0
         self.not_before = 0.0
-        #: The time until which it may wait for others (rule 4).
+        #: The time until which the move may wait for others (rule 4).
         self.leave_at = 0.0
 
 
 class Move(Queued):
-    """One message that moves."""
+    """A message that moves."""
 
     __slots__ = ("death", "info", "read_back", "record", "said")
 
@@ -123,12 +123,12 @@ class Move(Queued):
 
 
 class DeadLetter(Queued):
-    """One record of the retry partition that is to become a dead letter."""
+    """A record of the retry partition that is to become a dead letter."""
 
     __slots__ = ("move", "offset", "reread")
 
     def __init__(self, offset: int, origin: int, key: bytes | None, move: Move | None = None) -> None:
-        """`move`: the record to write; None: it is made from the message's body when that is next."""
+        """`move`: the record to write; None: the record is made from the message's body when its turn comes."""
         super().__init__(origin, key)
         self.offset = self.source = offset
         self.move = move
@@ -145,20 +145,20 @@ Waiting = TypeVar("Waiting", bound=Queued)
 
 
 class MoveQueue(Generic[Waiting]):
-    """The messages of one partition that wait for their transaction, in the order in which they are tried."""
+    """The messages of a partition that wait for their transaction, in the order in which they are tried."""
 
     def __init__(self, pace: Pace) -> None:
         self.waiting: list[Waiting] = []
-        #: Those in the transaction that is unanswered.
+        #: Moves in the unanswered transaction.
         self.unanswered: Sequence[Waiting] = ()
         #: The number of those that come from home: all may yet finish.
         self.from_home = 0
         self._pace = pace
         self._pause = pace.pause
         self._not_before = 0.0
-        # How many may go in one batch.
+        # How many may go in a batch.
         self._limit = pace.most
-        # When the first of those that wait has to go, or may go again; perhaps too early, never too late.
+        # When the first waiting move has to go, or may go again; perhaps too early, never too late.
         self._due = NEVER
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ class MoveQueue(Generic[Waiting]):
         self._due = min(self._due, 0.0 if len(self.waiting) >= self._pace.most else message.leave_at)
 
     def take_back(self, source: int) -> Waiting | None:
-        """Takes back the message of that retry offset, which stays where it is; None: it doesn't wait here."""
+        """Takes back the message of that retry offset, which stays in its place; None: it doesn't wait here."""
         for message in self.waiting:
             if message.source == source:
                 self.waiting.remove(message)
@@ -187,10 +187,10 @@ class MoveQueue(Generic[Waiting]):
     def load(
         self, now: float, record_of: Callable[[Waiting], Record | None], *, early: bool = False
     ) -> Sequence[Waiting]:
-        """Takes the next batch, which is unanswered from now on; an empty one if nothing may go.
+        """Takes the next batch, which is unanswered from now on; an empty batch if nothing may go.
 
-        `record_of` returns what is to be written; None: the message can't go yet. `early`: a commit would be sent
-        anyway, so what waits for others goes too.
+        `record_of` returns the record to write; None: the message can't go yet. `early`: a commit would be sent
+        anyway, so moves that wait for others go too.
         """
         if self.unanswered or now < self._not_before or (now < self._due and not early):
             return ()
@@ -210,7 +210,7 @@ class MoveQueue(Generic[Waiting]):
         return batch
 
     def stored(self) -> Sequence[Waiting]:
-        """Ends the batch, whose transaction has committed; returns it."""
+        """Ends the batch, whose transaction has committed, and returns the batch."""
         done, self.unanswered = self.unanswered, ()
         self._pause, self._limit = self._pace.pause, min(self._pace.most, 2 * self._limit)
         for message in done:
@@ -219,7 +219,7 @@ class MoveQueue(Generic[Waiting]):
         return done
 
     def aborted(self, refused: Collection[int], now: float) -> Sequence[Waiting]:
-        """Takes back the aborted batch, and returns it; `refused`: the numbers of those that can't be written now."""
+        """Takes back the aborted batch, and returns it; `refused`: the numbers of records that can't be written now."""
         batch, self.unanswered = self.unanswered, ()
         pace, first, longest = self._pace, REFUSED, LONGEST_REFUSED
         if not refused:

@@ -2,16 +2,17 @@
 
 Rules
 1. An attempt is a delivery that was nacked or whose deadline passed. A message that waited, or was moved within the
-   retry partition, keeps its number. Crashes that it was blamed for are counted by themselves and added in the end.
+   retry partition, keeps its number. Crashes for which the message was blamed are counted by themselves and added in
+   the end.
 2. Messages whose attempts are used up become dead letters, or lie in the retry partition and are never due. While
-   the partition probes (`outage`), only one message in a while is used up: the others keep their last attempt, unless
-   it is their only one.
+   the partition probes (`outage`), only a message in a while is used up: the others keep their last attempt, unless
+   it is their only attempt.
    A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is dead-lettered from
    there: however long the dead-letter topic is away, no owner runs its callback again. So does a message that its
-   callback gave up (`REJECTED`), which counts as no failure: nothing is wrong with what the callback needs. Where the
-   policy makes no dead letters it is parked there.
+   callback gave up (`REJECTED`), which counts as no failure: nothing is wrong with the callback's services. Where the
+   policy makes no dead letters the message is parked there.
 3. Due times cross processes, so they are milliseconds of the wall clock, rounded up (I8). When a record is read its
-   due time becomes one of the core's clock: a wall clock that is set afterwards changes no due time known here.
+   due time becomes a time of the core's clock: a wall clock that is set afterwards changes no due time known here.
 4. No wait is longer than the policy allows, or a delay may be: a later due time is of a clock that was wrong.
 """
 
@@ -52,7 +53,7 @@ _NO_WORDS = {
 
 
 class NextMoves:
-    """The decisions on the next moves of one partition's messages."""
+    """The decisions on the next moves of a partition's messages."""
 
     def __init__(self, start: Found, rules: Rules, jitter: Callable[[], float], outage: Outage) -> None:
         self._number = start.partition
@@ -96,7 +97,7 @@ class NextMoves:
         delay: float | None = None,
         error: str = "",
     ) -> Move:
-        """Returns the move of a message whose delivery failed; `delay` REJECTED: of one that its callback gave up."""
+        """Returns the move of a message whose delivery failed; `delay` REJECTED: its callback gave the message up."""
         if delay == REJECTED:
             return self._rejected(record, key, self._said(record, now, error), now)
         origin, attempt, crashes, since = record.offset(), 1, 0, 0
@@ -148,14 +149,14 @@ class NextMoves:
     def is_spent(self, attempt: int, crashes: int, why: Why) -> bool:
         """Returns whether such a message must be dead-lettered, not delivered.
 
-        The policy may have changed since it was noted.
+        The policy may have changed since the move was noted.
         """
         if why is Why.REJECTED:
             return self._rules.policy.dead_letters
         return why is Why.UNBURIED and self._rules.policy.used_up(attempt - 1 + crashes)
 
     def spent(self, record: RetryRecord, key: bytes | None, now: float) -> Move:
-        """Returns its dead letter; if the policy now says so, a move to where it is parked until released."""
+        """Returns its dead letter; if the policy now says so, a move to where the message is parked until released."""
         info = record.info._replace(attempt=record.info.attempt - 1)
         if self._rules.policy.on_exhausted is Exhausted.PARK:
             return self._used_up(record, key, info, now)

@@ -1,15 +1,15 @@
-"""Which received records are unfinished, and so what may be committed.
+"""Which received records are unfinished, and so which position may be committed.
 
-Theory. Kafka remembers one number for each partition, the position below which all is finished. Acks arrive in any
-order, so the finished records above that position travel with it as *runs* in the commit's metadata.
+Theory. Kafka remembers a number for each partition, the position below which all is finished. Acks arrive in any
+order, so the finished records above that position travel with the position as *runs* in the commit's metadata.
 
 Rules
 1. `unfinished` holds every received record that isn't finished, in order of offset. Its first is the committable
-   position. If it is empty, all that was received is finished, and `position` is committable.
-2. A hole (compaction, transaction markers) counts as finished. It costs nothing in the metadata: two unfinished
+   position. If it is empty, all received records are finished, and `position` is committable.
+2. A hole (compaction, transaction markers) counts as finished, and costs nothing in the metadata: two unfinished
    records with only a hole between them are neighbours.
-3. A record that an earlier commit's metadata calls finished (`known`) is dropped when it is read again, and stays in
-   the metadata until then.
+3. A record that an earlier commit's metadata calls finished (`known`) is dropped when the record is read again, and
+   stays in the metadata until then.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["Offsets"]
 
 #: Stands for a missing neighbour: finished records of an earlier commit lie between. No offset has this number.
 _NOBODY = -1
-#: So few holes beside finished records aren't worth a sweep: each transaction's marker makes one.
+#: So few holes beside finished records aren't worth a sweep: each transaction's marker makes a hole.
 _FEW = 256
 
 
 class Offsets:
-    """The offsets of one partition: received, unfinished, finished."""
+    """The offsets of a partition: received, unfinished, finished."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class Offsets:
         self.size = 0
         #: Runs of an earlier commit above `position`, ascending, disjoint.
         self.known: list[Run] = [run for run in known if run[1] > position]
-        #: The right neighbour of an unfinished record, where it isn't the next offset. Entries of finished records mean
+        #: The right neighbour of an unfinished record, unless that is the next offset. Entries of finished records mean
         #: nothing and are swept now and then.
         self._right: dict[int, int] = {}
         #: The number of records that were finished.
         self.done = 0
         self._in_checkpoint: Collection[Run] = frozenset(in_checkpoint)
-        #: The last received offset: the left neighbour of the next one.
+        #: The last received offset: the left neighbour of the next record.
         self._last = -1
-        #: True when records of `known` lie between the last received one and `position`.
+        #: True when records of `known` lie between the last received record and `position`.
         self._skipped = False
         self.advance(position)
 
@@ -69,7 +69,7 @@ class Offsets:
         return next(iter(self.unfinished), self.position)
 
     def receive(self, records: Sequence[Record], epoch: int | None = None) -> Sequence[Record]:
-        """Takes in received records; returns those that were neither received nor finished before.
+        """Takes in received records; returns the records that were neither received nor finished before.
 
         `epoch` is the leader epoch of the last record.
         """
@@ -94,9 +94,9 @@ class Offsets:
         return records
 
     def advance(self, position: int, epoch: int | None = None) -> None:
-        """Takes note that nothing is left to be read below `position`: what wasn't received is a hole.
+        """Takes note that nothing is left to be read below `position`: offsets that weren't received are holes.
 
-        `epoch` is the leader epoch of the last record or marker there, if it is known: it also shows a loss of markers.
+        `epoch` is the leader epoch of the last record or marker there, if known: it also shows a loss of markers.
         """
         if epoch is not None and position > self.read.offset:
             self.read = LogEnd(position, epoch)
@@ -104,7 +104,7 @@ class Offsets:
         while self.known and self.known[0][0] <= self.position:
             end = self.known.pop(0)[1]
             self.position = max(self.position, end)
-            # one that lies before the last received record was counted when that came
+            # a hole before the last received record was counted when that record came
             self._skipped = self._skipped or end > self._last
 
     def _news(self, records: Sequence[Record]) -> list[Record]:
@@ -141,7 +141,7 @@ class Offsets:
             self._right[last] = offset
 
     def finish(self, records: Sequence[Record]) -> None:
-        """Marks records as finished; the caller errs if one of them isn't unfinished."""
+        """Marks records as finished; the caller errs if any of them isn't unfinished."""
         pop = self.unfinished.pop
         self.size -= sum([pop(record.offset()) for record in records])
         self.done += len(records)
@@ -195,6 +195,6 @@ class Offsets:
 
 
 def _dense_runs(offsets: Sequence[int]) -> tuple[list[Run], int]:
-    """Returns the runs between unfinished records, and the offset that would follow the last of those."""
+    """Returns the runs between unfinished records, and the offset that would follow the last of these."""
     runs = [(left + 1, right) for left, right in pairwise(offsets) if right - left != 1]
     return runs, offsets[-1] + 1 if offsets else _NOBODY

@@ -4,13 +4,13 @@ Theory. A retried message waits until home has been read past its origin, and th
 it. So an origin that home doesn't have would block its key until home has grown that far: for ever, if it is
 forged. Every honest record was written when its origin had been read from home, by this owner or by an earlier one;
 the same holds for a replayed dead letter. So an honest origin lies below home's end at the assignment (asked for after
-the retry partition's end, so that all records up to that were written before) or below what this owner has read since.
+the retry partition's end, so that all records up to that were written before) or below this owner's position since.
 
 Rules
 1. A record whose origin lies at or beyond both isn't readable, however well it is made. Records that aren't messages
    block nothing: requests are judged by the message that they name, a checkpoint has no origin.
-2. Both ends only grow. What was once a message stays one. What wasn't a message is reported and kept apart, and stays
-   so, though home may have reached its origin meanwhile (`flaw`).
+2. Both ends only grow. A record that was once a message stays a message. Other records are reported and kept apart, and
+   stay so, though home may have reached its origin meanwhile (`flaw`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["OriginCheck"]
 
 
 class OriginCheck:
-    """A reader of one retry partition's records that checks their origins."""
+    """A reader of a retry partition's records that checks their origins."""
 
     def __init__(self, start: Found, offsets: Offsets) -> None:
         self._number = start.partition

@@ -1,15 +1,15 @@
 """Notices that most deliveries fail, and slows to a probe: then the callbacks' backend is down, not the messages bad.
 
-Theory. Of the last seconds it counts what was acked and which messages failed (a message that fails ten times is
-one). When more have failed, it probes: one message at a time, one a second. Probes that succeed, without a fresh one
+Theory. Of the last seconds the detector counts acks and which messages failed (a message that fails ten times counts
+once). When more have failed, it probes: a message at a time, once a second. Probes that succeed, without a fresh one
 that fails in between, end the outage.
 
 Rules
-1. Few failures prove nothing: a topic with one bad message on it is no outage.
-2. While it probes, attempts are used up only for one message in a while: a topic full of bad messages gets through,
+1. Few failures prove nothing: a topic with a bad message is no outage.
+2. While it probes, attempts are used up only for a message in a while: a topic full of bad messages gets through,
    and an outage of an hour doesn't dead-letter the whole topic.
-3. It ends by itself, and begins counting anew.
-4. It is looked at soon after each ack or failure, and when `due_at` says so; nothing changes in between.
+3. The outage ends by itself, and counting begins anew.
+4. The detector is looked at soon after each ack or failure, and when `due_at` says so; nothing changes in between.
 5. Every other probe is a message that hasn't failed yet, if there is one (home's before a parked one), and only such
    failures show that the outage goes on. Else a few dozen messages that always fail would be probed before all others,
    for ever.
@@ -21,22 +21,22 @@ from kafka_pubsub.errors import InvariantViolated
 
 __all__ = ["DEAD_LETTERS_EVERY", "ENOUGH", "PROBE_EVERY", "RECOVERED", "WINDOW", "Outage"]
 
-#: Seconds of a window; the current one and the one before it count.
+#: Seconds of a window; the current window and the window before count.
 WINDOW = 5.0
-#: Different messages that must have failed before it can be an outage.
+#: Different messages that must have failed before an outage.
 ENOUGH = 20
 #: Seconds between probes, and probes in a row that must succeed.
 PROBE_EVERY = 1.0
 RECOVERED = 3
-#: Seconds between messages whose attempts are used up while it probes.
+#: Seconds between messages whose attempts are used up during probes.
 DEAD_LETTERS_EVERY = 10.0
 
 
 class Outage:
-    """A detector of outages in the deliveries of one partition."""
+    """A detector of outages in the deliveries of a partition."""
 
     def __init__(self) -> None:
-        #: True while one message at a time is tried.
+        #: True while messages are tried singly.
         self.probing = False
         self._acked = [0, 0]
         self._failed: list[set[int]] = [set(), set()]
@@ -48,7 +48,7 @@ class Outage:
 
     @property
     def fresh(self) -> bool:
-        """Whether it probes and the next probe is a message that hasn't failed yet."""
+        """Whether the next probe is a message that hasn't failed yet."""
         return self.probing and self._turn
 
     def due_at(self) -> float | None:
@@ -114,7 +114,7 @@ class Outage:
         return self._next_probe if self.probing else None
 
     def may_use_up(self, now: float) -> bool:
-        """Returns whether a message may now lose its last attempt: only once in a while when it probes."""
+        """Returns whether a message may now lose its last attempt: only once in a while during probes."""
         if not self.probing:
             return True
         if now < self._next_death:

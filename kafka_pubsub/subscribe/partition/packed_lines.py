@@ -1,12 +1,12 @@
 """The entries of each parked key: a few messages as one string of bytes, more of them as a `KeyLine`.
 
-Theory. An outage parks a key for each message: a million keys with one message each. An object for each would take most
-of a kilobyte; a packed entry takes 28 bytes, and the string that holds it 36 more.
+Theory. An outage parks a key for each message: a million keys with a message each. An object for each would take most
+of a kilobyte; a packed entry takes 28 bytes, and the string around it 36 more.
 
 Rules
 1. A string holds up to `SHORT` entries, packed so that their order is that of (origin, offset). The empty string is a
    key whose messages all move, or are with a callback.
-2. A key becomes a line with one entry more than that, and a string again when half as many are left.
+2. A key becomes a line with another entry beyond that, and a string again when half as many are left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PackedLines(dict[bytes, "bytes | KeyLine"]):
         self.put(key, entry.origin, entry.offset, schedule_of(entry))
 
     def put(self, key: bytes, origin: int, offset: int, schedule: DueAndFlags) -> bool:
-        """Adds an entry of the key; returns whether it is the key's only one."""
+        """Adds an entry of the key; returns whether the entry is the key's only one."""
         line = self.get(key)
         if isinstance(line, KeyLine):
             line.add(entry_of(origin, offset, schedule))
@@ -87,7 +87,7 @@ class PackedLines(dict[bytes, "bytes | KeyLine"]):
         return _unpack(line) if line else None
 
     def take_only(self, key: bytes) -> bool:
-        """Removes the key's first entry if it has no other; returns whether it did."""
+        """Removes the key's first entry if there is no other; returns whether it did."""
         line = self[key]
         if isinstance(line, KeyLine) or len(line) != _SIZE:
             return False

@@ -1,11 +1,11 @@
 """Which messages wait in the retry partition, by key and in order of origin: an index, without their bodies.
 
-Theory. A key with messages in the retry topic is *parked*. Of it only the message of the smallest origin may go next,
-and a message that is on its way into the retry partition (*moving*) counts as well, though no record of it was read
-yet. The index holds no bodies (`packed_lines` explains how small it is).
+Theory. A key with messages in the retry topic is *parked*. Only its message of the smallest origin may go next,
+and a message that is on its way into the retry partition (*moving*) counts as well, though no record of the message was
+read yet. The index holds no bodies (`packed_lines` explains how small it is).
 
 Where a parked key stands (`settle` returns it; `due` and `passed` name the keys to settle anew)
-  GONE    no message of it waits or moves: the key is like any other again
+  GONE    no message of the key waits or moves: it is like any other again
   MOVING  its next message is on its way into the retry partition
   HOME    its next message waits in the home partition: it was published before what is parked
   BEHIND  home hasn't been read past the origin of its next message: an earlier one may still be there
@@ -13,10 +13,10 @@ Where a parked key stands (`settle` returns it; `due` and `passed` name the keys
   NEXT    its next message may go
 
 Rules
-1. A key that a lease runner has isn't settled; it is settled anew when the lease runner has ended.
+1. A key that a lease runner has isn't settled; the key is settled anew when the lease runner has ended.
 2. Settling a key once more than needed changes nothing. So `due` and `passed` may name a key that has moved on; only
    a key that `ready` was called for may be handed out, with the origin of that call.
-3. Messages without a key wait by themselves (`unkeyed`), each until it is due, and never park each other.
+3. Messages without a key wait by themselves (`unkeyed`), each until its due time, and never park each other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TIMES, _ORIGINS = 22, 12
 
 
 class ParkedKeys:
-    """The keys of one partition that are parked."""
+    """The keys of a partition that are parked."""
 
     def __init__(self) -> None:
         #: The parked keys and their entries.
@@ -79,7 +79,7 @@ class ParkedKeys:
         moving[origin] = moving.get(origin, 0) + 1
 
     def arrives(self, key: bytes, origin: int) -> None:
-        """Takes note that it was read back, or stays where it was, or is finished."""
+        """Takes note that the message was read back, or stays in its place, or is finished."""
         moving = self.moving.get(key)
         if moving is not None:
             left = moving.pop(origin, 1) - 1
@@ -97,7 +97,7 @@ class ParkedKeys:
                     backlogged[key] = now
 
     def unsettle(self, key: bytes) -> None:
-        """Takes note that a lease runner has the key: it stands nowhere until it is settled again."""
+        """Takes note that a lease runner has the key, which stands nowhere until it is settled again."""
         self._ready.pop(key, None)
 
     def settle(

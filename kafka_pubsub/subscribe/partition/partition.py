@@ -1,23 +1,25 @@
-"""One partition of a subscription: the state machine that decides, and the only entry to the core.
+"""A partition of a subscription: the state machine that decides, and the only entry to the core.
 
-    handle(event, now) -> effects      one call for each batch
+    handle(event, now) -> effects      a call for each batch
     wakeup_at() -> time or None        when to call again with a Tick; changes nothing
     check()                            raises InvariantViolated if an invariant is broken
 
 Theory. Records come in by offset and queue up by key (`key_queues`). When the client can take work, keys that no lease
-runner has are leased: one lease runner for each, which takes the key's records one by one (`leases`,
-`lease_reports`). Finished records are noted (`offsets`) and committed as a position, with metadata that lists what is
-finished above it (`ack_map`). What isn't acked moves to the retry partition and waits there (`retry_state`).
+runner has are leased: a lease runner for each, which takes the key's records in turn (`leases`,
+`lease_reports`). Finished records are noted (`offsets`) and committed as a position, with metadata that lists the
+finished records above (`ack_map`). Records that aren't acked move to the retry partition and wait there
+(`retry_state`).
 
 Rules
-1. I1: a key is with one lease runner at a time, and is free again only when that lease runner's callback has ended.
-2. I2: what is committed is `offsets.committable`, never more; the metadata lists what is finished above it.
+1. I1: a key is with a single lease runner at a time, and is free again only when that lease runner's callback has
+   ended.
+2. I2: the committed position is `offsets.committable`, never more; the metadata lists the finished records above it.
 3. I3: a received record is in one of these places: waiting, leased, parked, moving, finished.
 4. I4: a lease report counts only while its lease is active.
 5. I5: whatever is finished can be committed, if need be with a checkpoint (`commits`).
-6. One commit is unanswered at a time, plain or in a transaction. A revoked partition begins nothing, but keeps what it
-   knows as finished: it may come back. If a transaction's outcome is unknown, the partition is over and starts again
-   from what is committed.
+6. A single commit is unanswered at a time, plain or in a transaction. A revoked partition begins nothing, but keeps its
+   finished records: it may come back. If a transaction's outcome is unknown, the partition is over and starts again
+   from the committed state.
 7. Nothing begins before the retry partition was read up to its high watermark, nor before the first commit has noted
    this owner in the log: else a message that kills its process at once would leave no trace.
 """
@@ -86,7 +88,7 @@ __all__ = ["Partition"]
 
 
 class Partition:
-    """One partition under one ownership (epoch)."""
+    """A partition under one ownership (epoch)."""
 
     def __init__(
         self, start: Start, rules: Rules, jitter: Callable[[], float], turn: TrialLock | None = None
@@ -139,7 +141,7 @@ class Partition:
         }
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
-        """Decides what to do about one batch of events."""
+        """Decides what to do about a batch of events."""
         self._places.now = now
         effects = self._handlers[type(event)](event, now)
         return self._acks.after(event, effects, now) if self._acks.busy else effects
@@ -151,7 +153,7 @@ class Partition:
             times += (self._commits.due_at(), *self._retry_partition.wakeup_at())
         return min((time for time in times if time is not None), default=None)
 
-    # What it has and waits for
+    # Its messages and its waits
 
     @property
     def active(self) -> Collection[Lease]:
@@ -190,13 +192,13 @@ class Partition:
 
     @property
     def checkpoint_at(self) -> int | None:
-        """The offset of the checkpoint that the last accepted commit names; None: it names none."""
+        """The offset of the checkpoint that the last accepted commit names; None: there is none."""
         named = self._commits.checkpoints.named
         return None if named is None else named.offset
 
     @property
     def stored(self) -> CommitBoth:
-        """The last accepted commit, or the one that was there at the beginning."""
+        """The last accepted commit, or the commit that was there at the beginning."""
         return self._commits.stored
 
     @property
@@ -250,7 +252,7 @@ class Partition:
 
     @property
     def wants_turn(self) -> bool:
-        """Whether a suspect could be tried now, if the stream may start one message more."""
+        """Whether a suspect could be tried now, if the stream may start another message."""
         return self._retry_partition.wants_turn
 
     @property
@@ -283,11 +285,11 @@ class Partition:
     # Keys, for lanes and operators
 
     def follow(self, names: Names | None) -> None:
-        """Asks these names from now on for what messages wait for in other lanes."""
+        """Asks these names from now on for the messages in other lanes for which messages wait."""
         self._retry_partition.retries.followers.ask(names, self.number)
 
     def watch(self, watch: Watch) -> list[Record]:
-        """Reports to `watch` from now on which records come, go and come back; returns those that wait now."""
+        """Reports to `watch` from now on which records come, go and come back; returns the waiting records."""
         self._queues.watch = watch
         return sorted(self._queues.waiting(), key=lambda record: record.offset())
 
@@ -298,7 +300,7 @@ class Partition:
 
     @property
     def parked_ready(self) -> bool:
-        """Whether a message may go that waits in the retry topic, or behind one."""
+        """Whether a message may go that waits in the retry topic, or behind such a message."""
         return self._retry_partition.retries.ready
 
     @property
@@ -307,11 +309,11 @@ class Partition:
         return self._queues.oldest()
 
     def origin_of(self, key: bytes) -> int | None:
-        """Returns the origin of a key's next message if it may go, wherever it waits."""
+        """Returns the origin of a key's next message if that may go, wherever it waits."""
         return self._retry_partition.lending.origin_of(key)
 
     def key(self, key: bytes) -> KeyView:
-        """Returns what waits, runs and moves of a key."""
+        """Returns the waiting, running and moving messages of a key."""
         retries = self._retry_partition.retries
         front = retries.parking.lines.front(key)
         return KeyView(
@@ -331,7 +333,7 @@ class Partition:
             reason = None if names is None else names.reason(self.number, key)
             yield ParkedKey(key, self.key(key).first, lines.peek(key), waiting, reason)
 
-    # What it decides
+    # Its decisions
 
     def _fetched(self, event: Fetched, now: float) -> Sequence[Effect]:
         before = self._offsets.committable
@@ -349,7 +351,7 @@ class Partition:
         return ()
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
-        """Returns one lease of the new records (`inline_lease`), if any may be taken, and those that have to queue."""
+        """Returns an inline lease (`inline_lease`) of new records that may be taken, and the others, which queue."""
         busy, parked = self._queues.queues, self._queues.parked
         free, queued = inline_lease.apart(news, busy, parked) if busy or parked else (news, ())
         if not free or not self.open:
@@ -404,21 +406,21 @@ class Partition:
         return effects
 
     def _inline_of_lane(self, most: int, below: int) -> list[Effect]:
-        """Returns one inline lease of what waits in a lane without an order."""
+        """Returns an inline lease of the messages that wait in a lane without an order."""
         if not (records := self._queues.take_loose(most, below)):
             return []
         lease = self._leases.open_inline(self.number, self.epoch, records, queued=True)
         return [Deliver([lease], inline=True)]
 
     def _due(self, now: float) -> list[Effect]:
-        """Returns one inline lease of due messages (`inline_lease`)."""
+        """Returns an inline lease of due messages (`inline_lease`)."""
         records, keys = self._retry_partition.lending.gather(DUE, now)
         if not records:
             return []
         return [Deliver([self._leases.open_inline(self.number, self.epoch, records, keys)], inline=True)]
 
     def _demand_with_care(self, event: Demand, leases: list[Lease], now: float) -> int:
-        """Leases what is parked, and what must not start unnoted; returns how many leases are still wanted."""
+        """Leases parked messages, and messages that must be noted first; returns how many leases are still wanted."""
         retry_partition, handout = self._retry_partition, self._retry_partition.lending
         limit = retry_partition.limit(event.limit, now)
         taken = 0
@@ -499,7 +501,7 @@ class Partition:
             and event.ending is Ending.ABORTED
             and (last := self._retry_partition.plain_final_commit())
         ):
-            effects.append(last)  # it was the final commit of a revoked partition
+            effects.append(last)  # the commit was the final commit of a revoked partition
         return effects
 
     def _revoked(self, event: Revoked, now: float) -> Sequence[Effect]:

@@ -1,22 +1,23 @@
-"""How a partition deals with its retry partition: what begins, what is sent, what is answered.
+"""A partition's dealings with its retry partition: which messages begin, which effects are sent, which answers come.
 
-Theory. `retry_state` holds what waits, `handout` hands it out, `maintenance` does what time brings. This file has what
-they share with the partition's own queues and commits: whether anything may begin yet, whether the next commit is plain
-or a move, and which leases wait for it.
+Theory. `retry_state` holds the waiting messages, `handout` hands them out, `maintenance` works by time. This file has
+the part that they share with the partition's own queues and commits: whether anything may begin yet, whether the next
+commit is plain or a move, and which leases wait for it.
 
 Rules
 1. Nothing begins before the retry partition was read up to its high watermark (a move may hide behind the last
    stable offset), nor before a commit was accepted that was made since the partition came, or came back: an older
    commit shows neither that the partition is still ours nor which callbacks may start.
-2. The first commit of an ownership is plain: it notes our writer's number in the log, by which a successor can end what
-   we left open. Once a partition came back, the log has it, and more may have finished than a plain commit takes.
-3. One commit is unanswered at a time: a move waits for a plain commit's answer, and the other way round.
+2. The first commit of an ownership is plain: it notes our writer's number in the log, by which a successor can end our
+   open transactions. Once a partition came back, the log has the note, and more may have finished than a plain commit
+   takes.
+3. A single commit is unanswered at a time: a move waits for a plain commit's answer, and the other way round.
    Records behind the last checkpoint aren't deleted: the next owner reads them, also where the broker has forgotten the
    group's offsets.
-4. The final commit is always sent, even if nothing was acked since the commit before: only it carries the clean
-   flag, and without the flag the next owner takes what this one had started for suspects.
+4. The final commit is always sent, even if nothing was acked since the commit before: only this commit carries the
+   clean flag, and without the flag the next owner takes the messages that this owner had started for suspects.
 5. When a stream ends, a checkpoint is written before the final commit, so that the position that this stores is behind
-   it: a checkpoint that lay behind the position would look like a message that waits.
+   the checkpoint: a checkpoint that lay behind the position would look like a message that waits.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ from kafka_pubsub.subscribe.partition.settings import Rules, Start
 
 __all__ = ["RetryPartition"]
 
-#: Records of the retry partition that are deleted together, so that a request for it is rare.
+#: Records of the retry partition that are deleted together, so that a request is rare.
 TRIM = 10_000
 #: Seconds of a grid: messages that become due between two of its lines go together at the second line. Each look costs
-#: the same, whether one message is due then or a hundred.
+#: the same, whether a single message is due then or a hundred.
 TOGETHER = 0.02
 
 
 class RetryPartition:
-    """The retry partition of one partition under one ownership."""
+    """The retry partition of a partition under one ownership."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class RetryPartition:
 
     @property
     def wants_turn(self) -> bool:
-        """Whether a suspect could be tried now, if the stream may start one message more."""
+        """Whether a suspect could be tried now, if the stream may start another message."""
         return any(suspects.wants_turn for suspects in self._both)
 
     @property
@@ -126,7 +127,7 @@ class RetryPartition:
         return any(suspects.tries for suspects in self._both)
 
     def tick(self, event: Tick, now: float) -> None:
-        """Does what time brings."""
+        """Does the work that time brings."""
         if event.wall is not None:
             self.retries.schedules.clock_offset = event.wall
         self.maintenance.do(now, stuffed=event.stuffed)
@@ -207,7 +208,7 @@ class RetryPartition:
     # Sending
 
     def send(self, now: float, *, closing: bool) -> Iterator[Effect]:
-        """Yields what is due to be sent; `closing`: the partition is given up when no callback runs (rule 5)."""
+        """Yields the effects that are due; `closing`: the partition is given up when no callback runs (rule 5)."""
         commits, retries = self.commits, self.retries
         dead_letters, may_commit = retries.dead_letters, commits.in_flight is None and self.announced
         if dead_letters.unanswered and may_commit and (letters := self.dead_lettering.finish()):
@@ -237,7 +238,7 @@ class RetryPartition:
 
     @property
     def unsaved(self) -> bool:
-        """Whether no callback runs any more, and what has finished isn't in a checkpoint yet."""
+        """Whether no callback runs any more, and finished messages aren't in a checkpoint yet."""
         return not self._leases.active and (self.commits.dirty or self.commits.checkpoints.changed)
 
     def _needed(self) -> int:
@@ -342,7 +343,7 @@ class RetryPartition:
         return ()
 
     def returned(self) -> None:
-        """Announces the partition, which came back, anew, and asks again for what was being read."""
+        """Announces the partition, which came back, anew, and asks again for the bodies that were being read."""
         self.announced = False
         self._before = self.commits.in_flight
         for suspects in self._both:
@@ -351,6 +352,6 @@ class RetryPartition:
         self.commits.hurry()
 
     def close(self) -> None:
-        """Gives the partition up: it is no longer this member's."""
+        """Gives the partition up, which is no longer this member's."""
         for suspects in self._both:
             suspects.close()

@@ -1,7 +1,8 @@
-"""What waits in the retry partition that belongs to a partition, when it goes, and what moves there.
+"""The messages that wait in the retry partition of a partition, when they go, and the messages that move there.
 
-Theory. `finished_runs` knows what is finished in it, `parked_keys` which keys wait and where each stands, `bodies`
-what is in memory, `moves` what moves, `next_move` which move comes next, `crash_suspects` what must not start unnoted.
+Theory. `finished_runs` knows its finished messages, `parked_keys` which keys wait and where each stands, `bodies`
+the bodies in memory, `moves` the moving messages, `next_move` which move comes next, `crash_suspects` which must not
+start unnoted.
 This file connects them, as `partition` connects what belongs to home; it shares `queues` and `offsets` with it.
 
 Rules
@@ -9,7 +10,7 @@ Rules
    Until then its origin *moves*, and blocks its key.
 2. A key is parked as long as it has a line in `parked_keys`; `queues` looks there and hands out none of its records.
 3. I6: what waits in home behind a parked or slow message is moved behind it when it outgrows its bound.
-4. A record that can't be read goes to the dead letters as it is. Without dead letters it stays unfinished, and is
+4. A record that can't be read goes to the dead letters unchanged. Without dead letters it stays unfinished, and is
    reported.
 """
 
@@ -48,7 +49,7 @@ AHEAD = 64
 
 
 class RetryState:
-    """The state of the retry partition that belongs to one partition."""
+    """The state of the retry partition that belongs to a partition."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class RetryState:
         self.settle_all(list(self.parking.lines), now)
 
     def _keep_newest(self) -> None:
-        """Keeps the newest of several records of one origin: a message that has moved since lies here twice."""
+        """Keeps the newest of several records of the same origin: a message that has moved since lies here twice."""
         lines = self.parking.lines
         for key in lines:
             if lines.count(key) > 1:
@@ -152,7 +153,7 @@ class RetryState:
         return record.key() if self._rules.ordered else None
 
     def read_back(self, record: StoredRecord) -> tuple[RetryRecord, bytes] | None:
-        """Returns the message and its key if the record is one of our moves, read back: its header needn't be decoded.
+        """Returns the message and its key if the record is a move of ours, read back: its header needn't be decoded.
 
         The key is the object that the index has already: each record would otherwise keep a copy.
         """
@@ -166,7 +167,7 @@ class RetryState:
         return self.origins.own(record, move.info), move.key
 
     def park(self, key: bytes) -> None:
-        """Parks the key: a message of it is moving into the retry partition, or has been read there."""
+        """Parks the key: a message of the key is moving into the retry partition, or has been read there."""
         if key not in self.parking.lines:
             self._queues.park(key)
             self.parking.lines[key] = b""
@@ -174,7 +175,7 @@ class RetryState:
     # Settling keys
 
     def settle(self, key: bytes, now: float) -> None:
-        """Finds out where a parked key stands, unless a lease runner has it."""
+        """Finds out where a parked key stands, unless a lease runner has the key."""
         lines = self.parking.lines
         if key not in lines:
             return
@@ -222,7 +223,7 @@ class RetryState:
                 continue
             if self.parking.behind:
                 self.settle(key, now)
-            else:  # the new records are later than all that waits or moves: the key stands where it stood
+            else:  # the new records are later than all that waits or moves: the key's standing doesn't change
                 self.parking.backlogged.setdefault(key, now)
 
     def relieve(self, key: bytes, now: float) -> bool:
@@ -263,7 +264,7 @@ class RetryState:
         return left
 
     def _leaves(self, record: RetryRecord, touched: dict[bytes, None], now: float) -> bool:
-        """Takes a parked message out of the index; returns False if it isn't there because a lease runner has it."""
+        """Takes a parked message out of the index; returns False if a lease runner has the message."""
         key, entry = self.key(record), self.schedules.entry(record.info, record.retry_offset, now)
         self.bodies.forget(entry.offset)
         if key is None:
@@ -285,7 +286,7 @@ class RetryState:
     # Moves
 
     def dead_letter_unreadable(self, offset: int, record: StoredRecord, now: float) -> None:
-        """Queues an unreadable record for the dead letters, as it is."""
+        """Queues an unreadable record for the dead letters, unchanged."""
         del self.unreadable[offset]
         move = self.schedules.unreadable(record, self.origins.flaw(record), now)
         self.dead_letters.add(DeadLetter(offset, offset, None, move))
@@ -303,7 +304,7 @@ class RetryState:
         """Moves a message whose delivery failed."""
         self.depart(self.schedules.failed(record, key, why, now, delay=delay, error=error))
         if key is not None and self._queues.queues.get(key):
-            self.relieve(key, now)  # what was read before it failed
+            self.relieve(key, now)  # records that were read before the failure
 
     def crashed(self, record: Record, now: float) -> None:
         """Moves a message that killed its process."""
@@ -313,7 +314,7 @@ class RetryState:
             self.settle(key, now)
 
     def load(self, now: float, *, early: bool = False) -> Sequence[Move]:
-        """Returns the next moves to send; `early`: also those that would wait for others."""
+        """Returns the next moves to send; `early`: also moves that would wait for others."""
         batch = self.moves.load(now, _record_of, early=early)
         for move in batch:
             if move.key is not None and isinstance(move.info, RetryInfo):

@@ -1,9 +1,9 @@
-"""What a partition's state machine is given: limits, the subscription's rules, where an ownership begins.
+"""The inputs of a partition's state machine: limits, the subscription's rules, where an ownership begins.
 
 Rules
 1. Backoff is exponential with full jitter: between `minimum` and `maximum` the wait before attempt n is drawn
    from the minimum up to `minimum * 2**(n - 2)`, so that many failures at once don't come back at once. A minimum
-   of 0 grows as if it were `SOON`.
+   of 0 grows like `SOON`.
 2. Without a policy a message is delivered again as soon as possible: after `SOON`, so that a callback that always fails
    doesn't keep a processor busy.
 """
@@ -42,7 +42,7 @@ __all__ = [
     "Start",
 ]
 
-#: Records that one sweep hands over together, where runs allow it: some milliseconds of work for fast callbacks. Fewer
+#: Records that a sweep hands over together, where runs allow it: some milliseconds of work for fast callbacks. Fewer
 #: would cost round trips; more would spread the finished ones so far that the metadata fills.
 HANDED = 1024
 SHORTEST_RUN = 16
@@ -53,14 +53,14 @@ DUE = 500
 RECORD_OVERHEAD = 500
 
 
-#: What may wait in memory behind a message that is parked, or with its callback for `SLOW` seconds. More is moved
-#: behind it: it would fill the buffers and the metadata, for the sake of one key.
+#: The most that may wait in memory behind a message that is parked, or with its callback for `SLOW` seconds. More is
+#: moved behind that message: it would fill the buffers and the metadata, for the sake of a single key.
 BACKLOG = 100
 BACKLOG_BYTES = 1024 * 1024
 SLOW = 1.0
 
 
-#: The end of a log where it isn't known: no offset lies beyond.
+#: The end of a log where that isn't known: no offset lies beyond.
 EVERYTHING = 2**63 - 1
 
 
@@ -85,14 +85,14 @@ class Backoff(NamedTuple):
 
 
 class Exhausted(Enum):
-    """What happens to a message whose attempts are used up."""
+    """The policy for a message whose attempts are used up."""
 
     DEAD_LETTER = "dead_letter"
     PARK = "park"
 
 
 class Policy(NamedTuple):
-    """When attempts are used up (0: never), and what then. Crashes that a message is blamed for count as attempts."""
+    """When attempts are used up (0: never), and the policy then. Crashes of a blamed message count as attempts."""
 
     max_attempts: int = 0
     on_exhausted: Exhausted = Exhausted.DEAD_LETTER
@@ -152,13 +152,13 @@ class Found(NamedTuple):
     retry_id: str = ""
     #: The checkpoint that the last commit named.
     checkpoint: Named | None = None
-    #: Whether the positions are older than what was written since, because the broker had forgotten the group's
+    #: Whether the positions are older than the records written since, because the broker had forgotten the group's
     #: offsets. Then home isn't read before the retry partition is caught up.
     older: bool = False
 
 
 class Start(NamedTuple):
-    """Where an ownership begins: what the log holds, and which keys old callbacks of this process still have."""
+    """Where an ownership begins: the log's contents, and which keys old callbacks of this process still have."""
 
     number: int
     epoch: int
@@ -169,10 +169,10 @@ class Start(NamedTuple):
 
 
 class Names(Protocol):
-    """What knows all lanes of a topic. `number`: of the partition that asks."""
+    """A view of all lanes of a topic. `number`: of the partition that asks."""
 
     def waits(self, number: int, key: bytes, record: Record, now: float) -> bool:
-        """Returns whether the key's first message waits for another lane; if so, notes it, with the reason."""
+        """Returns whether the key's first message waits for another lane; if so, notes the wait, with the reason."""
         ...
 
     def may_wait(self, number: int, record: Record) -> bool:
@@ -184,5 +184,5 @@ class Names(Protocol):
         ...
 
     def reason(self, number: int, key: bytes) -> str | None:
-        """Returns what the key's first message waits for; None: it doesn't."""
+        """Returns the reason for which the key's first message waits; None: it doesn't."""
         ...

@@ -1,4 +1,4 @@
-"""Messages without a key that wait in the retry topic: each waits by itself, by the second in which it is due."""
+"""Messages without a key that wait in the retry topic: each waits by itself, by the second of its due time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a partition answers when it is asked about keys."""
+"""A partition's answers about keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["KeyView", "ParkedKey"]
 
 
 class KeyView(NamedTuple):
-    """What waits, runs and moves of one key."""
+    """The waiting, running and moving messages of a key."""
 
     #: Whether a lease runner has the key, or an old callback.
     blocked: bool
@@ -36,11 +36,11 @@ class ParkedKey(NamedTuple):
     """A key that waits: for its time, for a release, or for another lane."""
 
     key: bytes
-    #: The origin of its first message that waits; None: it is on its way into the retry partition.
+    #: The origin of its first message that waits; None: that message is on its way into the retry partition.
     first: int | None
     #: Its first message that waits in the retry partition; None: none does.
     entry: Entry | None
     #: The number of its messages that wait.
     waiting: int
-    #: What its first message waits for in another lane; None: it doesn't.
+    #: The reason for which its first message waits in another lane; None: it doesn't.
     comes_after: str | None
