@@ -1,8 +1,8 @@
 """Which lane of a partition goes next: by priority, then by the time at which messages came in, and no lane starves.
 
     merge.add(lane, position, log)                 each lane of the partition; also later
-    merge.receive(lane, [(offset, time, message)]) messages that were read; merge.reach(lane, position) if there were
-    none merge.offer(lane, offset, lift)                the first message that can be delivered now
+    merge.receive(lane, [(offset, time, message)]) new messages; merge.reach(lane, position) if there were none
+    merge.offer(lane, offset, lift)                the first message that can be delivered now
     choice = merge.next(now)                       Choice(lane, most, below, aged) or None; changes nothing
     merge.took(offsets, now)                       these messages of that lane begin, up to `most`, below `below`
     if merge.wants_ends(now):                      ask for the ends of all lanes in one request:
@@ -15,7 +15,7 @@ and when a key becomes free. The offer is `DUE` while a message is due for its r
 message whose key is free, else None. A message is *held* from `receive` until it begins. `put_back` takes back messages
 that were taken and haven't begun after all.
 
-Theory. Kafka reads each lane by itself, so an empty buffer doesn't say that the lane is empty. A lane counts as empty
+Theory. Kafka reads each lane by itself, so an empty buffer doesn't say that the lane is empty.
 Before a message may pass an empty lane, the lane's end must have been asked for after that message came in: all
 messages that came in before lie below that end. A message has come in if it was read, or if it is below an end that was
 answered before. A choice holds for a run of messages, so that lanes cost nothing for each message.
@@ -28,8 +28,8 @@ Rules
 3. `next` changes nothing. `took` moves the chosen lane only. A choice holds until something else is called,
    or until time ages a head; a caller asks again before each run.
 4. A priority that was passed over for `bound` seconds may go out of turn (`ageing`), but it holds up no higher
-   priority:
-   while the order of its own lanes isn't known, the others go on in turn. Without a `bound` priorities are strict.
+   priority: while the order of its own lanes isn't known, the others go on in turn. Without a `bound` priorities are
+   strict.
 5. Lifting: a message for which a message of a higher priority waits goes with that priority, behind all of its messages
    that may begin. The lifted message doesn't count as a turn of its own priority.
 6. An answer without a lane makes that lane count as empty: its messages can't be read now.

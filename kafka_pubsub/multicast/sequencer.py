@@ -2,8 +2,7 @@
 
 Theory. Each inbox has a Lamport clock. A message's timestamp is the maximum of its participants' proposals, so all of
 them know the same timestamp, and every destination releases its messages in the order of the timestamps (Skeen's
-algorithm).
-All that a sequencer knows follows from its inbox, so a successor knows the same.
+algorithm). All that a sequencer knows follows from its inbox, so a successor knows the same.
 
 Rules
 1. The records of an inbox are taken in the order of the log.

@@ -1,7 +1,7 @@
 """Which records of the retry partition are finished: the offsets of a log in which a million may wait for hours.
 
-Theory. The same promises as `offsets`, kept the other way round: finished offsets are a list of runs, and unfinished
-finished costs nothing. So a million parked records need no memory here, and a commit lists the runs that are new.
+Theory. The same promises as `offsets`, kept the other way round: finished offsets are a list of runs, and the others
+cost nothing. So a million parked records need no memory here, and a commit lists the runs that are new.
 
 Rules
 1. `committable` is the lowest offset that isn't finished; runs lie above it, ascending, with something unfinished

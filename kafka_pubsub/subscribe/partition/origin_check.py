@@ -10,7 +10,7 @@ Rules
 1. A record whose origin lies at or beyond both isn't readable, however well it is made. Records that aren't messages
    block nothing: requests are judged by the message that they name, a checkpoint has no origin.
 2. Both ends only grow. A record that was once a message stays a message. Other records are reported and kept apart, and
-   stay so, though home may have reached its origin meanwhile (`flaw`).
+   stay so, though home may have reached their origin meanwhile (`flaw`).
 """
 
 from __future__ import annotations
