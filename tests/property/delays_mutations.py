@@ -18,7 +18,7 @@ from kafka_pubsub.delays.progress import IngestProgress, Progress
 from kafka_pubsub.delays.router import Router
 from kafka_pubsub.delays.ticks import TickPace
 from kafka_pubsub.delays.tier import Tier
-from kafka_pubsub.delays.values import BEFORE_ALL, Came, Key, Move, Tick, Waiting
+from kafka_pubsub.delays.values import BEFORE_ALL, TO_NOTHING, Came, Key, Move, Tick, Waiting
 from tests.property.arrival_mutations import ARRIVALS
 from tests.property.aside_mutations import ASIDES
 from tests.property.flush_mutations import FLUSHES
@@ -364,8 +364,13 @@ def cancel_any(patch: Patch) -> None:
     real = Router._cancel
 
     def cancel(self: Router, key: Key, moves: list[Move]) -> None:
-        found = [each[:2] for each in self._memory.heap[:1]] + [each[:2] for each in self._heads[:1]]
-        real(self, min(found, default=key), moves)
+        before = len(moves)
+        real(self, key, moves)
+        if len(moves) == before and self._memory.heap and self._memory.heap[0][2] >= 0:
+            found = self._memory.pop()
+            self._memory.end(found)
+            self._pass(found[:2], found[4])
+            moves.append((TO_NOTHING, found[4]))
 
     patch.setattr(Router, "_cancel", cancel)
 

@@ -129,7 +129,7 @@ def run(seed: int) -> None:
     """A long random schedule, denser in the rare events than Hypothesis's."""
     random = Random(seed)
     world = DelayWorld(in_step=random.random() < 0.4, room=random.choice((ASIDE, ASIDE, LITTLE_ROOM)))
-    changes_stamps = not world.in_step and random.random() < 0.3
+    changes_stamps = not world.in_step and random.random() < 0.5
 
     def publish() -> None:
         publish_one(world, random)
