@@ -73,14 +73,12 @@ class Subscription:
         """The subscription's name, which is also the consumer group's."""
         return self._name
 
-    @property
     def topic(self) -> str:
-        """The name of the topic that it receives from."""
+        """Reads from the catalog which topic it receives from."""
         return self._admin().record(self._name).topic
 
-    @property
     def options(self) -> SubscriptionOptions:
-        """The stored configuration, read from the catalog now."""
+        """Reads the stored configuration from the catalog, and returns it."""
         return self._admin().record(self._name).options
 
     def pull(
