@@ -23,7 +23,7 @@ from kafka_pubsub.subscribe.formats.record import RetryRecord
 from kafka_pubsub.subscribe.partition.durable_acks import Durability
 from kafka_pubsub.subscribe.partition.effects import Durable, Effect, Unstored
 from kafka_pubsub.subscribe.partition.events import Ask, Awaited, LeaseOutcome, Lost
-from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
+from kafka_pubsub.subscribe.partition.lease_outcomes import LeaseReports
 from tests.property.retry_callbacks import Owner, Runner
 from tests.property.retry_world import Plan, World
 from tests.property.waiting import Handler, PromptMachine, Waiter, WaitingMachine, tell

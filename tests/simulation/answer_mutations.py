@@ -11,7 +11,7 @@ from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.partition.durable_acks import Durability
 from kafka_pubsub.subscribe.partition.effects import Unstored
 from kafka_pubsub.subscribe.partition.events import Ask
-from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
+from kafka_pubsub.subscribe.partition.lease_outcomes import LeaseReports
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.workers.lease_runner import PENDING, LeaseRunner
 
@@ -104,7 +104,7 @@ def key_freed_by_the_ack(patch: Patch) -> None:
         counts = real(self, lease, record)
         if counts and lease in self._leases.active and lease.done == len(lease.records):
             self._leases.close(lease)
-            self._home.free(lease)
+            self._outcomes.free(lease)
         return counts
 
     patch.setattr(LeaseReports, "acked", acked)

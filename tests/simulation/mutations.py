@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappush
-from typing import cast
 
 import pytest
 
@@ -25,8 +24,7 @@ from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, Effect, Stop, Withdraw
 from kafka_pubsub.subscribe.partition.events import Event, LeaseOutcome, LeaseReport, Passed, Returned
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
-from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
-from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
+from kafka_pubsub.subscribe.partition.lease_outcomes import LeaseReports, RecordOutcomes
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.partition import Partition
@@ -60,7 +58,7 @@ def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
     def settled(self: LeaseReports, event: object, now: float) -> Sequence[Effect]:
         for settlement in event.settlements:  # type: ignore[attr-defined]
             record = settlement.lease.records[settlement.done]
-            places = cast("RecordOutcomes", self._home)
+            places = self._outcomes
             if settlement.acked and record.offset() in places._offsets.unfinished:
                 places.book([record])
             self._settle(settlement, now)

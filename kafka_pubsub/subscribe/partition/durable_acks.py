@@ -25,7 +25,7 @@ from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.subscribe.partition.commits import Commits
 from kafka_pubsub.subscribe.partition.effects import Durable, Effect, Stale, Undone, Unstored
 from kafka_pubsub.subscribe.partition.events import Ask, Awaited, Event, Passed, Tick
-from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
+from kafka_pubsub.subscribe.partition.lease_outcomes import LeaseReports
 from kafka_pubsub.subscribe.partition.leases import Leases, LeaseState
 
 __all__ = ["PATIENCE", "PROMPT", "Durability"]
@@ -43,9 +43,9 @@ _Waiter = tuple[object, float]
 class Durability:
     """The waiters of a partition under one ownership."""
 
-    def __init__(self, leases: Leases, outcomes: LeaseReports, commits: Commits, *, prompt: bool) -> None:
+    def __init__(self, leases: Leases, reports: LeaseReports, commits: Commits, *, prompt: bool) -> None:
         self._leases = leases
-        self._outcomes = outcomes
+        self._reports = reports
         self._commits = commits
         #: Whether commits are made sooner while a caller waits for its ack.
         self._prompt = prompt
@@ -100,11 +100,11 @@ class Durability:
 
     def _take(self, ask: Ask, since: float) -> None:
         lease = ask.lease
-        if lease.epoch != self._outcomes.epoch:
+        if lease.epoch != self._reports.epoch:
             self._late(ask)
         elif lease is self._leases.inline_lease or self._is_unreported(ask):
             self._ended_inline.append((ask, since))
-        elif self._outcomes.acked(lease, ask.record):
+        elif self._reports.acked(lease, ask.record):
             self._commits.dirty = True  # the ack may have been noted before
             self._booked.append((ask.waiter, since))
         else:

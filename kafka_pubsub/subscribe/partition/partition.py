@@ -6,7 +6,7 @@
 
 Theory. Records come in by offset and queue up by key (`key_queues`). When the client can take work, keys that no lease
 runner has are leased: a lease runner for each, which takes the key's records in turn (`leases`,
-`lease_reports`). Finished records are noted (`offsets`) and committed as a position, with metadata that lists the
+`lease_outcomes`). Finished records are noted (`offsets`) and committed as a position, with metadata that lists the
 finished records above (`ack_map`). Records that aren't acked move to the retry partition and wait there
 (`retry_state`).
 
@@ -68,8 +68,7 @@ from kafka_pubsub.subscribe.partition.events import (
 )
 from kafka_pubsub.subscribe.partition.invariants import Parts, check
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues, Watch
-from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
-from kafka_pubsub.subscribe.partition.lease_reports import LeaseReports
+from kafka_pubsub.subscribe.partition.lease_outcomes import LeaseReports, RecordOutcomes
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
@@ -104,11 +103,11 @@ class Partition:
             start, rules, jitter, turn or TrialLock(), self._queues, self._offsets, self._leases
         )
         self._commits = self._retry_partition.commits
-        self._places = RecordOutcomes(
+        self._outcomes = RecordOutcomes(
             self._offsets, self._queues, self._leases, self._commits, self._retry_partition
         )
-        self._outcomes = LeaseReports(self._leases, rules, self.epoch, self._places)
-        self._acks = Durability(self._leases, self._outcomes, self._commits, prompt=rules.exactly_once)
+        self._reports = LeaseReports(self._leases, rules, self.epoch, self._outcomes)
+        self._acks = Durability(self._leases, self._reports, self._commits, prompt=rules.exactly_once)
         for key in start.held_back:
             self._queues.block(key)
         #: False from a revoke on: nothing is begun any more.
@@ -118,13 +117,13 @@ class Partition:
     def _table(self) -> dict[type, Callable[..., Sequence[Effect]]]:
         return {
             Fetched: self._fetched,
-            ReadUpTo: self._places.read_up_to,
+            ReadUpTo: self._outcomes.read_up_to,
             Passed: self._passed,
-            LeasesReported: self._outcomes.released,
-            Progressed: self._outcomes.progressed,
-            Settled: self._outcomes.settled,
+            LeasesReported: self._reports.released,
+            Progressed: self._reports.progressed,
+            Settled: self._reports.settled,
             Awaited: self._acks.awaited,
-            Extended: self._outcomes.extended,
+            Extended: self._reports.extended,
             Demand: self._demand,
             Followed: self._followed,
             Ended: self._ended,
@@ -142,7 +141,7 @@ class Partition:
 
     def handle(self, event: Event, now: float) -> Sequence[Effect]:
         """Decides what to do about a batch of events."""
-        self._places.now = now
+        self._outcomes.now = now
         effects = self._handlers[type(event)](event, now)
         return self._acks.after(event, effects, now) if self._acks.busy else effects
 
@@ -263,7 +262,7 @@ class Partition:
     @property
     def finished(self) -> int:
         """The number of records finished so far."""
-        return self._places.finished
+        return self._outcomes.finished
 
     @property
     def unfinished(self) -> int:
@@ -341,7 +340,7 @@ class Partition:
         lease = None
         if event.inline and self._retry_partition.unhindered:
             lease, news = self._inline(news)
-        self._places.line_up(news, event.after)
+        self._outcomes.line_up(news, event.after)
         if self._offsets.committable != before:
             self._commits.dirty = True
         return () if lease is None else (Deliver([lease]),)
@@ -375,13 +374,13 @@ class Partition:
             self._leases.open(release.lease)
         rest = [*event.skipped, *rest]
         if keys:
-            self._places.end_due(keys, {each.key for each in kept}, acked, event.nacked, rest)
+            self._outcomes.end_due(keys, {each.key for each in kept}, acked, event.nacked, rest)
         else:
             for each in kept:
                 self._block(each.key)
-            self._places.end_fresh(acked, event.nacked, rest, queued=lease.queued)
+            self._outcomes.end_fresh(acked, event.nacked, rest, queued=lease.queued)
         for release in event.left:
-            self._outcomes.release(release, now)
+            self._reports.release(release, now)
         return ()
 
     # Outgoing leases
@@ -464,7 +463,7 @@ class Partition:
     def _lease(self, records: Sequence[Record]) -> Lease:
         lease = Lease(self.number, self.epoch, self._key(records[0]), records, 1)
         self._leases.open(lease)
-        self._places.hold_next(lease.key)
+        self._outcomes.hold_next(lease.key)
         return lease
 
     def _key(self, record: Record) -> bytes | None:
@@ -477,11 +476,11 @@ class Partition:
     # Time, commits and ownership
 
     def _ended(self, event: Ended, now: float) -> Sequence[Effect]:
-        self._places.free_keys(event.keys)
+        self._outcomes.free_keys(event.keys)
         return ()
 
     def _tick(self, event: Tick, now: float) -> Sequence[Effect]:
-        effects = list(self._outcomes.expire(now))
+        effects = list(self._reports.expire(now))
         if self.open:
             self._retry_partition.tick(event, now)
             effects += self._retry_partition.send(now, closing=event.closing)
@@ -510,8 +509,8 @@ class Partition:
         running = [lease for lease in self._leases.active if lease.state is LeaseState.RUNNING]
         for lease in self._retry_partition.unstarted():
             running.remove(lease)
-            self._places.give_back(lease, self._leases.close(lease))
-            self._places.free(lease)
+            self._outcomes.give_back(lease, self._leases.close(lease))
+            self._outcomes.free(lease)
         last = self._retry_partition.final_commit(now, closing=event.closing)
         return [Stop(running)] if last is None else [Stop(running), last]
 

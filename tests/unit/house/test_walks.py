@@ -7,7 +7,7 @@ import pytest
 from tests.unit.house.walks import PAGE, Walk, drawn, trace_walks
 
 #: Files of each walk. A number may be lowered.
-MOST = {"delivery": 33, "ack": 47, "nack": 66}
+MOST = {"delivery": 33, "ack": 46, "nack": 65}
 
 
 @pytest.fixture(scope="module")
