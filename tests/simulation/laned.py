@@ -133,7 +133,7 @@ class CheckedChoices(LaneChoices):
                 continue
             higher = self._source.bound is None and lane.priority > chosen.priority
             promise(not higher, f"priority: {chosen} goes, and {lane} holds a message")
-            due = group.sides[chosen].partition._retry_partition.lending.ready
+            due = group.sides[chosen].partition.parked_ready
             if (
                 lane != chosen and lane.priority == chosen.priority and not due
             ):  # messages that are due again go first
