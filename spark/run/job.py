@@ -43,6 +43,12 @@ __all__ = [
 
 #: The jobs. Each is a folder beside this one, whose `job.py` holds its `JOB`.
 JOBS = ("archive", "audit", "replay", "cdc")
+#: Texts by which Java says that there is no memory left, and what to do about it.
+_NO_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
+_MORE = (
+    "give it more with --conf spark.driver.memory=4g (on a cluster also spark.executor.memory), or let a streaming job "
+    "take less at once by --max-per-batch"
+)
 
 
 class Outcome(NamedTuple):
@@ -240,11 +246,23 @@ def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:
             "along (--archives, an image)"
         ) from error
     except Exception as error:
+        if _has_ended(error):
+            raise FailedPrecondition(
+                f"{job.name}: Spark's Java process has ended; its last lines are above. If its memory ran out, {_MORE}"
+            ) from error
         if not is_of_spark(error):
             raise
+        said = cause_line(error)
+        if any(text in f"{said} {error}" for text in _NO_MEMORY):
+            raise FailedPrecondition(f"{job.name}: Spark's memory ran out ({said}): {_MORE}") from error
         raise FailedPrecondition(
-            f"{job.name} failed in Spark: {cause_line(error)} (KAFKA_PUBSUB_SPARK_LOG=WARN shows Spark's own log)"
+            f"{job.name} failed in Spark: {said} (KAFKA_PUBSUB_SPARK_LOG=WARN shows Spark's own log)"
         ) from error
+
+
+def _has_ended(error: Exception) -> bool:
+    """Returns whether an error says that Spark's Java process doesn't answer any more."""
+    return isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
 
 
 def pairs(values: Sequence[str], name: str) -> dict[str, str]:
