@@ -11,24 +11,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
+from datetime import timedelta
+from types import CodeType
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.handlers.calls import Calls, Middleware
 from kafka_pubsub.handlers.ensure import ensure
 from kafka_pubsub.handlers.handler import Handler
 from kafka_pubsub.handlers.lifespan import LoopThread, Manager, on_loop
+from kafka_pubsub.handlers.loop_watch import LoopWatch
 from kafka_pubsub.handlers.results import Results
 from kafka_pubsub.model import Message
+from kafka_pubsub.options import Seconds
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
     from kafka_pubsub.subscribe.stream.stream import Stream
 
 __all__ = ["Life", "Plan"]
+
+#: Seconds of an ack deadline by default.
+ACK_DEADLINE = 10.0
 
 log = logging.getLogger("kafka_pubsub.app")
 
@@ -65,6 +73,19 @@ class Plan:
         return any(each.is_async for each in self.calls)
 
 
+def seconds_of(ack_deadline: Seconds | None) -> float:
+    """Returns an ack deadline in seconds; None is the default."""
+    if ack_deadline is None:
+        return ACK_DEADLINE
+    return ack_deadline.total_seconds() if isinstance(ack_deadline, timedelta) else ack_deadline
+
+
+def code_of(function: Callable[..., object]) -> CodeType | None:
+    """Returns the code of a function, or of the function that it wraps; None: it has none."""
+    found = getattr(inspect.unwrap(function), "__code__", None)
+    return found if isinstance(found, CodeType) else None
+
+
 def _noting(note: Callable[[str, Message], None], name: str) -> Callable[[Message], None]:
     return lambda message: note(name, message)
 
@@ -79,6 +100,8 @@ class Life:
         self._loop = loop
         self._stack = ExitStack()
         self._stopping = False
+        # None: no handler is a coroutine function.
+        self._watch: LoopWatch | None = None
 
     def enter(self, managers: Sequence[Manager]) -> None:
         """Enters the resources, on a loop of our own where that is needed, and opens the streams."""
@@ -106,6 +129,15 @@ class Life:
             stream = self._open(each)
             self.streams[each.handler.name] = stream
             stream.add_done_callback(self._ended)
+        self._watch_loop()
+
+    def _watch_loop(self) -> None:
+        """Watches the loop of the coroutine functions, by the shortest ack deadline among them."""
+        waiting = [each.handler for each in self.plan.calls if each.is_async]
+        if waiting and self._loop is not None:
+            limit = min(seconds_of(each.settings.get("ack_deadline")) for each in waiting)
+            names = {code: each.where for each in waiting if (code := code_of(each.function)) is not None}
+            self._watch = LoopWatch(self._loop, names, limit)
 
     def _open(self, calls: Calls) -> Stream:
         handler = calls.handler
@@ -151,6 +183,8 @@ class Life:
             thread.start()
         for thread in threads:
             thread.join()
+        if self._watch is not None:
+            self._watch.close()
         for each in self.plan.calls:
             if each.rejected > 1:
                 log.warning(

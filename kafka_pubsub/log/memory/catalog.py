@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from kafka_pubsub.config import SubscriptionRecord, TopicRecord
+from kafka_pubsub.config import SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
@@ -19,16 +19,16 @@ from kafka_pubsub.log.ports import Catalog
 __all__ = ["MemoryCatalog"]
 
 _Record = TypeVar("_Record", TopicRecord, SubscriptionRecord)
+_Value = TypeVar("_Value", bound=Value)
 
 
-class _Records(Mapping[str, _Record]):
+class _Records(Mapping[str, _Value]):
     """The records of a moment by name; each is read when it is asked for, because most callers ask for one."""
 
-    def __init__(self, texts: dict[str, str], model: type[_Record]) -> None:
-        self._texts = texts
-        self._model: type[_Record] = model
+    def __init__(self, texts: dict[str, str], model: type[_Value]) -> None:
+        self._texts, self._model = texts, model
 
-    def __getitem__(self, name: str) -> _Record:
+    def __getitem__(self, name: str) -> _Value:
         return self._model.model_validate_json(self._texts[name])
 
     def __iter__(self) -> Iterator[str]:

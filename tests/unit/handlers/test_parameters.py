@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
+from fast_depends import Depends
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -228,3 +229,15 @@ def test_a_body_that_is_no_text_is_explained() -> None:
 def test_a_function_is_named_by_its_place() -> None:
     assert place_of(single).startswith("single() in ")
     assert place_of(single).rpartition(":")[2].isdigit()
+
+
+def rate() -> float:
+    """What a handler depends on."""
+    return 0.5
+
+
+def test_depends_of_fast_depends_fills_what_it_declares() -> None:
+    def handle(order: Order, share: Annotated[float, Depends(rate)], message: Message) -> object:
+        return order.total * share, message.ordering_key
+
+    assert filled(handle, b'{"user_id":"a","total":4}') == (2.0, "ada")
