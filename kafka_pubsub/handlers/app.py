@@ -217,7 +217,7 @@ class App:
             run_units([AppUnit(self)], stop, grace=grace)
 
     @contextlib.asynccontextmanager
-    async def running(self, _: object = None) -> AsyncIterator[Self]:
+    async def running(self, _: object = None) -> AsyncIterator[None]:
         """Runs the handlers on this loop inside an `async with` block.
 
         It serves as lifespan of FastAPI and Starlette, `FastAPI(lifespan=app.running)`, whose argument it ignores.
@@ -235,7 +235,7 @@ class App:
             await asyncio.to_thread(life.open_streams)
             self._life = life
             try:
-                yield self
+                yield  # nothing: Starlette would take it for the state of its requests
             finally:
                 self._life = None
 

@@ -138,7 +138,7 @@ def test_running_serves_as_a_lifespan_of_another_program(pubsub: PubSub) -> None
 
     async def play() -> None:
         async with app.running(object()) as running:
-            assert running is app
+            assert running is None
             await asyncio.wrap_future(pubsub.topic("orders").publish(b"x"))
             while not loops:
                 await asyncio.sleep(0.01)
