@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import combinations
@@ -17,40 +16,14 @@ from kafka_pubsub import InvalidArgument, Message, NotFound, PubSub
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.multicast.future import Sent
 from kafka_pubsub.multicast.service import Sequencer
+from tests import causal
+from tests.causal import PATIENCE
 from tests.support import until
 
-#: Seconds for an answer on a busy machine.
-PATIENCE = 60.0
+#: The topics of a test.
+LETTERS = "abcd"
 
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalKafka]:
-    """A broker of these tests' own: sequencers serve all causal topics of a cluster."""
-    with LocalKafka(session_timeout=30) as running:
-        yield running
-
-
-@pytest.fixture
-def ps(broker: LocalKafka) -> Iterator[PubSub]:
-    with PubSub(broker.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(broker: LocalKafka) -> Iterator[PubSub]:
-    """Another process, as far as the library is concerned."""
-    with PubSub(broker.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def names(ps: PubSub) -> list[str]:
-    """Four causal topics."""
-    prefix = uuid.uuid4().hex[:8]
-    found = [f"{letter}-{prefix}" for letter in "abcd"]
-    for name in found:
-        ps.create_topic(name, causal=True)
-    return found
+broker, names, other, ps = causal.broker, causal.names, causal.other, causal.ps
 
 
 @pytest.fixture(autouse=True)

@@ -3,56 +3,18 @@
 from __future__ import annotations
 
 import random
-import uuid
-from collections.abc import Iterator
 
-import pytest
-from confluent_kafka import Consumer, Message, Producer
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import Message, Producer
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.multicast.batch import count_of_batch
 from kafka_pubsub.multicast.service import Sequencer
+from tests.causal import PATIENCE, log
 from tests.support import until
 
-#: Seconds for an answer on a busy machine.
-PATIENCE = 60.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalKafka]:
-    """A broker of these tests' own: sequencers serve all causal topics of a cluster."""
-    with LocalKafka(session_timeout=30) as running:
-        yield running
-
-
-@pytest.fixture
-def ps(broker: LocalKafka) -> Iterator[PubSub]:
-    with PubSub(broker.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def names(ps: PubSub) -> list[str]:
-    prefix = uuid.uuid4().hex[:8]
-    found = [f"{letter}-{prefix}" for letter in "ab"]
-    for name in found:
-        ps.create_topic(name, causal=True)
-    return found
-
-
-def log(broker: LocalKafka, name: str) -> list[Message]:
-    """Returns the committed records of a topic, as a plain consumer gets them."""
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.partition.eof": True}
-    )
-    consumer.assign([KafkaPartition(name, 0, 0)])
-    found: list[Message] = []
-    while (record := consumer.poll(PATIENCE)) is not None and record.error() is None:
-        found.append(record)
-    consumer.close()
-    return found
+#: The topics of a test.
+LETTERS = "ab"
 
 
 def header(record: Message, name: str) -> bytes:

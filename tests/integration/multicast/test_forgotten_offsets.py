@@ -10,11 +10,8 @@ from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.multicast.layout import GROUP
 from kafka_pubsub.multicast.service import Sequencer
-from tests.integration.multicast.test_lost_inboxes import bodies
+from tests.causal import PATIENCE, bodies
 from tests.support import until
-
-#: Seconds for an answer on a busy machine.
-PATIENCE = 60.0
 
 
 def forget(ps: PubSub) -> None:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -25,11 +24,12 @@ from kafka_pubsub.multicast.multicast import Multicast
 from kafka_pubsub.multicast.publisher import sequencer_watch
 from kafka_pubsub.multicast.service import Sequencer
 from tests.acceptance.test_multicast import Logs
+from tests.causal import PATIENCE, make_topics
 from tests.integration.multicast.killed import body, some_of
 from tests.support import until
 
-#: Seconds for an answer on a busy machine.
-PATIENCE = 60.0
+#: The topics of a test.
+LETTERS = "abcd"
 #: Seconds within which another sequencer goes on: those of the group's session and of the transaction, and as many
 #: usual receipts as follow each other meanwhile; on a busy machine each receipt takes longer.
 TAKEOVER, RECEIPTS = 8.0, 10
@@ -43,33 +43,6 @@ def broker() -> Iterator[LocalKafka]:
     """A broker of these tests' own: sequencers serve all causal topics of a cluster."""
     with LocalKafka() as running:
         yield running
-
-
-@pytest.fixture
-def ps(broker: LocalKafka) -> Iterator[PubSub]:
-    with PubSub(broker.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(broker: LocalKafka) -> Iterator[PubSub]:
-    """Another process, as far as the library is concerned."""
-    with PubSub(broker.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def names(ps: PubSub) -> list[str]:
-    return make_topics(ps)
-
-
-def make_topics(ps: PubSub) -> list[str]:
-    """Four causal topics."""
-    prefix = uuid.uuid4().hex[:8]
-    found = [f"{letter}-{prefix}" for letter in "abcd"]
-    for name in found:
-        ps.create_topic(name, causal=True)
-    return found
 
 
 @contextmanager
@@ -201,7 +174,7 @@ def test_another_sequencer_goes_on_within_ten_seconds_after_one_was_killed() -> 
         PubSub(broker.bootstrap) as other,
         Sequencer(ps) as sequencer,
     ):
-        names = make_topics(ps)
+        names = make_topics(ps, LETTERS)
         with child(broker, "sequencer") as killed:
             until(lambda: sequencer.health().partitions == 2)
             with Traffic(ps, other, names) as traffic:
@@ -271,7 +244,7 @@ def test_what_was_staged_before_its_sender_was_killed_is_delivered_without_it(
 
 def test_multicasts_go_on_after_the_broker_was_killed_and_started_again() -> None:
     with LocalKafka() as broker, PubSub(broker.bootstrap) as ps, PubSub(broker.bootstrap) as other:
-        names = make_topics(ps)
+        names = make_topics(ps, LETTERS)
         with Sequencer(ps) as sequencer:
             sequencer.wait_until_running(PATIENCE)
             with Traffic(ps, other, names) as traffic:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -10,36 +9,17 @@ import pytest
 from kafka_pubsub import FailedPrecondition, NotFound, PubSub
 from kafka_pubsub.local.broker import LocalKafka
 from kafka_pubsub.multicast.service import Sequencer
-from tests.integration.multicast.test_dead_letters import log
+from tests.causal import PATIENCE, bodies, log
 from tests.support import until
 
-#: Seconds for an answer on a busy machine.
-PATIENCE = 60.0
+#: The topics of a test.
+LETTERS = "abc"
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalKafka]:
     with LocalKafka() as running:
         yield running
-
-
-@pytest.fixture
-def ps(broker: LocalKafka) -> Iterator[PubSub]:
-    with PubSub(broker.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def names(ps: PubSub) -> list[str]:
-    prefix = uuid.uuid4().hex[:8]
-    found = [f"{letter}-{prefix}" for letter in "abc"]
-    for name in found:
-        ps.create_topic(name, causal=True)
-    return found
-
-
-def bodies(broker: LocalKafka, name: str) -> list[bytes]:
-    return [each.value() or b"" for each in log(broker, name)]
 
 
 @pytest.mark.parametrize("lost", [0, 1])

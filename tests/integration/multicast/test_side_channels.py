@@ -7,7 +7,7 @@ publishes B to `a`, where A isn't yet. B must come behind A.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import Consumer
@@ -19,38 +19,11 @@ from kafka_pubsub.model import Ending, NewRecord, TopicPartition
 from kafka_pubsub.multicast.service import Sequencer
 from kafka_pubsub.multicast.task import SequencerTask
 from kafka_pubsub.multicast.values import Output, Propose
+from tests.causal import PATIENCE
 from tests.support import until
 
-#: Seconds for an answer on a busy machine.
-PATIENCE = 60.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalKafka]:
-    """A broker of these tests' own: sequencers serve all causal topics of a cluster."""
-    with LocalKafka(session_timeout=30) as running:
-        yield running
-
-
-@pytest.fixture
-def ps(broker: LocalKafka) -> Iterator[PubSub]:
-    with PubSub(broker.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(broker: LocalKafka) -> Iterator[PubSub]:
-    with PubSub(broker.bootstrap) as opened:
-        yield opened
-
-
-@pytest.fixture
-def names(ps: PubSub) -> list[str]:
-    prefix = uuid.uuid4().hex[:8]
-    found = [f"{letter}-{prefix}" for letter in "ab"]
-    for name in found:
-        ps.create_topic(name, causal=True)
-    return found
+#: The topics of a test.
+LETTERS = "ab"
 
 
 class Mail:
