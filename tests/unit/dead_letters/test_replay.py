@@ -18,25 +18,9 @@ from kafka_pubsub.dead_letters import replay
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan, RequestOutcome, Step
-from kafka_pubsub.subscribe.admin import exclusive_session
 from kafka_pubsub.subscribe.admin.exclusive_session import session_group
 from tests.unit.crashing import another
-from tests.unit.dying import POLICY, QUICK, deliver, kill, publish, until
-
-
-@pytest.fixture(autouse=True)
-def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "PAUSE", 0.0)
-    monkeypatch.setattr(exclusive_session, "PATIENCE", 0.3)
-
-
-@pytest.fixture
-def sub(ps: PubSub) -> Subscription:
-    ps.create_topic("orders", partitions=2)
-    ps.create_topic("dead", partitions=2)
-    return ps.create_subscription(
-        "billing", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY, ack_deadline=60
-    )
+from tests.unit.dying import deliver, kill, publish, until
 
 
 def test_a_replayed_message_is_the_one_that_was_published(ps: PubSub, sub: Subscription) -> None:

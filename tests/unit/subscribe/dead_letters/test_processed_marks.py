@@ -9,27 +9,10 @@ from kafka_pubsub import (
     PubSub,
     Subscription,
 )
-from kafka_pubsub.dead_letters import replay
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
-from kafka_pubsub.subscribe.admin import exclusive_session
 from kafka_pubsub.subscribe.dead_letters.processed_marks import MARKS, MARKS_TOPIC
-from tests.unit.dying import POLICY, QUICK, deliver, kill, publish
-
-
-@pytest.fixture(autouse=True)
-def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "PAUSE", 0.0)
-    monkeypatch.setattr(exclusive_session, "PATIENCE", 0.3)
-
-
-@pytest.fixture
-def sub(ps: PubSub) -> Subscription:
-    ps.create_topic("orders", partitions=2)
-    ps.create_topic("dead", partitions=2)
-    return ps.create_subscription(
-        "billing", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY, ack_deadline=60
-    )
+from tests.unit.dying import deliver, kill, publish
 
 
 def test_where_nothing_may_be_made_the_marks_must_be_there(

@@ -9,24 +9,7 @@ from kafka_pubsub import (
     PubSub,
     Subscription,
 )
-from kafka_pubsub.dead_letters import replay
-from kafka_pubsub.subscribe.admin import exclusive_session
 from tests.unit.dying import PATIENCE, POLICY, QUICK, deliver, kill, publish
-
-
-@pytest.fixture(autouse=True)
-def _built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "PAUSE", 0.0)
-    monkeypatch.setattr(exclusive_session, "PATIENCE", 0.3)
-
-
-@pytest.fixture
-def sub(ps: PubSub) -> Subscription:
-    ps.create_topic("orders", partitions=2)
-    ps.create_topic("dead", partitions=2)
-    return ps.create_subscription(
-        "billing", "orders", message_ordering=True, retry=QUICK, dead_letter=POLICY, ack_deadline=60
-    )
 
 
 def test_a_shared_topic_gives_each_its_own(ps: PubSub, sub: Subscription) -> None:
