@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import FailedPrecondition, SchemaError
 
+from .frames import computed_once
 from .python_decoder import BODY, SCHEMA_ID
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _by_spark(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | Non
         for number, writer in written.items():
             one = from_avro(whole, _wrapped(writer), reader)
             read = F.when(F.col(SCHEMA_ID) == number, one).otherwise(read)
-    found = messages.withColumn(_READ, read)
+    found = computed_once(messages, _READ, read)
     found = found.withColumn(
         "record", F.when(F.col(f"{_READ}.end") == F.lit(_TRAILER), F.col(f"{_READ}.record"))
     )

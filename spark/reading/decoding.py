@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from kafka_pubsub.errors import InvalidArgument, SchemaError
 
-from .frames import FRAME_PROBLEM, Framing, unframed
+from .frames import FRAME_PROBLEM, Framing, computed_once, unframed
 from .protobuf import Protobuf
 from .python_decoder import BODY, SCHEMA_ID
 
@@ -108,7 +108,7 @@ def by_json(messages: DataFrame, text: Column, schema: str | StructType) -> Data
     }
     element = StructType(columns.fields).add(end, IntegerType())
     whole = StructType().add(inside, ArrayType(element)).add(corrupt, StringType())
-    read = messages.withColumn(_READ, F.from_json(inner, whole, options))
+    read = computed_once(messages, _READ, F.from_json(inner, whole, options))
     found = F.col(f"{_READ}.{inside}")
     first, last = F.get(found, F.lit(0)), F.get(found, F.lit(1))
     one = (F.size(found) == 2) & (last[end] == 1) & first.isNotNull() & F.ltrim(text).startswith("{")

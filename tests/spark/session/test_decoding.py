@@ -81,10 +81,27 @@ def test_json_is_parsed_once_for_each_body(spark: SparkSession) -> None:
     from spark.reading.decoding import decoded
 
     frame = spark.range(1).selectExpr("cast(to_json(struct(id)) AS binary) AS data")
-    plan = decoded(frame, "id bigint")._jdf.queryExecution().optimizedPlan().toString()
+    found = decoded(frame, "id bigint")
+    plan = found._jdf.queryExecution().optimizedPlan().toString()
     # Another parse is only the last branch of a choice, for bodies that can't be read.
     assert plan.count("from_json(") == plan.count("lengthOfJsonArray") == plan.count("parseJson") == 1
     assert plan.index("THEN null WHEN") < plan.index("lengthOfJsonArray")
+
+
+@pytest.mark.parametrize(
+    ("schema", "function"), [("id bigint", "from_json("), (json.dumps(ONE), "from_avro(")]
+)
+def test_a_body_is_decoded_once_though_rows_are_chosen_by_its_problem(
+    spark: SparkSession, schema: str, function: str
+) -> None:
+    from spark.reading.decoding import decoded
+
+    frame = spark.range(1).selectExpr("id AS n", "cast(to_json(struct(id)) AS binary) AS data")
+    found = decoded(frame, schema).where("problem is null and n < 5").select("record.*")
+    plan = found._jdf.queryExecution().optimizedPlan().toString().lower()
+    assert plan.count(function) == 1
+    # What is chosen by other columns is chosen before.
+    assert plan.index("explode(") < plan.index("< 5")
 
 
 def avro(schema: Any, value: Any) -> bytes:
