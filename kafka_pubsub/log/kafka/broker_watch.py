@@ -1,4 +1,4 @@
-"""Whether a client of librdkafka's has lost its brokers for good (decisions 047 and 082)."""
+"""Whether a client of librdkafka's has lost its brokers for good (decisions 046 and 073)."""
 
 from __future__ import annotations
 

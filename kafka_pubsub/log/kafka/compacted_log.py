@@ -325,7 +325,7 @@ class CatalogLog:
                 self._drop_consumer()
                 return
         except BrokerUnavailable:
-            # A consumer that has lost its brokers doesn't find them again (decision 047).
+            # A consumer that has lost its brokers doesn't find them again (decision 046).
             self._drop_consumer()
             raise
         self._read_at = now

@@ -1,6 +1,6 @@
 """The members of a group, as a client outside of it sees them.
 
-Theory. librdkafka 2.16 ends the process when it can't send a request to a group's coordinator (decision 071), as while
+Theory. librdkafka 2.16 ends the process when it can't send a request to a group's coordinator (decision 065), as while
 a broker starts again. The list of all groups isn't such a request, and says of each group whether it has members.
 
 Rules

@@ -417,7 +417,7 @@ class KafkaLogReader(LogReader):
             if error_of(failure).code() != KafkaError._STATE:
                 self._raised = self._raised or translate(failure, f"start of {name_of(partition)}")
 
-    # -- brokers that are lost (decision 047) -----------------------------------------------------------------
+    # -- brokers that are lost (decision 046) -----------------------------------------------------------------
 
     def _watch_brokers(self, *, heard: bool) -> None:
         now, look_at = time.monotonic(), self._look_at

@@ -6,7 +6,7 @@ Rules
    So an outage fails messages, and never lets them queue up. A failed message may be in the topic, and fails no other.
 3. The first call for a topic's channel asks for the topic, so that its first message finds a connection.
 4. After messages were given up, a producer that finds no broker, although a new client does, is replaced, once in
-   `LOST_S`: now and then librdkafka never finds its brokers again (decisions 047, 082).
+   `LOST_S`: now and then librdkafka never finds its brokers again (decisions 046, 073).
 5. A waiting `poll` or `flush` stays below 0.2 s, as in `writer.py`.
 """
 

@@ -12,7 +12,7 @@ Rules
 3. A waiting `poll` or `flush` stays below 0.2 s: above, the Python client calls on after a fatal error with the
    exception still set, and reports would be lost.
 4. A stopped producer is freed `RETIRE_S` later: a call of another thread may still be inside it.
-5. A producer that has lost its brokers is replaced (decisions 047 and 082). librdkafka forgets all brokers when one
+5. A producer that has lost its brokers is replaced (decisions 046 and 073). librdkafka forgets all brokers when one
    answers that there is none, and may never find them again. `poll` and `flush` both look, because a flush may wait
    for as long as messages do, and nothing polls meanwhile.
 """

@@ -1,4 +1,4 @@
-"""A producer of librdkafka's to which metadata named no broker, and which doesn't find any again (decision 082)."""
+"""A producer of librdkafka's to which metadata named no broker, and which doesn't find any again (decision 073)."""
 
 from __future__ import annotations
 

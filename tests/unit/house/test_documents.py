@@ -68,6 +68,10 @@ def test_benchmarks_hold_tables_and_limits_only() -> None:
     assert [title for title, body in sections[1:] if "**Limit**" not in body] == []
 
 
+def test_numbers_of_decisions_have_no_gaps() -> None:
+    assert [page.name[:3] for page in decisions] == [f"{n:03}" for n in range(1, len(decisions) + 1)]
+
+
 def test_every_decision_that_is_named_exists_by_that_number() -> None:
     known = {page.name[:3] for page in decisions}
     wrong = []

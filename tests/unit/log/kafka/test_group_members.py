@@ -1,4 +1,4 @@
-"""Whether a group has members is never asked of its coordinator: such a request may end the process (decision 071)."""
+"""Whether a group has members is never asked of its coordinator: such a request may end the process (decision 065)."""
 
 from __future__ import annotations
 
