@@ -32,8 +32,7 @@ from kafka_pubsub.errors import (
     UnknownAck,
 )
 from kafka_pubsub.history.protocol import Histories
-from kafka_pubsub.history.recorded_reader import RecordedReader
-from kafka_pubsub.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
+from kafka_pubsub.history.recorded_stream import RecordedCoordinator, RecordedReader, RecordedRetryIO
 from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.lanes.choices import LaneChoices, LaneSource
 from kafka_pubsub.lanes.ends import LaneEnds

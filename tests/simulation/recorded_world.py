@@ -21,8 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_pubsub.history.history import HistoryFile, fingerprint
-from kafka_pubsub.history.recorded_reader import RecordedReader
-from kafka_pubsub.history.recorded_stream import RecordedCoordinator, RecordedRetryIO
+from kafka_pubsub.history.recorded_stream import RecordedCoordinator, RecordedReader, RecordedRetryIO
 from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.model import Header, Message, StoredRecord
 from kafka_pubsub.subscribe.partition.leases import Lease
