@@ -101,12 +101,17 @@ def run_the_program(hour: Hour) -> None:
     hour.activated("README: the test", f"pip install -q pytest && pytest -q {hour.home}/shop.py", "1 passed")
     run = hour.block("README.md", "kafka-pubsub run").strip()
     body = '{"user": "ann", "cents": 500}'
-    hour.activated(
-        "README: the handler",
-        f"cd {hour.home} && ({run} > said & echo $! > pid) && sleep 5 && kafka-pubsub publish orders '{body}' --key ann"
-        " && sleep 5 && kill $(cat pid) && cat said",
-        "charging ann 500",
-    )
+    wait = "timeout 60 bash -c 'until grep -q \"{}\" said; do sleep 0.2; done'"
+    steps = [
+        f"cd {hour.home}",
+        f"({run} > said 2>&1 & echo $! > pid)",
+        wait.format("receives"),
+        f"kafka-pubsub publish orders '{body}' --key ann",
+        wait.format("charging"),
+        "kill $(cat pid)",
+        "cat said",
+    ]
+    hour.activated("README: the handler", " && ".join(steps), "charging ann 500")
 
 
 def look(hour: Hour) -> None:

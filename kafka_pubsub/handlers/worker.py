@@ -62,6 +62,8 @@ def _configure_logging() -> None:
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
         )
+        # At INFO it names each request that it sends again, such as the first ones of a new cluster.
+        logging.getLogger("kafka_pubsub.librdkafka").setLevel(logging.WARNING)
 
 
 def _report(where: int, unit: AppUnit, stop: SignalFlag) -> None:
