@@ -73,12 +73,14 @@ class Subscription:
         """The subscription's name, which is also the consumer group's."""
         return self._name
 
+    @property
     def topic(self) -> str:
-        """Reads from the catalog which topic it receives from."""
+        """The name of the topic that it receives from."""
         return self._admin().record(self._name).topic
 
+    @property
     def options(self) -> SubscriptionOptions:
-        """Reads the stored configuration from the catalog, and returns it."""
+        """The stored configuration, read from the catalog now."""
         return self._admin().record(self._name).options
 
     def pull(

@@ -78,8 +78,9 @@ class Topic:
         """Returns the topic's name, which is also the Kafka topic's."""
         return self._name
 
+    @property
     def options(self) -> TopicOptions:
-        """Reads the stored configuration from the catalog, and returns it."""
+        """The stored configuration, read from the catalog now."""
         return self._admin().record(self._name).options
 
     def key_places(self) -> KeyPlaces | None:
@@ -90,8 +91,9 @@ class Topic:
         """
         return self._admin().key_places(self._name)
 
+    @property
     def adopted(self) -> bool:
-        """Reads whether Kafka had the topic before us (`adopt_topic`): deleting it leaves it there."""
+        """Whether Kafka had the topic before us (`adopt_topic`): deleting it leaves it there. Read now."""
         return self._admin().record(self._name).adopted
 
     def publish(
@@ -175,8 +177,9 @@ class Topic:
         """
         return tail_of(self._admin(), self._name).read(max_messages, follow=follow)
 
+    @property
     def lanes(self) -> list[str]:
-        """Reads the Kafka topics of the lanes that were used from the catalog; the topic's own comes first."""
+        """The Kafka topics of the lanes that were used, the topic's own first; read from the catalog now."""
         return [self._name, *(each.name for each in self._admin().record(self._name).lanes if each.topic_id)]
 
     @property

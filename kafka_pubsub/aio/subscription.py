@@ -66,11 +66,11 @@ class Subscription:
 
     async def topic(self) -> str:
         """Returns the name of the subscription's topic."""
-        return await asyncio.to_thread(self._sync.topic)
+        return await asyncio.to_thread(lambda: self._sync.topic)
 
     async def options(self) -> SubscriptionOptions:
         """Reads the stored configuration from the catalog, and returns it."""
-        return await asyncio.to_thread(self._sync.options)
+        return await asyncio.to_thread(lambda: self._sync.options)
 
     def pull(
         self,

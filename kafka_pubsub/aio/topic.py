@@ -44,7 +44,7 @@ class Topic:
 
     async def options(self) -> TopicOptions:
         """Reads the stored configuration from the catalog, and returns it."""
-        return await asyncio.to_thread(self._sync.options)
+        return await asyncio.to_thread(lambda: self._sync.options)
 
     async def tail(self, max_messages: int = 10, *, follow: bool = False) -> AsyncIterator[Message]:
         """Yields the newest messages, without a group; see `kafka_pubsub.Topic.tail`."""
@@ -63,7 +63,7 @@ class Topic:
 
     async def lanes(self) -> list[str]:
         """Returns the Kafka topics of the lanes that were used, the topic's own first."""
-        return await asyncio.to_thread(self._sync.lanes)
+        return await asyncio.to_thread(lambda: self._sync.lanes)
 
     @property
     def given_up(self) -> int:
@@ -80,7 +80,7 @@ class Topic:
 
     async def adopted(self) -> bool:
         """Returns whether the topic was adopted (`adopt_topic`): then `delete` leaves the Kafka topic as it is."""
-        return await asyncio.to_thread(self._sync.adopted)
+        return await asyncio.to_thread(lambda: self._sync.adopted)
 
     def publish(self, data: bytes, **options: Unpack[PublishOptions]) -> asyncio.Future[str]:
         """Queues a message, and returns a future that resolves to its id when all in-sync replicas have it.

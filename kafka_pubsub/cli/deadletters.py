@@ -317,7 +317,7 @@ def _meant(source: Subscription, id: str, topic: str | None = None) -> str | Non
 
 def _dead(source: Subscription, id: str) -> str | None:
     """Returns that a message which isn't parked is a dead letter; None: it isn't."""
-    if source.options().dead_letter is None:
+    if source.options.dead_letter is None:
         return None
     found = next(source.dead_letters(ids=[id]), None)
     if found is None:

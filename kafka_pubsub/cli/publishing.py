@@ -55,7 +55,7 @@ class Publishing:
         from kafka_pubsub.config import PublishFlow
 
         # The publisher itself waits for a broker for ever; this asks once, and fails if no broker or topic is there.
-        topic.options()
+        _ = topic.options
         topic.configure(flow=PublishFlow(max_messages=WINDOW, on_limit="block"))
         self.stored = 0
         self.last_id = ""

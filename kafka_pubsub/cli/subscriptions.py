@@ -266,7 +266,7 @@ def update(
     removed |= {"dead_letter": None} if no_dead_letter else {}
     with session.pubsub() as pubsub:
         policies = settings.keys() & (_RETRY.keys() | _DEAD_LETTER.keys())
-        before = pubsub.subscription(name).options() if policies else None
+        before = pubsub.subscription(name).options if policies else None
         changes = _settings(given, before) | removed
         changed = pubsub.update_subscription(name, remake_retry_topic=remake_retry_topic, **changes)
         shown = _describe(changed)
@@ -316,7 +316,7 @@ def _lanes(session: Session, state: SubscriptionState) -> list[JsonValue]:
 
 
 def _describe(each: Subscription) -> dict[str, JsonValue]:
-    options = each.options()
+    options = each.options
     policies = {name: getattr(options.retry, field, None) for name, field in _RETRY.items()}
     policies |= {name: getattr(options.dead_letter, field, None) for name, field in _DEAD_LETTER.items()}
     kept = {
@@ -324,4 +324,4 @@ def _describe(each: Subscription) -> dict[str, JsonValue]:
         for name in type(options).model_fields
         if name not in {"retry", "dead_letter"}
     }
-    return {"name": each.name, "topic": each.topic(), **kept, **policies, "labels": dict(options.labels)}
+    return {"name": each.name, "topic": each.topic, **kept, **policies, "labels": dict(options.labels)}

@@ -89,8 +89,8 @@ def create(session: Session, /, name: str, exist_ok: bool, **given: object) -> N
     with session.pubsub() as pubsub:
         made = pubsub.create_topic(name, exist_ok=exist_ok, **shared.given_settings(given))
         shown = _describe(made)
-        lanes = _most_lanes(made.options())
-        most = lanes * made.options().partitions
+        lanes = _most_lanes(made.options)
+        most = lanes * made.options.partitions
     done = f"Topic {name} exists" if exist_ok else f"Created topic {name}"
     session.output.result(shown, f"{done} with {shown['partitions']} partitions")
     if lanes > 1:
@@ -126,7 +126,7 @@ def describe(session: Session, name: str) -> None:
     """
     with session.pubsub() as pubsub:
         topic = pubsub.topic(name)
-        options, lanes, subscriptions = topic.options(), topic.lanes(), _subscriptions(pubsub, name)
+        options, lanes, subscriptions = topic.options, topic.lanes, _subscriptions(pubsub, name)
         shown = _describe(topic) | {
             "default_priority": options.default_priority,
             "lanes": list[JsonValue](lanes),
@@ -169,7 +169,7 @@ def delete(session: Session, name: str, yes: bool) -> None:
 def _deletion(pubsub: PubSub, name: str) -> str:
     """Returns the question that a person is asked before a topic is deleted."""
     with contextlib.suppress(NotFound):  # perhaps it is being deleted; if there is none, deleting says so
-        if pubsub.topic(name).adopted():
+        if pubsub.topic(name).adopted:
             return f"Forget topic {name}? Kafka keeps it and its messages, since it was adopted."
     return f"Delete topic {name} and all its messages?"
 
@@ -273,7 +273,7 @@ def repartition(session: Session, name: str, partitions: int, timeout: float | N
     asks.
     """
     with session.pubsub() as pubsub:
-        before = pubsub.topic(name).options().partitions
+        before = pubsub.topic(name).options.partitions
         begun = pubsub.repartition_progress(name)
         repartitioner = pubsub._cluster.repartitioner
         _ask_before(session, repartitioner.foresee(name, partitions), before, yes=yes)
@@ -404,11 +404,11 @@ def _waiting(session: Session, found: Sequence[CausalStatus]) -> JsonValue:
 
 
 def _describe(each: Topic) -> dict[str, JsonValue]:
-    options = each.options()
+    options = each.options
     shown = {
         name: getattr(options, name) for name in type(options).model_fields if name != "default_priority"
     }
-    return {"name": each.name, **shown, "adopted": each.adopted(), "labels": dict(options.labels)}
+    return {"name": each.name, **shown, "adopted": each.adopted, "labels": dict(options.labels)}
 
 
 def _most_lanes(options: TopicOptions) -> int:
@@ -431,5 +431,5 @@ def _partitions(
 
 
 def _subscriptions(pubsub: PubSub, name: str) -> list[JsonValue]:
-    found = shared.still_there(pubsub.list_subscriptions(), lambda each: (each.name, each.topic()))
+    found = shared.still_there(pubsub.list_subscriptions(), lambda each: (each.name, each.topic))
     return [subscription for subscription, topic in found if topic == name]

@@ -77,7 +77,7 @@ def _again(make: Callable[[], T]) -> T:
 
 def _check(ps: PubSub, handler: Handler) -> None:
     missing = [text for name in handler.topics for text in _missing(partial(_options_of, ps, name))]
-    missing += _missing(ps.subscription(handler.name).options)
+    missing += _missing(lambda: ps.subscription(handler.name).options)
     if missing:
         raise NotFound(
             f"{handler.where}: "
@@ -87,7 +87,7 @@ def _check(ps: PubSub, handler: Handler) -> None:
 
 
 def _options_of(ps: PubSub, topic: str) -> object:
-    return ps.topic(topic).options()
+    return ps.topic(topic).options
 
 
 def _missing(look: Callable[[], object]) -> list[str]:
@@ -101,17 +101,17 @@ def _missing(look: Callable[[], object]) -> list[str]:
 
 def _check_policies(ps: PubSub, handler: Handler) -> None:
     """Refuses settings of the cluster with which the handler can't work."""
-    if handler.dead_letter_on and ps.subscription(handler.name).options().dead_letter is None:
+    if handler.dead_letter_on and ps.subscription(handler.name).options.dead_letter is None:
         raise FailedPrecondition(
             f"{handler.where}: dead_letter_on names exceptions whose messages become dead letters, and the "
             "subscription has no dead-letter topic: give dead_letter=DeadLetterPolicy(topic=...)"
         )
-    if handler.to is not None and ps.topic(handler.to).options().message_ordering is False:
+    if handler.to is not None and ps.topic(handler.to).options.message_ordering is False:
         raise FailedPrecondition(
             f"{handler.where}: to={handler.to!r} refuses ordering keys (message_ordering=False), and values are "
             "published under their message's key: allow them with update_topic, or name another topic"
         )
-    if handler.topic != (there := ps.subscription(handler.name).topic()):
+    if handler.topic != (there := ps.subscription(handler.name).topic):
         raise FailedPrecondition(
             f"{handler.where}: subscription {handler.name!r} is on topic {there!r}, not {handler.topic!r}"
         )

@@ -143,7 +143,7 @@ class AppTest:
 
     def dead(self, subscription: str) -> list[DeadLetterMessage]:
         """Returns the subscription's dead letters; on a broker those since the test began."""
-        options = self.pubsub.subscription(subscription).options()
+        options = self.pubsub.subscription(subscription).options
         if options.dead_letter is None:
             return []
         found = self.pubsub.subscription(subscription).dead_letters()

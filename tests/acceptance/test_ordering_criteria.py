@@ -127,7 +127,7 @@ def test_ac_008_a_refused_key_publishes_nothing_and_pauses_nothing(room: Room, l
 
 def test_ac_009_ordering_key_accepted_without_explicit_enable(room: Room) -> None:
     topic = room.topic()
-    assert topic.options().message_ordering is None
+    assert topic.options.message_ordering is None
     assert isinstance(topic.publish(b"test", ordering_key="user-123").result(PATIENCE), str)
 
 

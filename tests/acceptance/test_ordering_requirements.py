@@ -15,7 +15,7 @@ SOON = RetryPolicy(min_backoff=0, max_backoff=0)
 
 def test_br_001_enable_ordering_on_topic(room: Room, log: Deliveries) -> None:
     topic = room.topic(message_ordering=True)
-    assert topic.options().message_ordering is True
+    assert topic.options.message_ordering is True
     subscription = room.subscription(topic)
     with subscription.pull(log.ack):
         all_stored(topic.publish(b"%d" % number, ordering_key="key") for number in range(100))
@@ -25,7 +25,7 @@ def test_br_001_enable_ordering_on_topic(room: Room, log: Deliveries) -> None:
 
 def test_br_002_enable_ordering_on_subscription(room: Room, log: Deliveries) -> None:
     subscription = room.subscription(topic := room.topic(), message_ordering=True)
-    assert subscription.options().message_ordering is True
+    assert subscription.options.message_ordering is True
     release = threading.Event()
 
     def handle(message: Message) -> None:
@@ -50,7 +50,7 @@ def test_br_002_without_it_one_key_is_delivered_concurrently(room: Room, log: De
     """The default of the seed: a subscription that didn't ask for order doesn't wait for acks of the key."""
     topic = room.topic()
     subscription = room.ps.create_subscription(f"{room.name}-plain", topic)
-    assert subscription.options().message_ordering is False
+    assert subscription.options.message_ordering is False
     together = threading.Barrier(2)
 
     def handle(message: Message) -> None:

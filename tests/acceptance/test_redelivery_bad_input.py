@@ -80,10 +80,10 @@ def test_a_policy_that_cannot_work_is_refused_by_name_and_nothing_is_made(
         room.subscription(topic, **options(room))
     assert not [name for name in cluster.list_topics(timeout=PATIENCE).topics if f"{topic.name}.sub." in name]
     sub = room.subscription(topic)
-    before = sub.options()
+    before = sub.options
     with pytest.raises(error, match=text):
         room.ps.update_subscription(sub.name, **options(room))
-    assert sub.options() == before
+    assert sub.options == before
 
 
 def policy(topic: str, attempts: int = 5) -> DeadLetterPolicy:

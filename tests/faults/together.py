@@ -98,7 +98,7 @@ class Together:
         return consumer
 
     def _places(self) -> Iterator[tuple[str, int]]:
-        for name in self._topic.lanes():
+        for name in self._topic.lanes:
             yield from ((name, number) for number in range(self._partitions))
         yield from ((name, 0) for name in self._causal)
 

@@ -79,10 +79,10 @@ def test_lanes_are_kafka_topics_with_the_settings_of_their_topic(
         assert backend.admin.topic(f"{name}.lane.t4.sub.{name}-s.retry").partitions == 3
     finally:
         backend.close()
-    assert topic.lanes() == [name, f"{name}.lane.p7", f"{name}.lane.t4"]
+    assert topic.lanes == [name, f"{name}.lane.p7", f"{name}.lane.t4"]
     with PubSub(kafka.bootstrap) as other:
         assert other.topic(name).publish(b"x", priority=7).result(SECONDS)
-        assert other.topic(name).lanes() == topic.lanes()
+        assert other.topic(name).lanes == topic.lanes
 
 
 def test_lanes_are_added_to_a_topic_that_is_in_use_and_deleted_with_it(
@@ -93,7 +93,7 @@ def test_lanes_are_added_to_a_topic_that_is_in_use_and_deleted_with_it(
     ps.update_topic(name, priorities=3)
     after = [topic.publish(b"%d" % number, priority=number % 3) for number in range(100)]
     assert len({each.result(SECONDS) for each in before + after}) == 200
-    records = read(kafka.bootstrap, topic.lanes())
+    records = read(kafka.bootstrap, topic.lanes)
     assert len(records) == 200
     assert {record.timestamp()[0] for record in records if record.topic() != name} == {2}
     ps.delete_topic(name)
@@ -117,7 +117,7 @@ def test_one_publisher_that_alternates_keeps_its_order_by_the_brokers_time(
     futures += [topic.publish(b"%d" % number, durable=number < 1000) for number in range(2000)]
     assert len({each.result(SECONDS) for each in futures}) == 3500
     assert topic.given_up == 0
-    records = read(kafka.bootstrap, topic.lanes())
+    records = read(kafka.bootstrap, topic.lanes)
     assert len(records) == 3500
     lines: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for record in records:
@@ -131,7 +131,7 @@ def test_one_publisher_that_alternates_keeps_its_order_by_the_brokers_time(
         assert [number for _, number, _ in sorted(some)] == sorted(number for _, number, _ in some)
     places = {(record.topic(), record.offset()): record for record in records}
     backend = KafkaBackend(kafka.bootstrap)
-    ids = {each: backend.admin.topic(each).topic_id for each in topic.lanes()}
+    ids = {each: backend.admin.topic(each).topic_id for each in topic.lanes}
     backend.close()
     topics = {Lane(1, True): name} | {
         Lane(each, durable): f"{name}.lane.{'p' if durable else 't'}{each}"
@@ -217,7 +217,7 @@ def test_a_broker_that_dies_costs_transient_messages_which_are_counted_and_durab
         failed = [each for each in (*transient_ones, lost) if each.exception()]
         assert all("given up" in str(each.exception()) for each in failed)
         assert topic.given_up == len(failed) > 0
-        lanes = topic.lanes()
+        lanes = topic.lanes
     records = read(broker.bootstrap, lanes, partitions=2)
     bodies = [
         record.value() or b"" for record in records if (record.topic() or "").rpartition(".")[2][:1] != "t"

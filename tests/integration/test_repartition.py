@@ -178,7 +178,7 @@ def test_keys_stay_in_order_while_publishers_and_subscribers_go_on(
     assert {message.partition for messages in got.values() for message in messages} >= {
         partition_of(key.encode(), 7) for key in sent
     }
-    assert ps.topic(name).options().partitions == 7
+    assert ps.topic(name).options.partitions == 7
 
 
 def test_a_topic_grown_with_other_tools_is_drained_carried_over_and_used_again(

@@ -72,11 +72,7 @@ def test_a_topic_and_a_subscription_are_made_used_changed_and_deleted(
     ps: PubSub, cluster: AdminClient, name: str
 ) -> None:
     topic = ps.create_topic(name, partitions=3, message_ordering=True, retention=3600, labels={"a": "b"})
-    assert (topic.options().partitions, topic.options().replication, topic.options().retention) == (
-        3,
-        1,
-        3600,
-    )
+    assert (topic.options.partitions, topic.options.replication, topic.options.retention) == (3, 1, 3600)
     topic.publish(b"before", ordering_key="k").result(SECONDS)
     sub = ps.create_subscription(name, topic, message_ordering=True)
     for number in range(10):
@@ -84,8 +80,8 @@ def test_a_topic_and_a_subscription_are_made_used_changed_and_deleted(
     assert [message.data for message in collect(ps, name, 10)] == [b"%d" % number for number in range(10)]
     assert sub.state().topic == name
     ps.update_topic(name, retention=7200, labels={})
-    assert ps.topic(name).options().retention == 7200
-    assert ps.update_subscription(name, ack_deadline=60).options().ack_deadline == 60
+    assert ps.topic(name).options.retention == 7200
+    assert ps.update_subscription(name, ack_deadline=60).options.ack_deadline == 60
     ps.delete_subscription(name)
     ps.delete_topic(name)
     assert name not in cluster.list_topics(timeout=SECONDS).topics
@@ -101,11 +97,11 @@ def test_a_topic_and_a_subscription_are_made_used_changed_and_deleted(
 def test_other_processes_see_the_same_catalog(kafka: LocalKafka, ps: PubSub, name: str) -> None:
     ps.create_topic(name, partitions=3)
     with PubSub(kafka.bootstrap) as other:
-        assert other.topic(name).options().partitions == 3
+        assert other.topic(name).options.partitions == 3
         with pytest.raises(AlreadyExists, match="partitions is 3, not 5"):
             other.create_topic(name, partitions=5, exist_ok=True)
         other.create_subscription(name, name, ack_deadline=30)
-    assert ps.subscription(name).options().ack_deadline == 30
+    assert ps.subscription(name).options.ack_deadline == 30
 
 
 def test_a_change_that_returned_is_seen_by_everybody(kafka: LocalKafka, ps: PubSub, name: str) -> None:
@@ -115,7 +111,7 @@ def test_a_change_that_returned_is_seen_by_everybody(kafka: LocalKafka, ps: PubS
         seen = other.topic(name)
         for number in range(100):
             ps.update_topic(name, labels={"round": str(number)})
-            assert (seen.options().labels, topic.options().labels) == (
+            assert (seen.options.labels, topic.options.labels) == (
                 {"round": str(number)},
                 {"round": str(number)},
             )
@@ -171,7 +167,7 @@ def test_a_kafka_topic_is_adopted_with_its_messages_and_survives_being_forgotten
     make(cluster, name, 2)
     with pytest.raises(AlreadyExists, match=f"adopt_topic\\('{name}'\\)"):
         ps.create_topic(name, exist_ok=True)
-    assert ps.adopt_topic(name).options().partitions == 2
+    assert ps.adopt_topic(name).options.partitions == 2
     ps.create_subscription(name, name)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     producer.produce(name, value=b"\xff\x00", key=b"\xff", headers=[("h", b"\x00"), ("h", None)])
@@ -272,7 +268,7 @@ def test_more_replicas_than_brokers_are_refused_and_nothing_is_left(ps: PubSub, 
     with pytest.raises(PubSubError, match=r"(?i)replica") as caught:
         ps.create_topic(name, replication=3)
     assert not isinstance(caught.value.__cause__, KafkaException)
-    assert ps.create_topic(name, replication=1).options().replication == 1
+    assert ps.create_topic(name, replication=1).options.replication == 1
 
 
 def test_without_the_right_to_create_an_adopted_topic_is_published_to(

@@ -63,9 +63,9 @@ def test_none_returns_a_setting_to_its_default() -> None:
     with PubSub.in_memory() as ps:
         ps.create_topic("orders", labels={"team": "shop"})
         ps.create_subscription("billing", "orders", ack_deadline=60, strict=True, retry=RetryPolicy())
-        changed = ps.update_subscription("billing", ack_deadline=None, strict=None).options()
+        changed = ps.update_subscription("billing", ack_deadline=None, strict=None).options
         assert (changed.ack_deadline, changed.strict, changed.retry) == (10, False, RetryPolicy())
-        assert ps.update_topic("orders", labels=None).options().labels == {}
+        assert ps.update_topic("orders", labels=None).options.labels == {}
 
 
 def test_a_false_that_you_give_is_compared_with_what_exists() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pubsub import InvalidArgument, Message, PubSub, PubSubError
-from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
+from kafka_pubsub import InvalidArgument, Message, PubSub
 
 
 def receive_one(ps: PubSub, obj: object) -> Message:
@@ -45,28 +44,3 @@ def test_all_handles_on_a_topic_keep_one_order(ps: PubSub) -> None:
     futures = [ps.topic("orders").publish(b"%d" % number, ordering_key="k") for number in range(100)]
     offsets = [int(future.result(timeout=10).rpartition(":")[2]) for future in futures]
     assert offsets == sorted(offsets)
-
-
-class Silent(FaultPlan):
-    """A cluster that mustn't be asked."""
-
-    asked = False
-
-    def request(self, operation: str, name: str) -> PubSubError | None:
-        self.asked = True
-        return None
-
-
-def test_no_property_of_a_handle_asks_the_cluster() -> None:
-    silent = Silent()
-    with PubSub.in_memory(MemoryBackend(faults=silent)) as ps:
-        topic = ps.create_topic("orders")
-        sub = ps.create_subscription("billing", "orders")
-        silent.asked = False
-        for handle in (ps, topic, sub):
-            for name, value in vars(type(handle)).items():
-                if isinstance(value, property):
-                    getattr(handle, name)
-                    assert not silent.asked, f"{type(handle).__name__}.{name}"
-        topic.options()
-        assert silent.asked

@@ -88,7 +88,7 @@ def test_the_limit_is_the_topics_own(kafka: RunningKafka, ps: PubSub, room: Room
     [
         lambda topic: topic.publish(b"x").result(PATIENCE),
         lambda topic: topic.publish(b"x", ordering_key="key").result(PATIENCE),
-        lambda topic: topic.options(),
+        lambda topic: topic.options,
         lambda topic: topic.configure(message_ordering=True),
         lambda topic: topic.delete(),
     ],

@@ -33,7 +33,7 @@ SOON = RetryPolicy(min_backoff=0, max_backoff=0)
         lambda sub: sub.pull_batch(print),
         lambda sub: sub.receive(1, timeout=1),
         lambda sub: sub.state(),
-        lambda sub: sub.options(),
+        lambda sub: sub.options,
         lambda sub: sub.topic,
         lambda sub: sub.delete(),
     ],
@@ -99,11 +99,11 @@ def test_deadlines_that_cannot_be_are_refused_and_nothing_is_made(
 ) -> None:
     (field,) = options
     with pytest.raises(InvalidArgument, match=field):
-        ps.create_subscription(f"{existing.name}-new", existing.topic(), **options)
+        ps.create_subscription(f"{existing.name}-new", existing.topic, **options)
     with pytest.raises(InvalidArgument, match=field):
         ps.update_subscription(existing.name, **options)
     assert f"{existing.name}-new" not in [each.name for each in ps.list_subscriptions()]
-    assert existing.options().ack_deadline == 10
+    assert existing.options.ack_deadline == 10
 
 
 def test_a_negative_delay_of_a_nack_is_refused_and_the_message_is_still_the_callbacks(

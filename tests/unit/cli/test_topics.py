@@ -42,8 +42,8 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
         "repartition": None,
     }
     run.json("topic", "update", "orders", "--default-retention", "--no-ordering")
-    assert run.pubsub.topic("orders").options().retention is None
-    assert run.pubsub.topic("orders").options().message_ordering is False
+    assert run.pubsub.topic("orders").options.retention is None
+    assert run.pubsub.topic("orders").options.message_ordering is False
     assert run.json("topic", "delete", "orders", "--yes") == {"deleted": "orders", "kept_by_kafka": False}
     assert run.json("topic", "list") == []
 
@@ -58,7 +58,7 @@ def test_deleting_an_adopted_topic_says_that_kafka_keeps_it(
     assert [each["adopted"] for each in listed] == [True]
     described: Any = run.json("topic", "describe", "clicks")
     assert described["adopted"] is True
-    assert run.pubsub.topic("clicks").adopted()
+    assert run.pubsub.topic("clicks").adopted
     result = run("topic", "delete", "clicks", "--yes")
     assert result.stdout == "Forgot topic clicks: it was adopted, so Kafka keeps it and its messages\n"
     assert "Kafka keeps it and its messages" in caplog.text
@@ -206,7 +206,7 @@ def test_a_topic_is_given_partitions_and_reports_what_it_waits_for(
     assert "the old layout to be finished: billing: 1 message (no process receives)" in stopped.stderr
     assert "`kafka-pubsub subscription keys NAME` shows which" in stopped.stderr
     assert "`kafka-pubsub topic repartition orders --partitions 3` goes on" in stopped.stderr
-    assert run.pubsub.topic("orders").options().partitions == 2
+    assert run.pubsub.topic("orders").options.partitions == 2
     described = run.json("topic", "describe", "orders")
     assert isinstance(described, dict)
     under_way = {"partitions": 3, "phase": "draining", "waiting": {"billing": 1}, "idle": ["billing"]}

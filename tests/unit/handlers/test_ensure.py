@@ -29,7 +29,7 @@ def test_create_makes_topics_and_subscription_and_changes_nothing_later(pubsub: 
     for _ in range(2):
         started(app)
     assert {topic.name for topic in pubsub.list_topics()} == {"orders", "invoices", "dead"}
-    options = pubsub.subscription("billing").options()
+    options = pubsub.subscription("billing").options
     assert options.message_ordering
     assert options.dead_letter == DeadLetterPolicy(topic="dead")
 

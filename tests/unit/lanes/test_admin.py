@@ -26,18 +26,18 @@ def test_lanes_are_added_to_a_topic_without_changing_what_it_holds(
     jobs = ps.create_topic("jobs", partitions=1)
     publish(ps, b"before")
     ps.update_topic("jobs", priorities=3)
-    assert jobs.options().default_priority == 1
+    assert jobs.options.default_priority == 1
     assert publish(ps, b"after", priority=1) == "jobs:0:1"
     assert publish(ps, priority=2) == "jobs.lane.p2:0:0"
     ps.update_topic("jobs", priorities=10, transient=True)
     # The topic itself stays unchanged, or its messages would change their priority.
-    assert jobs.options().default_priority == 1
+    assert jobs.options.default_priority == 1
     assert publish(ps) == "jobs:0:2"
     assert publish(ps, priority=9) == "jobs.lane.p9:0:0"
     assert publish(ps, durable=False) == "jobs.lane.t1:0:0"
     stamps = [record.timestamp()[0] for record in cluster.log(TopicPartition("jobs", 0)).read(0, 10)]
     assert stamps == [1, 2, 2]
-    assert jobs.lanes() == ["jobs", "jobs.lane.p2", "jobs.lane.p9", "jobs.lane.t1"]
+    assert jobs.lanes == ["jobs", "jobs.lane.p2", "jobs.lane.p9", "jobs.lane.t1"]
 
 
 def test_another_process_learns_of_new_priorities_when_it_uses_one(
@@ -60,10 +60,10 @@ def test_another_process_learns_of_new_priorities_when_it_uses_one(
 )
 def test_lanes_are_not_taken_away(ps: PubSub, changes: Mapping[str, Any], error: str) -> None:
     jobs = ps.create_topic("jobs", priorities=3, transient=True)
-    before = jobs.options()
+    before = jobs.options
     with pytest.raises(FailedPrecondition, match=error):
         ps.update_topic("jobs", **changes)
-    assert jobs.options() == before
+    assert jobs.options == before
 
 
 def test_a_change_that_the_cluster_refuses_leaves_the_topic_without_lanes(cluster: MemoryCluster) -> None:
@@ -71,7 +71,7 @@ def test_a_change_that_the_cluster_refuses_leaves_the_topic_without_lanes(cluste
         ps.create_topic("jobs")
         with pytest.raises(PermissionDenied):
             ps.update_topic("jobs", priorities=3)
-        assert ps.topic("jobs").options().priorities == 1
+        assert ps.topic("jobs").options.priorities == 1
 
 
 def test_a_changed_retention_holds_for_the_lanes_too(ps: PubSub, backend: MemoryBackend) -> None:
@@ -112,5 +112,5 @@ def test_lanes_are_deleted_with_their_topic_and_a_new_one_has_none(
     with pytest.raises(NotFound):
         publish(ps, priority=7)
     ps.create_topic("jobs", priorities=10)
-    assert ps.topic("jobs").lanes() == ["jobs"]
+    assert ps.topic("jobs").lanes == ["jobs"]
     assert publish(ps, priority=7).endswith(":0")

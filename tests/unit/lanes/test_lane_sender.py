@@ -283,7 +283,7 @@ def test_what_a_message_comes_after_is_the_last_one_of_its_key_in_each_other_lan
     for number in range(200):
         jobs.publish(b"%d" % number, ordering_key=chance.choice("abcdef"), priority=chance.randrange(3))
     jobs.flush(PATIENCE)
-    lanes = {Lane(int(topic[-1]) if topic != "jobs" else 1, True): topic for topic in jobs.lanes()}
+    lanes = {Lane(int(topic[-1]) if topic != "jobs" else 1, True): topic for topic in jobs.lanes}
     found = {
         (lane, record.partition(), record.offset()): record
         for lane, topic in lanes.items()

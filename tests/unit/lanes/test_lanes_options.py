@@ -12,13 +12,13 @@ from tests.unit.lanes.handling import Handler
 
 def test_ageing_and_strict_are_stored_and_changed(ps: PubSub, topic: Topic) -> None:
     sub = ps.create_subscription("billing", topic)
-    assert (sub.options().ageing, sub.options().strict) == (5, False)
+    assert (sub.options.ageing, sub.options.strict) == (5, False)
     sub = ps.create_subscription("mail", topic, ageing=0.5, strict=True)
-    assert (sub.options().ageing, sub.options().strict) == (0.5, True)
+    assert (sub.options.ageing, sub.options.strict) == (0.5, True)
     changed = ps.update_subscription("mail", ageing=60, strict=False)
-    assert (changed.options().ageing, changed.options().strict) == (60, False)
+    assert (changed.options.ageing, changed.options.strict) == (60, False)
     again = ps.create_subscription("mail", topic, ageing=60, exist_ok=True)
-    assert again.options() == changed.options()
+    assert again.options == changed.options
 
 
 @pytest.mark.parametrize("ageing", [0, -1, 3601, float("nan"), "soon"])

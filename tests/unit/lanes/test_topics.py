@@ -45,7 +45,7 @@ def test_a_topic_without_lanes_is_one_kafka_topic_whose_record_older_versions_re
 ) -> None:
     jobs = ps.create_topic("jobs")
     assert publish(ps, priority=0, durable=True).startswith("jobs:")
-    assert jobs.lanes() == ["jobs"]
+    assert jobs.lanes == ["jobs"]
     assert backend.admin.topic_names() == ["jobs"]
     assert "message.timestamp.type" not in backend.admin.topic("jobs").config
     assert cluster.log(TopicPartition("jobs", 0)).read(0, 10)[0].headers() is None
@@ -56,14 +56,14 @@ def test_a_topic_without_lanes_is_one_kafka_topic_whose_record_older_versions_re
 
 def test_a_topic_with_lanes_keeps_its_middle_priority_for_itself(ps: PubSub, backend: MemoryBackend) -> None:
     jobs = ps.create_topic("jobs", priorities=10, transient=True)
-    assert jobs.options() == TopicOptions(
+    assert jobs.options == TopicOptions(
         partitions=8, replication=1, priorities=10, transient=True, default_priority=4
     )
     assert backend.admin.topic_names() == ["jobs"]
     assert backend.admin.topic("jobs").config["message.timestamp.type"] == "LogAppendTime"
     for lane in ({}, {"priority": 4}, {"durable": True}):
         assert publish(ps, **lane).startswith("jobs:")
-    assert jobs.lanes() == ["jobs"]
+    assert jobs.lanes == ["jobs"]
     ps.create_topic("jobs", priorities=10, exist_ok=True)
 
 
@@ -139,7 +139,7 @@ def test_a_lane_is_made_like_its_topic_at_its_first_message(ps: PubSub, backend:
         LaneTopic(name="jobs.lane.p7", priority=7, durable=True, topic_id=durable.topic_id),
         LaneTopic(name="jobs.lane.t4", priority=4, durable=False, topic_id=transient.topic_id),
     )
-    assert jobs.lanes() == ["jobs", "jobs.lane.p7", "jobs.lane.t4"]
+    assert jobs.lanes == ["jobs", "jobs.lane.p7", "jobs.lane.t4"]
 
 
 def test_subscriptions_get_a_retry_topic_for_each_lane_whichever_comes_first(

@@ -62,7 +62,7 @@ def test_keys_of_a_copied_topic_keep_their_order(shift: int) -> None:
         copy = target.create_topic("jobs", partitions=1, priorities=2)
         copy.publish(b"makes the lane", priority=1).result(PATIENCE)
         sub = target.create_subscription("billing", "jobs", message_ordering=True)
-        logs = {each: home.cluster.log(TopicPartition(each, 0)).read(shift, 1000) for each in topic.lanes()}
+        logs = {each: home.cluster.log(TopicPartition(each, 0)).read(shift, 1000) for each in topic.lanes}
         copied = sum(map(len, logs.values()))
         for name, log in logs.items():
             for record in log:

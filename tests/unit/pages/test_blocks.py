@@ -57,7 +57,7 @@ def test_the_blocks_of_the_page_on_delays_run() -> None:
 def test_the_blocks_of_the_page_on_lanes_run() -> None:
     with PubSub.in_memory() as ps:
         assert run_blocks("docs/lanes.md", ps) == 4
-        assert set(ps.topic("jobs").lanes()) == {"jobs", "jobs.lane.p1", "jobs.lane.p9", "jobs.lane.t9"}
+        assert set(ps.topic("jobs").lanes) == {"jobs", "jobs.lane.p1", "jobs.lane.p9", "jobs.lane.t9"}
         assert ps.subscription("billing").state().lag == 0
 
 

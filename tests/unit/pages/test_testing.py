@@ -19,7 +19,7 @@ from kafka_pubsub import NotFound
 @pytest.mark.parametrize("again", [False, True])
 def test_each_test_has_its_own(pubsub, again):
     with pytest.raises(NotFound):
-        pubsub.topic("orders").options()
+        pubsub.topic("orders").options
     pubsub.create_topic("orders")
 """
 

@@ -53,11 +53,11 @@ def test_a_policy_is_stored_changed_and_taken_away(ps: PubSub) -> None:
     ps.create_topic("orders")
     ps.create_topic("dead")
     sub = ps.create_subscription("billing", "orders", dead_letter=policy())
-    assert sub.options() == SubscriptionOptions(dead_letter=policy())
+    assert sub.options == SubscriptionOptions(dead_letter=policy())
     ps.update_subscription("billing", dead_letter=policy(max_attempts=9, on_exhausted="park"))
-    assert sub.options().dead_letter == policy(max_attempts=9, on_exhausted="park")
+    assert sub.options.dead_letter == policy(max_attempts=9, on_exhausted="park")
     ps.update_subscription("billing", dead_letter=None)
-    assert sub.options() == SubscriptionOptions()
+    assert sub.options == SubscriptionOptions()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_topic_that_cannot_take_dead_letters_is_refused_and_nothing_is_made(
     sub = ps.create_subscription("billing", "orders")
     with pytest.raises(error, match=text):
         ps.update_subscription("billing", dead_letter=policy(topic))
-    assert sub.options().dead_letter is None
+    assert sub.options.dead_letter is None
 
 
 def test_a_topic_of_ours_is_made_to_take_and_keep_whatever_comes(ps: PubSub, backend: MemoryBackend) -> None:
@@ -138,9 +138,9 @@ def test_a_topic_that_takes_dead_letters_cannot_be_deleted(ps: PubSub) -> None:
 def test_exact_acks_are_an_option_that_can_be_changed(ps: PubSub) -> None:
     ps.create_topic("orders")
     sub = ps.create_subscription("billing", "orders", exactly_once=True)
-    assert sub.options().exactly_once
+    assert sub.options.exactly_once
     ps.update_subscription("billing", exactly_once=False)
-    assert not sub.options().exactly_once
+    assert not sub.options.exactly_once
 
 
 def test_with_one_attempt_the_first_failure_is_the_last(ps: PubSub) -> None:

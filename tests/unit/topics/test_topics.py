@@ -41,19 +41,19 @@ def test_a_new_topic_has_the_given_settings_and_defaults_for_the_rest(
         "orders", partitions=12, message_ordering=True, retention=timedelta(hours=1), labels={"team": "a"}
     )
     assert topic.name == "orders"
-    assert topic.options() == TopicOptions(
+    assert topic.options == TopicOptions(
         partitions=12, replication=1, message_ordering=True, retention=3600, labels={"team": "a"}
     )
     info = backend.admin.topic("orders")
     assert (info.partitions, info.config["retention.ms"]) == (12, "3600000")
-    assert ps.create_topic("plain").options() == TopicOptions(partitions=8, replication=1)
+    assert ps.create_topic("plain").options == TopicOptions(partitions=8, replication=1)
 
 
 def test_a_handle_is_made_without_looking(ps: PubSub) -> None:
     topic = ps.topic("nowhere")
     assert topic.name == "nowhere"
     with pytest.raises(NotFound, match=r"topic 'nowhere' not found: create_topic\('nowhere'\)"):
-        topic.options()
+        _ = topic.options
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_existing_topic_is_an_error_unless_that_is_ok(ps: PubSub) -> None:
     with pytest.raises(AlreadyExists, match="topic 'orders' already exists"):
         ps.create_topic("orders", partitions=3)
     assert ps.create_topic("orders", partitions=3, message_ordering=True, exist_ok=True).name == "orders"
-    assert ps.create_topic("orders", exist_ok=True).options().partitions == 3
+    assert ps.create_topic("orders", exist_ok=True).options.partitions == 3
 
 
 @pytest.mark.parametrize("exist_ok", [True, False])
@@ -96,7 +96,7 @@ def test_other_settings_are_named_with_both_values_even_if_existing_is_ok(ps: Pu
     assert "message_ordering is True, not False" in message
     assert "retention is None, not 60.0" in message
     assert "labels" not in message
-    assert ps.topic("orders").options().partitions == 3
+    assert ps.topic("orders").options.partitions == 3
 
 
 def test_a_topic_that_kafka_has_already_is_for_adopting(ps: PubSub, backend: MemoryBackend) -> None:
@@ -105,7 +105,7 @@ def test_a_topic_that_kafka_has_already_is_for_adopting(ps: PubSub, backend: Mem
         with pytest.raises(AlreadyExists, match=r"adopt_topic\('old'\)"):
             ps.create_topic("old", exist_ok=exist_ok)
     assert ps.list_topics() == []
-    assert ps.adopt_topic("old").options() == TopicOptions(partitions=5, replication=1)
+    assert ps.adopt_topic("old").options == TopicOptions(partitions=5, replication=1)
 
 
 def test_a_topic_that_somebody_deleted_from_kafka_is_made_again(ps: PubSub, backend: MemoryBackend) -> None:
@@ -114,7 +114,7 @@ def test_a_topic_that_somebody_deleted_from_kafka_is_made_again(ps: PubSub, back
     backend.admin.delete_topic("orders")
     with pytest.raises(NotFound, match="deleted from Kafka by another client"):
         ps.topic("orders").publish(b"x").result(timeout=10)
-    assert ps.create_topic("orders", partitions=4).options().partitions == 4
+    assert ps.create_topic("orders", partitions=4).options.partitions == 4
     with pytest.raises(FailedPrecondition, match="detached"):
         sub.pull(print)
 
@@ -157,7 +157,7 @@ def test_a_creation_without_an_answer_goes_on_at_the_next_try(
         ps.create_subscription("billing", "orders")
     with pytest.raises(AlreadyExists, match="partitions is 3, not 4"):
         ps.create_topic("orders", partitions=4)
-    assert ps.create_topic("orders", partitions=3).options().partitions == 3
+    assert ps.create_topic("orders", partitions=3).options.partitions == 3
     assert [topic.name for topic in ps.list_topics()] == ["orders"]
 
 
@@ -168,7 +168,7 @@ def test_of_two_processes_that_make_the_same_topic_one_wins(
     race = FailAt("put_topic", None, before=lambda: ps.create_topic("orders", partitions=3))
     with another(cluster, race) as slower:
         if exist_ok:
-            assert slower.create_topic("orders", partitions=3, exist_ok=True).options().partitions == 3
+            assert slower.create_topic("orders", partitions=3, exist_ok=True).options.partitions == 3
         else:
             with pytest.raises(AlreadyExists):
                 slower.create_topic("orders", partitions=3)
@@ -197,7 +197,7 @@ def test_an_adopted_topic_keeps_its_messages_and_may_be_published_to(
 ) -> None:
     backend.admin.create_topic("old", 2, 1, {})
     topic = ps.adopt_topic("old", message_ordering=True, labels={"a": "b"})
-    assert (topic.options().message_ordering, topic.options().labels) == (True, {"a": "b"})
+    assert (topic.options.message_ordering, topic.options.labels) == (True, {"a": "b"})
     topic.publish(b"x", ordering_key="k").result(timeout=10)
     ps.delete_topic("old")
     assert ps.list_topics() == []
@@ -282,12 +282,12 @@ def test_a_topic_that_kafka_does_not_have_cannot_be_adopted(ps: PubSub) -> None:
 def test_an_update_changes_the_given_settings_only(ps: PubSub, backend: MemoryBackend) -> None:
     ps.create_topic("orders", retention=60, message_ordering=True, labels={"a": "b"})
     ps.update_topic("orders", retention=120)
-    assert ps.topic("orders").options().retention == 120
-    assert ps.topic("orders").options().message_ordering is True
-    assert ps.topic("orders").options().labels == {"a": "b"}
+    assert ps.topic("orders").options.retention == 120
+    assert ps.topic("orders").options.message_ordering is True
+    assert ps.topic("orders").options.labels == {"a": "b"}
     assert backend.admin.topic("orders").config["retention.ms"] == "120000"
     ps.update_topic("orders", retention=None, message_ordering=None, labels={})
-    assert ps.topic("orders").options() == TopicOptions(partitions=8, replication=1)
+    assert ps.topic("orders").options == TopicOptions(partitions=8, replication=1)
     assert "retention.ms" not in backend.admin.topic("orders").config
 
 
@@ -295,7 +295,7 @@ def test_an_update_to_something_wrong_changes_nothing(ps: PubSub) -> None:
     ps.create_topic("orders", retention=60)
     with pytest.raises(InvalidArgument, match="retention"):
         ps.update_topic("orders", retention=0)
-    assert ps.topic("orders").options().retention == 60
+    assert ps.topic("orders").options.retention == 60
     with pytest.raises(NotFound, match="topic 'nowhere' not found"):
         ps.update_topic("nowhere", retention=60)
 
@@ -305,7 +305,7 @@ def test_two_processes_that_update_different_settings_both_win(cluster: MemoryCl
     race = FailAt("put_topic", None, before=lambda: ps.update_topic("orders", labels={"a": "b"}))
     with another(cluster, race) as other:
         other.update_topic("orders", message_ordering=True)
-    assert ps.topic("orders").options() == TopicOptions(
+    assert ps.topic("orders").options == TopicOptions(
         partitions=8, replication=1, message_ordering=True, labels={"a": "b"}
     )
 
@@ -330,7 +330,7 @@ def test_a_change_holds_for_the_next_message(ps: PubSub) -> None:
     with pytest.raises(InvalidArgument, match="Message ordering must be enabled"):
         topic.publish(b"x", ordering_key="k")
     topic.configure(message_ordering=True)
-    assert ps.topic("orders").options().message_ordering is True
+    assert ps.topic("orders").options.message_ordering is True
     assert topic.publish(b"x", ordering_key="k").result(timeout=10)
 
 
@@ -350,7 +350,7 @@ def test_a_topic_with_more_partitions_than_it_was_made_with_takes_no_keys(
             call()
         assert "repartition_topic('orders', partitions=3)" in caught.value.message
     assert topic.publish(b"x").result(timeout=10)
-    assert ps.update_topic("orders", labels={"a": "b"}).options().partitions == 2
+    assert ps.update_topic("orders", labels={"a": "b"}).options.partitions == 2
 
 
 # -- listing and deleting --------------------------------------------------------------------------------------
@@ -403,10 +403,10 @@ def test_a_deletion_without_an_answer_can_be_called_again(cluster: MemoryCluster
     with another(cluster, lost) as unlucky, pytest.raises(BrokerUnavailable):
         unlucky.delete_topic("orders")
     with pytest.raises(NotFound, match=r"delete_topic\('orders'\) finishes it"):
-        ps.topic("orders").options()
+        _ = ps.topic("orders").options
     assert ps.list_topics() == []
     ps.delete_topic("orders")
-    assert ps.create_topic("orders").options().partitions == 8
+    assert ps.create_topic("orders").options.partitions == 8
 
 
 def test_a_refused_deletion_changes_nothing(
@@ -417,7 +417,7 @@ def test_a_refused_deletion_changes_nothing(
     refusal = FailAt("delete_topic", FailedPrecondition("topic deletion is disabled"))
     with another(cluster, refusal) as other, pytest.raises(FailedPrecondition, match="disabled"):
         other.delete_topic("orders")
-    assert ps.topic("orders").options().partitions == 3
+    assert ps.topic("orders").options.partitions == 3
     assert not backend.catalog.subscriptions()["billing"].detached
 
 
@@ -426,4 +426,4 @@ def test_creating_goes_on_with_a_deletion_that_crashed(cluster: MemoryCluster, p
     lost = FailAt("delete_topic", BrokerUnavailable("gone"))
     with another(cluster, lost) as unlucky, pytest.raises(BrokerUnavailable):
         unlucky.delete_topic("orders")
-    assert ps.create_topic("orders", partitions=5).options().partitions == 5
+    assert ps.create_topic("orders", partitions=5).options.partitions == 5

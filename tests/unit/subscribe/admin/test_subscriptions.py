@@ -60,14 +60,14 @@ def test_a_new_subscription_has_the_given_settings_and_defaults_for_the_rest(ps:
         retry=RetryPolicy(min_backoff=1, max_backoff=2),
         labels={"a": "b"},
     )
-    assert (sub.name, sub.topic()) == ("billing", "orders")
-    assert sub.options() == SubscriptionOptions(
+    assert (sub.name, sub.topic) == ("billing", "orders")
+    assert sub.options == SubscriptionOptions(
         ack_deadline=30,
         message_ordering=True,
         retry=RetryPolicy(min_backoff=1, max_backoff=2),
         labels={"a": "b"},
     )
-    assert ps.create_subscription("plain", "orders").options() == SubscriptionOptions()
+    assert ps.create_subscription("plain", "orders").options == SubscriptionOptions()
 
 
 def test_its_position_is_the_end_of_the_topic_committed_at_creation(
@@ -119,7 +119,7 @@ def test_an_existing_subscription_is_an_error_unless_that_is_ok(ps: PubSub) -> N
     with pytest.raises(AlreadyExists, match="subscription 'billing' already exists"):
         ps.create_subscription("billing", "orders", ack_deadline=30)
     assert ps.create_subscription("billing", "orders", ack_deadline=30, exist_ok=True).name == "billing"
-    assert ps.create_subscription("billing", "orders", exist_ok=True).options().ack_deadline == 30
+    assert ps.create_subscription("billing", "orders", exist_ok=True).options.ack_deadline == 30
 
 
 @pytest.mark.parametrize("exist_ok", [True, False])
@@ -180,7 +180,7 @@ def test_without_the_right_to_create_no_group_is_made(
         with pytest.raises(FailedPrecondition, match="create=False"):
             modest.create_subscription("billing", "orders")
         assert modest.create_subscription("shipping", "orders", exist_ok=True).name == "shipping"
-        assert modest.update_subscription("shipping", ack_deadline=20).options().ack_deadline == 20
+        assert modest.update_subscription("shipping", ack_deadline=20).options.ack_deadline == 20
     assert not any(each.offset for each in backend.admin.group_offsets("billing", "orders").values())
 
 
@@ -191,11 +191,11 @@ def test_an_update_changes_the_given_settings_only(ps: PubSub) -> None:
     ps.create_topic("orders")
     ps.create_subscription("billing", "orders", ack_deadline=30, retry=RetryPolicy(), message_ordering=True)
     ps.update_subscription("billing", ack_deadline=60)
-    assert ps.subscription("billing").options() == SubscriptionOptions(
+    assert ps.subscription("billing").options == SubscriptionOptions(
         ack_deadline=60, retry=RetryPolicy(), message_ordering=True
     )
     ps.update_subscription("billing", retry=None)
-    assert ps.subscription("billing").options().retry is None
+    assert ps.subscription("billing").options.retry is None
     with pytest.raises(InvalidArgument, match="ack_deadline"):
         ps.update_subscription("billing", ack_deadline=0)
     with pytest.raises(NotFound, match="subscription 'nobody' not found"):
