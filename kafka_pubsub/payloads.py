@@ -25,10 +25,18 @@ def encode_json(obj: object) -> bytes:
         if isinstance(obj, BaseModel):
             return to_json(obj)
         return json.dumps(
-            obj, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=to_jsonable_python
+            obj, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_say
         ).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"obj can't be published as JSON: {error}") from error
+
+
+def _say(value: object) -> object:
+    """Returns a value that the json module doesn't know as one that it does."""
+    if isinstance(value, bytes | bytearray | set | frozenset):
+        raise TypeError(f"{type(value).__name__} isn't JSON")  # pydantic would make text or a list of it
+    found: object = to_jsonable_python(value)
+    return found
 
 
 def encode_body(value: object) -> bytes:

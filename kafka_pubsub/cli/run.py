@@ -6,7 +6,6 @@ import json
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +13,6 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.signals import stop_flag
 from kafka_pubsub.cli.types import DURATION
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["run"]
 
@@ -87,7 +83,8 @@ def run(session: Session, app: str, workers: int, reload: bool, grace: float, ht
 
 def _environment(session: Session) -> dict[str, str]:
     """Returns the environment of the processes: ours, and what the options name."""
-    found = dict(os.environ)
+    # What handlers print is seen at once, also where the output goes into a file.
+    found = {"PYTHONUNBUFFERED": "1", **os.environ}
     if session.bootstrap:
         found["KAFKA_PUBSUB_BOOTSTRAP"] = session.bootstrap
     if session.config:

@@ -99,9 +99,9 @@ def subscription() -> None:
 def create(
     session: Session, /, name: str, topic: str, start: Start | None, exist_ok: bool, **given: object
 ) -> None:
-    """Create a subscription: it receives what is published from now on, or from --start on.
+    """Create a subscription: it receives what is published from now on.
 
-    One that exists stays where it is.
+    --start says where else it begins. One that exists stays where it is.
     """
     with session.pubsub() as pubsub, noted(session.output, "kafka_pubsub.subscriber"):
         made = pubsub.create_subscription(

@@ -30,7 +30,6 @@ class Reader:
             **ours,
             "PATH": path,
             "PYTHONPATH": str(ROOT),
-            "PYTHONUNBUFFERED": "1",
             "KAFKA_PUBSUB_BOOTSTRAP": bootstrap,
         }
         blocks: list[tuple[str, str]] = BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text("utf-8"))
