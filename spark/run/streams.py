@@ -46,6 +46,8 @@ __all__ = ["Chore", "Run", "Streaming", "prepare"]
 
 #: Seconds between two checks of a running query.
 _LOOK = 1
+#: So many checks lie between two looks for what is lost, while a query waits.
+_LOST_LOOKS = 10
 #: So many checks a query may be busy when maintenance is due.
 _BUSY_LOOKS = 60
 #: The directory of a checkpoint that holds a file as soon as a batch was planned.
@@ -251,10 +253,14 @@ class Run:
 
         Returns whether it was stopped because tables are to be optimized or vacuumed.
         """
-        busy = 0
+        busy = looks = 0
+        lost: Sequence[Loss] = ()
         try:
             while not running.awaitTermination(_LOOK):
                 self._note_progress(running)
+                looks += 1
+                if looks % _LOST_LOOKS == 0 and not running.status["isTriggerActive"]:
+                    lost = self._still_lost(lost)
                 if self._unmaintained and self.streaming.follow and self._due(self.began):
                     busy += 1
                     # A query that is never found between two batches is stopped in one, which is repeated.
@@ -265,6 +271,16 @@ class Run:
         finally:
             if running.isActive:
                 running.stop()
+
+    def _still_lost(self, before: Sequence[Loss]) -> Sequence[Loss]:
+        """Returns what is lost; raises `FailedPrecondition` if it was lost at the last look, too.
+
+        To Spark a topic that is gone has no new messages, so a query would wait for them for good.
+        """
+        found = self._lost(self.checkpoint.spark) if self.streaming.lost == "fail" else []
+        # A broker that is behind doesn't know every topic for a moment.
+        self._refuse([each for each in found if each in before])
+        return found
 
     def go_counting(self, frame: DataFrame, each_batch: Callable[[DataFrame, int], None]) -> None:
         """Does what `go` does, but keeps each batch in memory or on disk until it is finished, and counts its rows."""

@@ -112,6 +112,27 @@ def test_while_a_job_runs_it_ends_and_says_how_to_go_on(
     assert values(archived(run.spark, to)) == texts("new", count) + texts("old", 5)
 
 
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_topic_that_is_deleted_while_a_job_runs_is_named(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    from spark.base.tables import Table
+
+    append = Table.append
+    with PubSub(run.bootstrap) as ps:
+        make(ps, name, texts("old", 10))
+
+        def appended(self: Table, batch: Any, query: str, number: int) -> None:
+            append(self, batch, query, number)
+            if number == 0:
+                ps.delete_topic(name)
+
+        monkeypatch.setattr(Table, "append", appended)
+        options: dict[str, Any] = {"topics": (name,), "to": str(tmp_path / "archive"), "max_per_batch": 5}
+        with pytest.raises(FailedPrecondition, match=f"topic '{name}' is gone.*--lost skip goes on without"):
+            run("archive", **options, follow=follow, every="100 milliseconds")
+
+
 def test_after_a_batch_that_was_not_finished(
     run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
