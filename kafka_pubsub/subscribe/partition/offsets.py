@@ -158,7 +158,10 @@ class Offsets:
 
     def progress(self, gone: Collection[int]) -> tuple[int, Sequence[Run], Callable[[], Sequence[Run]]]:
         """Returns `committable`, the runs that no checkpoint holds, and all, once the records `gone` are finished."""
-        offsets = [at for at in self.unfinished if at not in gone] if gone else list(self.unfinished)
+        if not gone:
+            runs = self.runs()
+            return self.committable, news(runs, self._in_checkpoint), lambda: runs
+        offsets = [at for at in self.unfinished if at not in gone]
         runs = self._runs(offsets)
         return offsets[0] if offsets else self.position, news(runs, self._in_checkpoint), lambda: runs
 
