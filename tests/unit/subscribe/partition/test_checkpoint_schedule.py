@@ -158,6 +158,21 @@ def test_what_has_changed_is_in_a_checkpoint_after_ten_minutes_and_nothing_is_wr
     assert not transactions(scene.tick(2 * EVERY))
 
 
+def test_a_checkpoint_that_is_due_waits_until_a_commit_may_go_and_asks_for_no_tick_before() -> None:
+    scene = Scene()
+    scene.settle()
+    scattered(scene, 3)
+    assert commits_of(scene.tick())
+    scene.do(CommitAnswered(True))
+    scene.tick(EVERY - 0.01)
+    scene.partition._commits._not_before = scene.now + 0.1  # as after a commit that was made just now
+    assert not transactions(scene.tick(0.05)), "it is due, and no commit may go"
+    wakeup = scene.partition.wakeup_at()
+    assert wakeup is not None
+    assert wakeup > scene.now
+    assert transactions(scene.tick(0.1))
+
+
 def test_a_clean_close_leaves_a_checkpoint_a_revoke_does_not() -> None:
     for closing in (False, True):
         scene = Scene()
