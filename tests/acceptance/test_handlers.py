@@ -135,7 +135,8 @@ def test_sigterm_lets_handlers_end_and_stores_what_they_did(ps: PubSub, room: Ro
         assert process.stdout is not None
         first = process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=PATIENCE)
+        rest = process.stdout.read()
+        process.wait(PATIENCE)
     lines = [first, *rest.splitlines(keepends=True)]
     begun = {line.split()[1] for line in lines if line.startswith("begins")}
     ended = {line.split()[1] for line in lines if line.startswith("ends")}
