@@ -96,9 +96,9 @@ def install(hour: Hour) -> None:
 
 def run_the_program(hour: Hour) -> None:
     hour.activated("README: kafka-pubsub up", "kafka-pubsub up")
-    program = hour.block("README.md", "@app.subscriber") + hour.block("README.md", "app.test()")
-    (hour.home / "shop.py").write_text(program, "utf-8")
-    hour.activated("README: the test", f"pip install -q pytest && pytest -q {hour.home}/shop.py", "1 passed")
+    (hour.home / "shop.py").write_text(hour.block("README.md", "@app.subscriber"), "utf-8")
+    (hour.home / "test_shop.py").write_text(hour.block("README.md", "app.test()"), "utf-8")
+    hour.activated("README: the test", f"pip install -q pytest && pytest -q {hour.home}", "1 passed")
     run = hour.block("README.md", "kafka-pubsub run").strip()
     body = '{"user": "ann", "cents": 500}'
     wait = "timeout 60 bash -c 'until grep -q \"{}\" said; do sleep 0.2; done'"

@@ -176,7 +176,8 @@ class Calls:
         self.rejected += 1
         if self.rejected == 1:
             log.warning(
-                "%s: message %s is a dead letter, because %s. This is said once; app.rejected counts such messages",
+                "%s: message %s isn't given to the handler, because %s. It is a dead letter, or parked where the "
+                "subscription makes none. This is said once; app.rejected counts such messages",
                 self.handler.where,
                 message.message_id,
                 reason,

@@ -34,6 +34,8 @@ class Librdkafka:
             monkeypatch.setattr(AdminClient, name, partial(self._make, name))
 
     def _make(self, name: str, *asked: object, **options: float) -> None:
+        if threading.current_thread().name.startswith("kafka_pubsub"):
+            return  # a client of another test that hasn't ended yet
         self.seconds += options.values()
         self.events.append(f"{name} begins")
         if len(self.events) == 1:
