@@ -19,7 +19,7 @@ from typing import Self, TypeVar, Unpack, overload
 
 from kafka_pubsub.app import ConfigValue, PubSub
 from kafka_pubsub.config import FlowControl
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.handlers.calls import Calls, Middleware
 from kafka_pubsub.handlers.handler import Ensure, Handler
 from kafka_pubsub.handlers.life import Life, Plan
@@ -187,8 +187,10 @@ class App:
 
     def start(self) -> Self:
         """Starts the handlers in the background, and returns; coroutine functions run on a loop of the app's own."""
-        life = self._new_life(None)
+        if self._life is not None:
+            raise _running()
         try:
+            life = self._new_life(None)
             life.enter(managers_of(self._lifespans, self))
         except BaseException:
             self._close()
@@ -196,14 +198,16 @@ class App:
         self._life = life
         return self
 
-    def stop(self, grace: float | None = GRACE) -> None:
-        """Takes nothing more, lets handlers end for up to `grace` seconds (default 30), and closes what was opened."""
+    def stop(self, grace: float | None = GRACE) -> bool:
+        """Takes nothing more, lets handlers end for up to `grace` seconds (default 30), and closes what was opened.
+
+        Returns False if handlers still ran after that: their messages are delivered again.
+        """
         life, self._life = self._life, None
-        if life is not None:
-            try:
-                life.stop(grace)
-            finally:
-                self._close()
+        try:
+            return life is None or life.stop(grace)
+        finally:
+            self._close()
 
     def run(self, *, grace: float = GRACE) -> None:
         """Runs until SIGTERM or Ctrl-C, or until a stream fails, whose error it raises.
@@ -213,8 +217,12 @@ class App:
         from kafka_pubsub.handlers.units import AppUnit, stop_on_signals
         from kafka_pubsub.services.units import run_units
 
+        unit = AppUnit(self)
         with stop_on_signals() as stop:
-            run_units([AppUnit(self)], stop, grace=grace)
+            try:
+                run_units([unit], stop, grace=grace)
+            except PubSubError as error:
+                raise unit.failure or error from None
 
     @contextlib.asynccontextmanager
     async def running(self, _: object = None) -> AsyncIterator[None]:
@@ -224,15 +232,20 @@ class App:
         """
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
-            life = self._new_life(loop)
+            if self._life is not None:
+                raise _running()
             stack.push_async_callback(asyncio.to_thread, self._close)
+            life = self._new_life(loop)
             for each in managers_of(self._lifespans, self):
                 if isinstance(each, AbstractAsyncContextManager):
                     await stack.enter_async_context(each)
                 else:
                     stack.enter_context(each)
             stack.push_async_callback(asyncio.to_thread, life.close_streams, GRACE)
-            await asyncio.to_thread(life.open_streams)
+            opening = asyncio.ensure_future(asyncio.to_thread(life.open_streams))
+            # A cancelled start waits too: streams that open later would be left.
+            stack.push_async_callback(asyncio.wait, [opening])
+            await asyncio.shield(opening)
             self._life = life
             try:
                 yield  # nothing: Starlette would take it for the state of its requests
@@ -249,10 +262,12 @@ class App:
 
         `kafka`: the address of a broker to run them on instead; None, the default, needs none.
         """
+        before: PubSub | None = None
 
         def start(ps: PubSub, note: Callable[[str, Message], None]) -> Life:
+            nonlocal before
             if self._life is not None:
-                raise FailedPrecondition("this app runs already: stop it first")
+                raise _running()
             self._pubsub, before = ps, self._pubsub
             try:
                 life = self._new_life(None, note)
@@ -269,7 +284,7 @@ class App:
                 if life is not None:
                     life.stop(GRACE)
             finally:
-                self._pubsub = None
+                self._pubsub = before
 
         return AppTest(kafka, start, stop, self._topics)
 
@@ -278,8 +293,6 @@ class App:
         loop: asyncio.AbstractEventLoop | None,
         note: Callable[[str, Message], None] | None = None,
     ) -> Life:
-        if self._life is not None:
-            raise FailedPrecondition("this app runs already: stop it first")
         self._check_handlers()
         handlers = list(self._handlers.values())
         return Life(Plan(self.pubsub, handlers, self._middleware, note=note), loop)
@@ -305,3 +318,7 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App of {', '.join(map(repr, self._handlers)) or 'no handlers'}>"
+
+
+def _running() -> FailedPrecondition:
+    return FailedPrecondition("this app runs already: stop it first")

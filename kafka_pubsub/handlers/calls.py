@@ -81,8 +81,10 @@ class Calls:
                 note(message)
             try:
                 result = run(message, values)
-                if results is not None:
-                    results.publish(message, result)
+                if result is not None:
+                    self._check_result(result)
+                    if results is not None:
+                        results.publish(message, result)
             except Exception as error:
                 if not self._settled([message], error):
                     raise
@@ -145,6 +147,8 @@ class Calls:
             for message in messages:
                 self._note(message)
         result = self._run(messages, values)
+        if result is not None and not self.is_async:
+            self._check_result(result)
         if inspect.isawaitable(result):
             assert loop is not None
             result = asyncio.run_coroutine_threadsafe(_wait_for(result), loop).result()
@@ -168,6 +172,17 @@ class Calls:
         if not rows:
             return usable, []
         return usable, [list(column) for column in zip(*rows, strict=True)]
+
+    def _check_result(self, result: object) -> None:
+        """Refuses work that wasn't done: a coroutine of a plain function, such as a wrapper around `async def`."""
+        if not inspect.isawaitable(result) and not inspect.isgenerator(result):
+            return
+        if inspect.iscoroutine(result) or inspect.isgenerator(result):
+            result.close()
+        raise FailedPrecondition(
+            f"{self.handler.where} returned a {type(result).__name__}, which would never run, so the message is "
+            "delivered again: declare it (and each decorator around it) with `async def`, or return a value"
+        )
 
     # -- outcomes --------------------------------------------------------------------------------------------
 

@@ -44,6 +44,10 @@ class Handler:
         function: object = self.function
         if not callable(function):
             raise InvalidArgument(f"{self.where}: the handler must be a function, not {self.function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidArgument(
+                f"{self.where}: the handler has a yield, so a call wouldn't run it: take it out"
+            )
         texts: dict[str, object] = {"name": self.name, "topic": self.topic}
         if self.to is not None:
             texts["to"] = self.to

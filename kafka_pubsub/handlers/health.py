@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,8 +43,11 @@ class HealthServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Says nothing: a supervisor asks every few seconds."""
 
+        class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = Server((host, port), Handler)
         except OSError as error:
             raise FailedPrecondition(f"http: can't listen on {host}:{port}: {error}") from error
         self._server.daemon_threads = True

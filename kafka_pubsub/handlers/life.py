@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import timedelta
+from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING
 
@@ -128,7 +129,7 @@ class Life:
         for each in self.plan.calls:
             stream = self._open(each)
             self.streams[each.handler.name] = stream
-            stream.add_done_callback(self._ended)
+            stream.add_done_callback(partial(self._ended, each.handler.name))
         self._watch_loop()
 
     def _watch_loop(self) -> None:
@@ -156,8 +157,10 @@ class Life:
             )
         return sub.pull(calls.callback(), flow=handler.flow, max_workers=handler.max_workers)
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, name: str, stream: Stream) -> None:
         if not self._stopping:
+            if (error := stream.exception(0)) is not None:
+                log.error("subscription %r receives no more: %s", name, error)
             self.failed.set()
 
     def check(self) -> None:
@@ -170,7 +173,7 @@ class Life:
         """Takes nothing more, and returns at once; `stop` waits."""
         self._stopping = True
         for stream in self.streams.values():
-            stream.cancel()
+            stream._drain()
 
     def close_streams(self, grace: float | None) -> None:
         """Lets handlers end, for `grace` seconds at most, and commits."""
@@ -197,7 +200,8 @@ class Life:
         if not self._stopping:
             self.close_streams(30.0)
 
-    def stop(self, grace: float | None) -> None:
-        """Closes the streams, then the resources."""
+    def stop(self, grace: float | None) -> bool:
+        """Closes the streams, then the resources; returns whether all handlers have ended."""
         with contextlib.closing(self._stack):
             self.close_streams(grace)
+        return not any(stream._left for stream in self.streams.values())

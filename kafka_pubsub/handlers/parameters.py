@@ -98,7 +98,7 @@ def _annotated(
     )
     try:
         hints = typing.get_type_hints(target, localns=dict(names), include_extras=True)
-    except NameError as error:
+    except Exception as error:  # an annotation in quotes may raise anything
         raise InvalidArgument(
             f"{where}: an annotation can't be resolved ({error}): import the name in the handler's module"
         ) from error

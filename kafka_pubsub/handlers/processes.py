@@ -134,7 +134,8 @@ class Parent:
                 "pid": None if process is None else process.pid,
                 **(said or {"ok": False}),
             }
-            row["stuck"] = process is not None and now - max(place.said_at, place.began_at) > STUCK
+            # A start may take long: what it waits for is the app's own, and it reports nothing meanwhile.
+            row["stuck"] = process is not None and said is not None and now - place.said_at > STUCK
             workers.append(row)
         alive = not any(row["stuck"] for row in workers)
         return Report(alive, alive and all(row["ok"] for row in workers), {"workers": workers})

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.errors import InvalidArgument, PubSubError
@@ -40,11 +41,15 @@ class Results:
     async def publish_async(self, message: Message, value: object) -> None:
         """Does the same in a coroutine."""
         if value is not None:
-            key = message.ordering_key or None
+            key, body = message.ordering_key or None, encode_body(value)
             try:
-                await asyncio.wrap_future(self._send(key, value))
+                # Topics to look up and a full buffer are waited for beside the loop.
+                would_block = self._topic._would_block(body)
+                send = partial(self._topic.publish, body, ordering_key=key)
+                future = await asyncio.to_thread(send) if would_block else send()
+                await asyncio.wrap_future(future)
             except PubSubError:
-                self._resume(key)
+                await asyncio.to_thread(self._resume, key)
                 raise
 
     def publish_batch(self, messages: Sequence[Message], values: object) -> None:

@@ -50,8 +50,8 @@ class RunnableApp(Protocol):
     def start(self) -> object:
         """Starts the handlers."""
 
-    def stop(self, grace: float | None) -> None:
-        """Lets handlers end, and closes what was opened."""
+    def stop(self, grace: float | None) -> bool:
+        """Lets handlers end, and closes what was opened; returns whether all have ended."""
 
 
 class AppUnit:
@@ -61,6 +61,8 @@ class AppUnit:
         self.name = "the app"
         self._app = app
         self._state = ServiceState.NEW
+        #: Why a stream has failed, when the app was stopped for that.
+        self.failure: BaseException | None = None
 
     def start(self) -> None:
         """Starts the app's handlers."""
@@ -77,10 +79,12 @@ class AppUnit:
 
     def stop(self, timeout: float = 30.0) -> bool:
         """Lets handlers end for up to `timeout` seconds, and closes what the app opened."""
-        end = time.monotonic() + timeout
-        self._app.stop(timeout)
+        life = self._app.life
+        if life is not None and life.failed.is_set():
+            self.failure = next(filter(None, map(_error, life.streams.values())), None)
+        ended = self._app.stop(timeout)
         self._state = ServiceState.STOPPED
-        return time.monotonic() <= end + 0.5
+        return ended
 
     def health(self) -> AppHealth:
         """Returns how the app is now."""
@@ -91,6 +95,10 @@ class AppUnit:
         error = "; ".join(f"subscription {name!r}: {text}" for name, text in streams.items() if text)
         state = ServiceState.STOPPED if life.failed.is_set() else ServiceState.RUNNING
         return AppHealth(state, error, streams)
+
+
+def _error(stream: Stream) -> BaseException | None:
+    return stream.exception(0) if stream.done() else None
 
 
 def _problem(stream: Stream) -> str:

@@ -75,6 +75,8 @@ class Stream:
         self._worker_pool = worker_pool
         self._on_closed = on_closed
         self._closing = threading.Lock()
+        #: How many callbacks still ran when it was closed; 0 until then.
+        self._left = 0
         self._listening = threading.Lock()
         # Callbacks of the end; None once they were called.
         self._listeners: list[Callable[[Stream], object]] | None = []
@@ -125,6 +127,12 @@ class Stream:
         threading.Thread(target=self.close, name="kafka_pubsub-close", daemon=True).start()
         return True
 
+    def _drain(self) -> None:
+        """Begins no more callbacks, and returns at once; `close` waits for those that run."""
+        if not self.done():
+            drain = self._engine.begin_nothing_more
+            threading.Thread(target=drain, name="kafka_pubsub-drain", daemon=True).start()
+
     def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
         """Stops fetching, lets callbacks end (at most `timeout` seconds), commits, leaves the group."""
         with self._closing:
@@ -140,6 +148,7 @@ class Stream:
             log.warning(
                 "closed while callbacks still run; their messages will be delivered again: %s", running
             )
+            self._left = len(running)
         engine.finish()
         self._on_closed(self)
         with self._listening:

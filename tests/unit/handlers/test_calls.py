@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,6 +17,7 @@ from kafka_pubsub import (
     DeadLetterPolicy,
     Drop,
     FailedPrecondition,
+    InvalidArgument,
     Message,
     Retry,
 )
@@ -359,3 +361,26 @@ def test_a_wrong_delay_is_a_nack_and_says_what_is_allowed(caplog: pytest.LogCapt
         t: Any = played(app_of(handle), Order(total=1))
     assert len(t.letters) == 1
     assert "the delay must be from 0 to" in caplog.text
+
+
+def test_a_plain_wrapper_of_a_coroutine_function_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def charge(order: Order) -> None: ...
+
+    @functools.wraps(charge)
+    def wrapper(*values: Any) -> object:
+        return charge(*values)
+
+    with app_of(wrapper).test() as t:
+        t.publish("orders", Order(total=1))
+        t.wait_idle()
+        assert len(t.calls("billing")) == 3
+        assert len(t.dead("billing")) == 1
+    assert "which would never run" in caplog.text
+
+
+def test_a_handler_with_a_yield_is_refused() -> None:
+    def charge(order: Order) -> Any:
+        yield order
+
+    with pytest.raises(InvalidArgument, match="has a yield"):
+        app_of(charge)

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from kafka_pubsub import App, NotFound, PubSub
+from kafka_pubsub.handlers.units import AppUnit
 from tests.support import until
 
 
@@ -80,3 +81,38 @@ def test_a_stream_that_cannot_open_closes_those_that_did(pubsub: PubSub) -> None
         app.start()
     assert app.life is None
     assert pubsub.subscription("first").state().members == 0
+
+
+def test_a_drained_app_waits_for_the_grace_of_its_stop(
+    pubsub: PubSub, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, begun, goes_on = App(pubsub=pubsub), threading.Event(), threading.Event()
+
+    @app.subscriber("billing", topic="orders")
+    def handle(body: bytes) -> None:
+        begun.set()
+        goes_on.wait(60)
+
+    unit = AppUnit(app)
+    unit.start()
+    pubsub.topic("orders").publish(b"x").result(30)
+    assert begun.wait(60)
+    unit.drain()
+    assert not unit.stop(0.1)
+    goes_on.set()
+    assert "closed while callbacks still run" in caplog.text
+
+
+def test_a_stream_that_fails_is_logged(pubsub: PubSub, caplog: pytest.LogCaptureFixture) -> None:
+    app = App(pubsub=pubsub)
+
+    @app.subscriber("billing", topic="orders")
+    def handle(body: bytes) -> None: ...
+
+    app.start()
+    life = app.life
+    assert life is not None
+    pubsub.delete_subscription("billing")
+    assert life.failed.wait(60)
+    app.stop()
+    assert "subscription 'billing' receives no more" in caplog.text
