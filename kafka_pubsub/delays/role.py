@@ -426,7 +426,7 @@ class DelayTask:
     def _held(self, message: Waiting) -> bool:
         """Whether a message that is due must wait: keys of its topic are about to move."""
         home = self._role.homes.find(message.home or "")
-        if not home.refused and self._role.away.is_away(self._number, home.name):
+        if not home.refused and self._role.away.is_away(self._number, home):
             return True
         return bool(home.held) and (message.record.key() is not None or not home.partitions)
 

@@ -56,8 +56,7 @@ class TransactionRunner:
             return Outcome(Ending.ABORTED, (), error)
         except Exception as error:
             self._log.exception("a transaction of %d records failed", len(records))
-            reason = InvariantViolated(f"a transaction failed: {error!r}; please report this")
-            return Outcome(Ending.UNKNOWN, (), reason)
+            return Outcome(Ending.UNKNOWN, (), _reported("a transaction", error))
 
     def fence(self) -> None:
         """Fences the own id; raises if the log doesn't answer."""
@@ -69,12 +68,17 @@ class TransactionRunner:
             try:
                 self.fence()
                 return
-            except PubSubError as error:
+            except Exception as error:
                 text = "the outcome of a transaction is still unknown: %s; trying again"
-                self._troubles.tell(error, text, error)
+                told = error if isinstance(error, PubSubError) else _reported("fencing", error)
+                self._troubles.tell(told, text, told)
                 ending.wait(_TRY_AGAIN)
 
     def close(self) -> None:
         """Closes the writer, if any."""
         if self._writer is not None:
             self._writer.close()
+
+
+def _reported(doing: str, error: Exception) -> InvariantViolated:
+    return InvariantViolated(f"{doing} failed: {error!r}; please report this")

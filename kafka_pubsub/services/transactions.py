@@ -74,7 +74,10 @@ class ServiceTransactions:
 
     def _end_by_itself(self) -> None:
         self._runner.fence_until(self._ending)
-        self._runner.close()
+        try:
+            self._runner.close()
+        except Exception:
+            _log.exception("closing the writer %s failed", self.id)
         self._is_ended = True
 
     def _transact(

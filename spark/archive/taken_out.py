@@ -6,7 +6,8 @@ archive; of old dates (`drop_before`) the first date that is kept, in the archiv
 
 Rules
 1. The note comes before the deletion. A command that was killed in between is repeated, and an audit finds nothing
-   meanwhile: it compares such messages neither in the archive nor in the log.
+   meanwhile: it compares such messages neither in the archive nor in the log. It reads the notes after it has chosen
+   the archive's version.
 2. What is published with a forgotten key later is archived and compared like everything else.
 3. Neither the notes nor the conditions that Delta keeps in its history hold a key, only its hash.
 """
@@ -111,5 +112,6 @@ def taken_out(table: Table, topic_ids: Collection[str]) -> TakenOut:
     notes = _notes_of(table)
     if notes.query() is None:
         return TakenOut(before, None)
-    mine = notes.read().where(F.coalesce("topic_id", F.lit("")).isin("", *topic_ids))
+    # Of one version: the archive and the log are compared by the same notes.
+    mine = notes.read(version=notes.version()).where(F.coalesce("topic_id", F.lit("")).isin("", *topic_ids))
     return TakenOut(before, mine.groupBy("topic", "partition", "hash").agg(F.max("last").alias("last")))

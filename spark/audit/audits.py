@@ -329,8 +329,9 @@ class Audit:
             at: min(end, told.get(at.topic, {}).get(at.partition, 0)) for at, end in self.ends.items()
         }
         ranges = _ranges(self._compared_from(), self._reached)
-        held = within(self._archived(), ranges)
-        # Read after the archive: it is noted before it is deleted.
+        # Spark reads the messages last. At this version nothing lacks that isn't in the notes, which are read after it
+        # was chosen and were written before the deletion.
+        held = within(self._archived(version=table.version()), ranges)
         self.taken_out = taken_out(table, self.topic_ids.values())
         log = self.taken_out.others(within(self.kept(), ranges))
         step = self._step("archive and log", compared(log, self.taken_out.others(held)))
@@ -349,11 +350,11 @@ class Audit:
             return None
         return {"address": self._archive.address, "reached": by_topic(self._reached)}
 
-    def _archived(self) -> DataFrame:
-        """Returns the topic's messages in the archive, without those that an earlier audit has compared."""
+    def _archived(self, *, version: int | None = None) -> DataFrame:
+        """Returns the topic's messages in the archive (default: now), without those that were compared earlier."""
         if self._archive is None:
             raise ValueError("this audit has no archive")
-        found = self._archive.read().where(F.col("topic").isin(self.topics))
+        found = self._archive.read(version=version).where(F.col("topic").isin(self.topics))
         if "topic_id" in found.columns:
             # Of a topic that was made again the archive also holds the messages of the earlier one.
             known = F.coalesce("topic_id", F.lit("")).isin("", *self.topic_ids.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,31 @@ def test_an_audit_accepts_what_was_taken_out_on_purpose_and_nothing_else(
         assert audit(run, name, to)[0] == {"gap": gaps}
     history = run.spark.sql(f"DESCRIBE HISTORY delta.`{to}`").where("operation = 'DELETE'").collect()
     assert not [row for row in history[2:] if "ann" in str(row.operationParameters)]
+
+
+def test_an_audit_accepts_what_is_taken_out_beside_it(
+    run: Runner, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark.archive.taken_out import TakenOut, drop_before, taken_out
+    from spark.audit import audits
+    from spark.base.tables import Table
+
+    to = str(tmp_path / "archive")
+    with PubSub(run.bootstrap) as ps:
+        ps.create_topic(name, partitions=2, retention=LONG)
+    for days in (40, 0):
+        publish(run, name, days, ("ann",))
+    run("archive", topics=(name,), to=to)
+    dropped = []
+
+    def then_drop(table: Table, topic_ids: Collection[str]) -> TakenOut:
+        found = taken_out(table, topic_ids)
+        dropped.append(drop_before(table, (datetime.now(UTC) - timedelta(days=30)).date()))
+        return found
+
+    monkeypatch.setattr(audits, "taken_out", then_drop)
+    assert audit(run, name, to) == ({}, {"before": None, "keys": 0})
+    assert dropped == [2]
 
 
 def test_a_command_that_was_killed_between_note_and_deletion(

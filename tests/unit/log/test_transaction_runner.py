@@ -19,6 +19,7 @@ class Writer(Transactions):
     """A writer that raises `error` for each transaction, and fences at the `last` try."""
 
     def __init__(self, error: Exception | None = None, last: int = 1) -> None:
+        self.unfenced: Exception = BrokerUnavailable("no broker answers")
         self.error, self.last, self.made, self.tries, self.closed = error, last, 0, 0, False
 
     @property
@@ -45,7 +46,7 @@ class Writer(Transactions):
         assert transactional_id == "mine"
         self.tries += 1
         if self.tries < self.last:
-            raise BrokerUnavailable("no broker answers")
+            raise self.unfenced
 
     def close(self) -> None:
         self.closed = True
@@ -82,3 +83,18 @@ def test_the_own_id_is_fenced_until_the_log_answers_or_the_end_comes(monkeypatch
     assert writer.tries == 3
     with pytest.raises(BrokerUnavailable):
         runner_of(Writer(last=2)).fence()
+
+
+def test_the_own_id_is_fenced_again_after_an_error_of_ours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(transaction_runner, "_TRY_AGAIN", 0.0)
+    writer = Writer(last=3)
+    writer.unfenced = KeyError("bug")
+    with caplog.at_level(logging.WARNING, "kafka_pubsub.tests"):
+        runner_of(writer).fence_until(threading.Event())
+    assert writer.tries == 3
+    assert [each.getMessage() for each in caplog.records] == [
+        "the outcome of a transaction is still unknown: fencing failed: KeyError('bug'); please report this; "
+        "trying again"
+    ]

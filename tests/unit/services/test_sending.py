@@ -10,7 +10,9 @@ import pytest
 
 from kafka_pubsub import Message, PubSub
 from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.log import transaction_runner
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
+from kafka_pubsub.log.transaction_runner import TransactionRunner
 from kafka_pubsub.services import engine, sending
 from kafka_pubsub.services.transactions import ServiceTransactions
 from tests.support import until
@@ -126,3 +128,29 @@ def test_a_transaction_is_bounded_in_bytes(backend: MemoryBackend, ps: PubSub) -
     with DelayRouter(ps) as router:
         until(lambda: len(bodies(backend)) == 60)
         assert router.metrics()["transactions"] >= 60 * 900_000 / (16 * 1024 * 1024)
+
+
+def test_an_id_that_was_given_up_ends_after_errors_of_ours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(transaction_runner, "_TRY_AGAIN", 0.0)
+    tries = []
+
+    def fence(runner: TransactionRunner) -> None:
+        tries.append(runner)
+        if len(tries) < 3:
+            raise KeyError("a bug")
+
+    def close(runner: TransactionRunner) -> None:
+        raise KeyError("another bug")
+
+    monkeypatch.setattr(TransactionRunner, "fence", fence)
+    given_up = ServiceTransactions(MemoryBackend(), "mine")
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionRunner, "close", close)
+        given_up.give_up()
+        until(lambda: given_up.ended)
+    given_up.close()
+    assert len(tries) == 3
+    assert "a bug" in caplog.text
+    assert "another bug" in caplog.text
