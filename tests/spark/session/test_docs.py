@@ -72,7 +72,7 @@ def test_every_block_of_the_page_runs(
         ran.append(kind)
     assert ran.count("python") >= 5
     assert names["archived"](spark, f"{tmp_path}/archive").count() >= 1
-    assert list((tmp_path / "copy").glob("topic=orders/date=*/*.parquet"))
+    assert list((tmp_path / "copy").glob("date=*/*.parquet"))
 
 
 def test_the_job_of_the_page_on_own_jobs_runs_and_writes_each_message_once(
