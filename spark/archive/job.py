@@ -201,7 +201,6 @@ JOB = Job(
 
     Each message is in the archive once, whatever is killed when: start the same command again. Small files are put
     together while it runs. `kafka_pubsub_spark.archived(spark, PATH)` reads it, and so does every reader of Delta.
-    With --export nothing is read from Kafka: a part of the archive is copied to plain files.
     """,
     [
         option(
