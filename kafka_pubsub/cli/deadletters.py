@@ -17,9 +17,9 @@ from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, counted, shown_bytes
 from kafka_pubsub.cli.progress import Tell, progress
-from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.cli.types import MOMENT, ago
 from kafka_pubsub.errors import NotFound
+from kafka_pubsub.services.signals import Stopped
 
 if TYPE_CHECKING:
     from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult

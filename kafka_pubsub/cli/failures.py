@@ -18,8 +18,8 @@ import traceback
 import click
 
 from kafka_pubsub.cli.output import to_json
-from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.services.signals import Stopped
 
 __all__ = [
     "BROKEN_PIPE",

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 import click
 
-from kafka_pubsub.cli import failures, signals
+from kafka_pubsub.cli import failures
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
+from kafka_pubsub.services import signals
 
 __all__ = ["cli", "main"]
 

@@ -11,7 +11,7 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.log_notes import OUTAGES, noted
 from kafka_pubsub.cli.messages import Shown, with_forms
-from kafka_pubsub.cli.signals import Stopped
+from kafka_pubsub.services.signals import Stopped
 
 __all__ = ["peek", "tail"]
 

@@ -28,9 +28,9 @@ from kafka_pubsub.cli.log_notes import PUBLISHING, noted
 from kafka_pubsub.cli.output import counted
 from kafka_pubsub.cli.publishing import Choices, Progress, Publishing
 from kafka_pubsub.cli.routers import count_routers
-from kafka_pubsub.cli.signals import StopFlag, Stopped, stop_flag
 from kafka_pubsub.cli.types import DURATION, PAIR, MomentType, pairs
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.services.signals import StopFlag, Stopped, stop_flag
 
 __all__ = ["publish"]
 

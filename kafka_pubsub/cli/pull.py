@@ -25,8 +25,8 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.log_notes import OUTAGES, noted
 from kafka_pubsub.cli.messages import Shown, with_forms
-from kafka_pubsub.cli.signals import StopFlag, stop_flag
 from kafka_pubsub.cli.types import DURATION
+from kafka_pubsub.services.signals import StopFlag, stop_flag
 
 if TYPE_CHECKING:
     from kafka_pubsub.model import Message

@@ -11,8 +11,8 @@ import click
 
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
-from kafka_pubsub.cli.signals import stop_flag
 from kafka_pubsub.cli.types import DURATION
+from kafka_pubsub.services.signals import stop_flag
 
 __all__ = ["run"]
 

@@ -11,7 +11,7 @@ import click
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import Output, to_json
-from kafka_pubsub.cli.signals import stop_flag
+from kafka_pubsub.services.signals import stop_flag
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub

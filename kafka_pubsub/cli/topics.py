@@ -18,9 +18,9 @@ from kafka_pubsub.cli.multicast import pending_line, status_row
 from kafka_pubsub.cli.options import Setting
 from kafka_pubsub.cli.output import JsonValue, shown_bytes, stderr_console
 from kafka_pubsub.cli.peek import tail
-from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.cli.types import DURATION
 from kafka_pubsub.errors import NotFound
+from kafka_pubsub.services.signals import Stopped
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub

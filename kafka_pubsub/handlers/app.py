@@ -214,11 +214,12 @@ class App:
 
         `grace`: the seconds (default 30) for which handlers may end then.
         """
-        from kafka_pubsub.handlers.units import AppUnit, stop_on_signals
+        from kafka_pubsub.handlers.units import AppUnit
+        from kafka_pubsub.services.signals import stop_flag
         from kafka_pubsub.services.units import run_units
 
         unit = AppUnit(self)
-        with stop_on_signals() as stop:
+        with stop_flag() as stop:
             try:
                 run_units([unit], stop, grace=grace)
             except PubSubError as error:

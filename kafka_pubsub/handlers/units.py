@@ -1,14 +1,9 @@
-"""An app as a unit that a process runs, and the signals that end a run."""
+"""An app as a unit that a process runs."""
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from kafka_pubsub.services.lifecycle import ServiceState
@@ -17,10 +12,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.handlers.life import Life
     from kafka_pubsub.subscribe.stream.stream import Stream
 
-__all__ = ["AppHealth", "AppUnit", "SignalFlag", "stop_on_signals"]
-
-#: Seconds between two looks at the flag, and between two looks at the handlers.
-_LOOK = 0.05
+__all__ = ["AppHealth", "AppUnit"]
 
 
 @dataclass(frozen=True)
@@ -105,44 +97,3 @@ def _problem(stream: Stream) -> str:
     if stream.done():
         return str(stream.exception(0) or "its stream has ended")
     return "" if stream.joined else "it isn't a member of its group yet"
-
-
-class SignalFlag:
-    """A flag that a signal sets. Not an event: a signal's handler may run inside `Event.wait`, which holds its lock."""
-
-    def __init__(self) -> None:
-        #: The number of the signal; None: none has come.
-        self.number: int | None = None
-
-    def is_set(self) -> bool:
-        """Returns whether a signal has come."""
-        return self.number is not None
-
-    def wait(self, timeout: float) -> bool:
-        """Waits for a signal, `timeout` seconds at most; returns whether one has come."""
-        end = time.monotonic() + timeout
-        while self.number is None and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK))
-        return self.number is not None
-
-    def take(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal; the next one ends the process."""
-        self.number = number
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
-
-
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[SignalFlag]:
-    """Yields a flag that Ctrl-C and SIGTERM set; a second signal ends the process. Off the main thread none does."""
-    stop = SignalFlag()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, stop.take) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.handlers.loading import load_app
-from kafka_pubsub.handlers.units import AppUnit, SignalFlag, stop_on_signals
+from kafka_pubsub.handlers.units import AppUnit
+from kafka_pubsub.services.signals import StopFlag, stop_flag
 from kafka_pubsub.services.units import run_units
 
 __all__ = ["LOOK", "main"]
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--grace", type=float, default=30.0)
     parser.add_argument("--report", type=int, default=-1)
     given = parser.parse_args(arguments)
-    with stop_on_signals() as stop:
+    with stop_flag() as stop:
         try:
             app = load_app(given.target)
             app.check()
@@ -66,7 +67,7 @@ def _configure_logging() -> None:
         logging.getLogger("kafka_pubsub.librdkafka").setLevel(logging.WARNING)
 
 
-def _report(where: int, unit: AppUnit, stop: SignalFlag) -> None:
+def _report(where: int, unit: AppUnit, stop: StopFlag) -> None:
     if where < 0:
         return
     health = unit.health()

@@ -19,8 +19,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kafka_pubsub import BrokerUnavailable, FlowControl, Message, PubSub, Stream, Subscription
-from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.log.kafka import client_factory
+from kafka_pubsub.services.signals import StopFlag
 from tests.faults.plan import ConsumerPlan
 from tests.faults.publisher import intact
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_pubsub import PubSub, PubSubError
-from kafka_pubsub.cli.signals import StopFlag
+from kafka_pubsub.services.signals import StopFlag
 
 #: Messages of a client without a place in the order, and messages of a burst.
 MOST, BURST = 40, 20

@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 
 from kafka_pubsub import PubSub, Topic
-from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.history.history import fingerprint
+from kafka_pubsub.services.signals import StopFlag
 from tests.faults.delayed import ENDING, Diary
 from tests.faults.plan import PublisherPlan
 

@@ -17,7 +17,7 @@ from kafka_pubsub.cli.broker import progress
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue, to_json
-from kafka_pubsub.cli.signals import StopFlag, stop_flag
+from kafka_pubsub.services.signals import StopFlag, stop_flag
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,8 +21,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kafka_pubsub import Message, PubSub
-from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.log.kafka import client_factory
+from kafka_pubsub.services.signals import StopFlag
 
 #: Seconds until a SIGKILL that a process sends to itself has surely come.
 SOON = 10.0

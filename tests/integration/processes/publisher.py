@@ -8,7 +8,7 @@ import sys
 import time
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.cli.signals import StopFlag
+from kafka_pubsub.services.signals import StopFlag
 
 #: Seconds that the last messages may take.
 FLUSH = 120.0

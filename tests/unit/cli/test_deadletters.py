@@ -213,8 +213,8 @@ def test_how_long_ago_in_one_unit(seconds: float, text: str) -> None:
 def test_a_stopped_replay_says_how_to_go_on(billing: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 
-    from kafka_pubsub.cli.signals import Stopped
     from kafka_pubsub.dead_letters.replay import DeadLetters
+    from kafka_pubsub.services.signals import Stopped
 
     def stopped(*_: object, **__: object) -> None:
         raise Stopped(signal.SIGINT)

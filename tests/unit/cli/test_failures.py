@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from kafka_pubsub.cli import failures
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.main import cli
-from kafka_pubsub.cli.signals import Stopped
 from kafka_pubsub.errors import NotFound
+from kafka_pubsub.services.signals import Stopped
 from tests.unit.cli.conftest import CommandLine
 from tests.unit.cli.test_command import _refuse
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from kafka_pubsub.cli import service
-from kafka_pubsub.cli.signals import StopFlag
 from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.services.signals import StopFlag
 from tests.support import until
 from tests.unit.cli.conftest import CommandLine
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pubsub import App, FailedPrecondition, PubSub
 from kafka_pubsub.delays.service import DelayRouter
-from kafka_pubsub.handlers.units import AppUnit, SignalFlag
+from kafka_pubsub.handlers.units import AppUnit
 from kafka_pubsub.services.lifecycle import ServiceState
 from kafka_pubsub.services.units import run_units
 from tests.support import until
@@ -66,11 +66,3 @@ def test_a_unit_that_cannot_start_stops_those_that_did(unit: AppUnit) -> None:
     with pytest.raises(FailedPrecondition, match="no handlers"):
         run_units([unit, AppUnit(app)], threading.Event(), grace=30)
     assert unit.health().state is ServiceState.STOPPED
-
-
-def test_a_flag_waits_no_longer_than_it_is_told() -> None:
-    flag = SignalFlag()
-    assert not flag.wait(0.01)
-    flag.number = 15
-    assert flag.wait(60)
-    assert flag.is_set()

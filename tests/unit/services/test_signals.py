@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 
-from kafka_pubsub.cli.signals import StopFlag
+from kafka_pubsub.services.signals import StopFlag
 
 #: The signal comes at any step of the wait: with a `threading.Event` as the flag the wait hangs within some ten rounds.
 SCRIPT = """
 import random, signal
-from kafka_pubsub.cli.signals import StopFlag
+from kafka_pubsub.services.signals import StopFlag
 
 for _ in range(3000):
     flag = StopFlag()
@@ -37,3 +37,11 @@ def test_a_wait_ends_with_its_time_or_with_the_flag() -> None:
     assert flag.wait()
     assert flag.wait(0.0)
     setter.join()
+
+
+def test_a_flag_waits_no_longer_than_it_is_told() -> None:
+    flag = StopFlag()
+    assert not flag.wait(0.01)
+    flag.set()
+    assert flag.wait(60)
+    assert flag.is_set()
