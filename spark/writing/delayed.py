@@ -80,7 +80,7 @@ def delayed(found: DataFrame, home: str, connection: Connection) -> DataFrame:
                 "deliver_at: no message of this cluster was delayed yet, so the topics of the delays aren't there, and "
                 "Spark makes none: start `kafka-pubsub service router`, which makes them and brings messages home"
             )
-        where = address(home, cluster.topic_id(home))
+        where = address(home, as_clients_say(cluster.topic_id(home)))
     # Rounded up, because nothing may come early.
     due = F.ceil(F.unix_micros(DUE) / 1000).cast("bigint")
     wait = due - F.unix_millis(F.current_timestamp())
@@ -99,6 +99,11 @@ def delayed(found: DataFrame, home: str, connection: Connection) -> DataFrame:
         "value",
         F.when(waits, F.concat(F.array(header), "headers")).otherwise(F.col("headers")).alias("headers"),
     )
+
+
+def as_clients_say(topic_id: str) -> str:
+    """Returns a topic id as librdkafka and the catalog write it: Java has `-` and `_` for `+` and `/`."""
+    return topic_id.replace("-", "+").replace("_", "/")
 
 
 def _sealed(where: str, due: Column) -> Column:

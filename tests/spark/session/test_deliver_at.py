@@ -148,3 +148,9 @@ def test_longer_than_the_tiers_is_refused_and_nothing_is_written(spark: SparkSes
     with pytest.raises(Exception, match=r"deliver_at: 2060-01-01 .* tiers of this cluster can't hold"):
         write(frame, "home", query="q", batch=1, deliver_at=F.col("due"), bootstrap=broker)
     assert messages(spark, INGEST, bootstrap=broker).where("data = binary('x')").count() == 0
+
+
+def test_a_topic_id_is_written_as_the_catalog_has_it() -> None:
+    from spark.writing.delayed import as_clients_say
+
+    assert as_clients_say("Zu61qSjPRWWAl55w_J92y-") == "Zu61qSjPRWWAl55w/J92y+"
