@@ -18,7 +18,8 @@ has the number that `core.lanes.numbers` gives it.
     deliver      partition, offset, epoch, attempt, sha, [retry], [batch]
     handler_end  partition, offset, epoch, [error]
     ack          partition, offset, epoch, attempt
-    nack         the same, delay         extend   the same, seconds              stale    the same, verb
+    nack         the same, delay, [rejected: the callback gave the message up]
+    extend       the same, seconds               stale    the same, verb
     expire, durable_ack                  the same as ack
     relocate     n, partition, epoch, moves: [[offset, retry, attempt, due in ms since 1970, why] ...]
     dead_letter  n, partition, offset, epoch, retry, attempt, error
@@ -229,8 +230,18 @@ class HistoryFile:
     def ack(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
         self._tell("ack", _lease(partition, offset, epoch, attempt))
 
-    def nack(self, partition: int, offset: int, epoch: int, attempt: int, delay: float | None) -> None:
-        self._tell("nack", f'{_lease(partition, offset, epoch, attempt)},"delay":{json.dumps(delay)}')
+    def nack(
+        self,
+        partition: int,
+        offset: int,
+        epoch: int,
+        attempt: int,
+        delay: float | None,
+        *,
+        rejected: bool = False,
+    ) -> None:
+        more = ',"rejected":true' if rejected else ""
+        self._tell("nack", f'{_lease(partition, offset, epoch, attempt)},"delay":{json.dumps(delay)}{more}')
 
     def extend(self, partition: int, offset: int, epoch: int, attempt: int, seconds: float) -> None:
         self._tell("extend", f'{_lease(partition, offset, epoch, attempt)},"seconds":{json.dumps(seconds)}')

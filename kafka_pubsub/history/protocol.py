@@ -81,8 +81,20 @@ class History(Protocol):
     def ack(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
         """Records an ack that isn't known to be late."""
 
-    def nack(self, partition: int, offset: int, epoch: int, attempt: int, delay: float | None) -> None:
-        """Records a nack, or an error that the callback raised, that isn't known to be late."""
+    def nack(
+        self,
+        partition: int,
+        offset: int,
+        epoch: int,
+        attempt: int,
+        delay: float | None,
+        *,
+        rejected: bool = False,
+    ) -> None:
+        """Records a nack, or an error that the callback raised, that isn't known to be late.
+
+        `rejected`: the callback gave the message up, so it must not be delivered again.
+        """
 
     def extend(self, partition: int, offset: int, epoch: int, attempt: int, seconds: float) -> None:
         """Records that the deadline is moved."""

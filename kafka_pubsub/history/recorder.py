@@ -88,7 +88,7 @@ class RecordedMessage(HeldMessage):
 
     def dead_letter(self, reason: str) -> None:
         with _evidence_of(self._sink).step:
-            self._report("nack", lambda evidence: evidence.nacked(self, None))
+            self._report("nack", lambda evidence: evidence.nacked(self, REJECTED))
             super().dead_letter(reason)
 
     def _fail(self) -> None:
@@ -230,8 +230,9 @@ class Recorder(LeaseObserver):
         self._history.ack(*_place(message), message._attempt)
 
     def nacked(self, message: Message, delay: float | None) -> None:
-        """Records a nack that isn't late."""
-        self._history.nack(*_place(message), message._attempt, None if delay == REJECTED else delay)
+        """Records a nack that isn't late; `delay` REJECTED: the callback gave the message up."""
+        rejected = delay == REJECTED
+        self._history.nack(*_place(message), message._attempt, None if rejected else delay, rejected=rejected)
 
     def extended(self, message: Message, seconds: float) -> None:
         """Records that a deadline is moved."""

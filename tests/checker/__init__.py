@@ -17,7 +17,8 @@ The proof
 2. Ownerships are joined by reads and writes: each state that is read was written by somebody, and accepted
    commits form a chain without forks (`states`). So the order of a key holds over all processes, and no clock is asked.
 3. A message that begins again needs a cause: nack, expiry, the rest of a run, replay, or the end of the ownership that
-   had the message; and the message must not have been in an accepted commit (`judge`).
+   had the message; and the message must not have been in an accepted commit (`judge`). A message that its callback gave
+   up is moved as that, and begins again after a release or a replay only.
 4. Clocks are asked for overlaps between processes, late owners, due times and uncommitted acks only. Processes of a
    host share a clock; between hosts a difference within the skew is no violation (`times`, `reading`).
 

@@ -109,7 +109,8 @@ def redelivered_after_durable(story: Story) -> bool:
     """The new owner reads nothing of the committed state."""
     for events, at in story.spots("assign"):
         begun = events[at]
-        if not begun["main"][0] or begun["retry"] != [0, []]:
+        goes_on = any(event["event"] == "assign" and same(event, begun, OWNER) for event in events[:at])
+        if not begun["main"][0] or begun["retry"] != [0, []] or goes_on:
             continue
         for other, delivery, ack, _ in acked(story):
             done = other[delivery]
@@ -272,6 +273,31 @@ def before_its_time(story: Story) -> bool:
     return False
 
 
+def delivered_after_its_rejection(story: Story) -> bool:
+    for events, at in story.spots("nack"):
+        mine = events[at]
+        begun = [i for i in range(at) if events[i]["event"] == "deliver" and same(events[i], mine, LEASE)]
+        if not mine.get("rejected") or not begun or "batch" in events[begun[-1]]:
+            continue
+        end = find(events, begun[-1], mine, "handler_end", *MESSAGE)
+        moved = find(events, at, mine, "relocate", *OWNER)
+        if end >= 0 and (moved < 0 or end < moved):
+            last = max(at, end)
+            again = {**events[begun[-1]], "t": events[last]["t"], "attempt": mine["attempt"] + 1}
+            events.insert(last + 1, again)
+            return True
+    return False
+
+
+def rejected_and_moved_to_be_delivered(story: Story) -> bool:
+    for events, at in story.spots("relocate"):
+        for move in events[at]["moves"]:
+            if move[4] == "rejected":
+                move[4] = "nack"
+                return True
+    return False
+
+
 def moved_while_held(story: Story) -> bool:
     for events, at, ack, _ in acked(story):
         mine = events[at]
@@ -377,6 +403,8 @@ ANOMALIES: dict[str, tuple[Anomaly, frozenset[str]]] = {
         (never_sent, "phantom"),
         (attempts_forgotten, "attempt"),
         (before_its_time, "early"),
+        (delivered_after_its_rejection, "rejected"),
+        (rejected_and_moved_to_be_delivered, "rejected"),
         (moved_while_held, "relocation"),
         (late_ack_counts, "stray"),
         (never_committed, "lag state"),

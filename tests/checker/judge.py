@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 
-from tests.checker.ownership import ACKED, FINISHED, MOVED, Again, Lease, Ownership
+from tests.checker.ownership import ACKED, FINISHED, MOVED, REJECTED, Again, Lease, Ownership
 from tests.checker.reading import Event, History, Order
 from tests.checker.reading import read as read_file
 from tests.checker.report import Report, Violation
@@ -54,6 +54,8 @@ class Judge:
         self.restarted: set[tuple[int, int]] = set()
         #: Attempt and due time of messages that were moved.
         self.due: dict[int, dict[int, tuple[int, int | None]]] = {}
+        #: Messages in the retry topic that a callback gave up: they wait to become dead letters, or for a release.
+        self.rejected: dict[int, set[int]] = {}
         #: When, where clocks differ.
         self._durable_at: dict[tuple[int, int], int] = {}
         self.history = histories[0]
@@ -68,6 +70,7 @@ class Judge:
             book = books.setdefault(partition, bytearray())
             book.extend(log.template[len(book) :])
         self.replayed.setdefault(partition, set())
+        self.rejected.setdefault(partition, set())
         self.due.setdefault(partition, {})
 
     def run(self) -> None:
@@ -302,6 +305,7 @@ class Judge:
         mine.main[offset], mine.places[offset] = MOVED, retry
         self.outcomes[partition][offset] = self.durable[partition][offset] = 0
         self.due[partition].pop(offset, None)
+        mine.again.pop(offset, None)
         self.restarted.add((partition, offset))
         return True
 
@@ -309,6 +313,8 @@ class Judge:
         about = (mine.partition, offset)
         if any(move.offset == offset for request in mine.requests.values() for move in request.moves):
             self.found("relocation", f"{about[0]}:{offset} begins before its move is durable", about)
+        if offset in self.rejected[mine.partition]:
+            self._found_rejected(about)
         retry = event.get("retry")
         if retry is None or mine.places.get(offset, retry) != retry:
             text = f"{about[0]}:{offset} is delivered from {retry}, it lies at {mine.places.get(offset)}"
@@ -332,8 +338,11 @@ class Judge:
         elif last == mine.number:
             again = mine.again.pop(offset, None)
             cause = again.cause if again is not None else ""
-            if again is not None and again.cause != "batch" and attempt <= again.attempt:
+            counted = again is not None and again.cause not in ("batch", "release")
+            if again is not None and counted and attempt <= again.attempt:
                 self.found("attempt", f"delivery {attempt} after {again.attempt}", about)
+            if cause == REJECTED:
+                self._found_rejected(about)
         else:
             mine.again.pop(offset, None)
             cause = self.times.gone(self.ownerships[last - 1], self.time)
@@ -346,6 +355,9 @@ class Judge:
             )
         else:
             self.report.redeliveries[cause] += 1
+
+    def _found_rejected(self, about: tuple[int, int]) -> None:
+        self.found("rejected", f"{about[0]}:{about[1]} begins; its callback had given it up", about)
 
     def _in_order(self, mine: Ownership, offset: int, batch: int | None) -> None:
         replayed = self.replayed[mine.partition]
@@ -417,7 +429,9 @@ class Judge:
     def _nack(self, event: Event) -> None:
         mine = self.mine(event)
         if mine is not None and self._close_lease(mine, event, "nack"):
-            mine.again[event["offset"]] = Again("nack", event["attempt"])
+            rejected = event.get("rejected", False)
+            self.report.rejected += rejected
+            mine.again[event["offset"]] = Again(REJECTED if rejected else "nack", event["attempt"])
 
     def _expire(self, event: Event) -> None:
         mine = self.mine(event)

@@ -57,6 +57,8 @@ class Partition:
     main: list[str | None] = field(default_factory=list)  # keys; "" where nothing lies
     shas: list[str] = field(default_factory=list)
     retry: list[tuple[int, int, int | None] | None] = field(default_factory=list)  # origin, attempt, due
+    #: Messages in `retry` that were given up.
+    rejected: set[int] = field(default_factory=set)
     stored: tuple[Standing, Standing] = ((0, []), (0, []))
     owner: Owner | None = None
 
@@ -107,6 +109,8 @@ class Owner:
     attempts: dict[int, int] = field(default_factory=dict)
     due: dict[int, int | None] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
+    #: Given up by their handlers, and not moved yet.
+    rejected: set[int] = field(default_factory=set)
     held: list[Held] = field(default_factory=list)
     move_request: Unanswered | None = None
     last: tuple[Standing, Standing] = ((0, []), (0, []))

@@ -20,6 +20,7 @@ __all__ = [
     "FINISHED",
     "KNOWN",
     "MOVED",
+    "REJECTED",
     "Again",
     "Lease",
     "Ownership",
@@ -31,6 +32,8 @@ __all__ = [
 KNOWN, ACKED, MOVED, DEAD = 2, 4, 8, 16
 FINISHED = 0xFF & ~MOVED
 
+#: The cause of a message's move after its callback gave it up, and those of the moves that let it be delivered again.
+REJECTED, RELEASED = "rejected", frozenset({"release", "replayed"})
 
 #: Runs that may be with their handlers at a time in an ownership.
 RUNS = 10_000
@@ -58,6 +61,7 @@ class Move(NamedTuple):
     attempt: int
     due_ms: int | None
     before: int
+    why: str
 
 
 class Request:
@@ -156,6 +160,14 @@ class Ownership:
         if run and run[-1] == offset:
             del self.runs[batch]
         return any(at < offset and self.log.key[at] == key and not self.main[at] & FINISHED for at in run)
+
+    def leaves_rejection(self, offset: int, why: str) -> bool:
+        """False if its callback gave the message up and the move lets it be delivered again nevertheless."""
+        again = self.again.get(offset)
+        if again is None or again.cause != REJECTED or why == REJECTED:
+            return True
+        self.again[offset] = Again("release", again.attempt)
+        return why in RELEASED
 
     def step_over(self, offset: int) -> None:
         """Told once is enough: goes on as if everything before were finished."""

@@ -32,6 +32,7 @@ KINDS = {
     "phantom": "delivered, but never sent",
     "attempt": "a redelivery doesn't count on",
     "early": "delivered before it was due",
+    "rejected": "delivered again, or moved to be, although its callback had given it up",
     "relocation": "moved while a handler held it or from where it didn't lie, or delivered before the move was durable",
     "stray": "an ack or nack of a delivery that isn't open was accepted, or an end or answer without a beginning",
     "lag": "an ack that was not committed although there was time",
@@ -79,6 +80,8 @@ class Report:
     """Of handlers in different processes, by what explains them."""
     move_requests: int = 0
     dead_letters: int = 0
+    rejected: int = 0
+    """Deliveries whose callback gave the message up."""
     parked: int = 0
     commits: int = 0
     ownerships: int = 0
@@ -110,6 +113,7 @@ class Report:
             "ownerships": self.ownerships,
             "moves": self.move_requests,
             "dead_letters": self.dead_letters,
+            "rejected": self.rejected,
             "parked": self.parked,
             "in_doubt": self.in_doubt,
             "stored_twice": self.stored_twice,
@@ -125,7 +129,8 @@ class Report:
             f"{self.files} files, {self.events} events; {self.messages} messages on {self.keys} keys, "
             f"{self.ownerships} ownerships",
             f"{self.deliveries} deliveries, {self.acks} acks, {self.commits} commits, {self.move_requests} moves, "
-            f"{self.dead_letters} dead letters, {self.parked} parked, {self.in_doubt} sent in doubt, "
+            f"{self.dead_letters} dead letters, {self.rejected} rejected, {self.parked} parked, "
+            f"{self.in_doubt} sent in doubt, "
             f"{self.stored_twice} stored twice",
             f"redeliveries by cause: {_counted(self.redeliveries)}",
             f"overlaps explained by: {_counted(self.overlaps)}",

@@ -2,9 +2,9 @@
 
 Theory. Not a copy of the client - the simulation is that - but the least that does everything a history can say:
 publishers, several hosts whose wall clocks differ, members that come, leave in good order, crash, or stand still
-and come back as late owners; nacks, expiries that an ack crosses, runs handed over together, moves to the retry topic
-(answered, refused, or never answered), parking and release, dead letters and their replay. Events are drawn; what
-follows is by the rules, so the checker must find nothing.
+and come back as late owners; nacks, rejections, expiries that an ack crosses, runs handed over together, moves to the
+retry topic (answered, refused, or never answered), parking and release, dead letters and their replay. Events are
+drawn; what follows is by the rules, so the checker must find nothing.
 """
 
 from __future__ import annotations
@@ -279,7 +279,9 @@ class World:
         key = log.main[at]
         busy = not run and self.plan.ordered and key is not None and owner.member.busy(owner.number, key, log)
         open_ = any(held.offset == at for held in owner.held)
-        return not (moving or busy or open_ or due is None or due > self.now + owner.member.wrong_by)
+        rejected = at in owner.rejected or at in log.rejected
+        waits = due is None or due > self.now + owner.member.wrong_by
+        return not (moving or busy or open_ or rejected or waits)
 
     def hand_over(self, owner: Owner, at: int, batch: int | None) -> None:
         log = self.logs[owner.number]
@@ -296,7 +298,7 @@ class World:
         for held in run[:good]:
             self.use_verb(owner, held, "ack")
         if good < len(run):
-            self.use_verb(owner, run[good], "nack")
+            self.use_verb(owner, run[good], self.chance.choice(["nack", "nack", "reject"]))
         for held in run:
             owner.member.file.handler_end(owner.number, held.offset, owner.epoch)
             owner.held.remove(held)
@@ -318,7 +320,9 @@ class World:
                 file.stale("ack", owner.number, held.offset, owner.epoch, held.attempt)
                 held.open = False
             elif owner in owner.member.owned.values():
-                verbs = ["expire", "nack", "late"] if chance.random() < self.plan.faults else ["ack"]
+                verbs = (
+                    ["expire", "nack", "late", "reject"] if chance.random() < self.plan.faults else ["ack"]
+                )
                 self.use_verb(owner, held, chance.choice(verbs))
             elif held.running:
                 file.extend(owner.number, held.offset, owner.epoch, held.attempt, 10.0)
@@ -337,6 +341,11 @@ class World:
             file.ack(*told)
             self.done(owner, at)
             return
+        owner.attempts[at] = held.attempt + 1
+        if verb == "reject":
+            file.nack(*told, None, rejected=True)
+            owner.rejected.add(at)
+            return
         if verb == "nack":
             file.nack(*told, None)
         elif verb == "expire":
@@ -347,7 +356,6 @@ class World:
             file.ack(*told)
             self.now += MS
             file.expire(*told)
-        owner.attempts[at] = held.attempt + 1
         owner.failed.add(at)
         owner.due[at] = self.now + owner.member.wrong_by + self.chance.randrange(50) * MS
 
@@ -368,6 +376,13 @@ class World:
         moves: list[tuple[int, int | None, int, int | None, str]] = []
         dead: list[int] = []
         for at in sorted(self.exist(log) - owner.finished - held):
+            if at in owner.rejected:
+                due = self.now if self.chance.random() < 0.7 else None
+                moves.append((at, owner.places.get(at), owner.attempts[at], due, "rejected"))
+                continue
+            if at in log.rejected and owner.due[at] is not None:
+                dead.append(at)
+                continue
             if at not in owner.failed and (self.chance.random() < 0.9 or owner.due.get(at, 0) is None):
                 if owner.due.get(at, 0) is None:
                     moves.append((at, owner.places.get(at), owner.attempts.get(at, 1), self.now, "release"))
@@ -408,11 +423,13 @@ class World:
     def store(self, owner: Owner, move_request: Unanswered) -> list[tuple[int, int]]:
         log = self.logs[owner.number]
         placed = []
-        for at, _, attempt, due, _ in move_request.moves:
+        for at, _, attempt, due, why in move_request.moves:
+            (log.rejected.add if why == "rejected" else log.rejected.discard)(at)
             log.retry.append((at, attempt, due))
             placed.append((at, len(log.retry) - 1))
         if placed:
             log.retry.append(None)  # the transaction's marker
+        log.rejected -= set(move_request.dead)
         log.stored = move_request.standing
         return placed
 
@@ -434,6 +451,7 @@ class World:
             (owner.main_done if place is None else owner.retry_done).add(at if place is None else place)
             owner.attempts[at], owner.due[at] = attempt, due
             owner.failed.discard(at)
+            owner.rejected.discard(at)
         for at in move_request.dead:
             self.done(owner, at)
         owner.places.update(placed)

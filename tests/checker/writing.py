@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
-from tests.checker.ownership import DEAD, FINISHED, MOVED, Move, Ownership, Request, runs_missing
+from tests.checker.ownership import DEAD, FINISHED, MOVED, REJECTED, Move, Ownership, Request, runs_missing
 from tests.checker.reading import Event
 from tests.checker.report import Report
 from tests.checker.states import Chain
@@ -27,6 +27,7 @@ class Court(Protocol):
     time: int
     outcomes: dict[int, bytearray]
     due: dict[int, dict[int, tuple[int, int | None]]]
+    rejected: dict[int, set[int]]
 
     def found(self, kind: str, text: str, *about: tuple[int, int]) -> None: ...
     def chain(self, partition: int, topic: str) -> Chain: ...
@@ -46,11 +47,14 @@ class Writing:
         if mine is None:
             return
         request = mine.request(event["n"])
-        for offset, retry, attempt, due_ms, _ in event["moves"]:
+        for offset, retry, attempt, due_ms, why in event["moves"]:
             self._court.report.move_requests += 1
             before = self._leaves(mine, offset, retry, "moved")
+            if not mine.leaves_rejection(offset, why):
+                text = f"{mine.partition}:{offset} is moved ({why}); its callback had given it up"
+                self._court.found("rejected", text, (mine.partition, offset))
             mine.main[offset] |= MOVED
-            request.moves.append(Move(offset, retry, attempt, due_ms, before))
+            request.moves.append(Move(offset, retry, attempt, due_ms, before, why))
 
     def _leaves(self, mine: Ownership, offset: int, retry: int | None, how: str) -> int:
         """A message leaves its place; returns its state before."""
@@ -168,12 +172,14 @@ class Writing:
     def _stored(self, partition: int, request: Request) -> None:
         """Its transaction has committed."""
         court = self._court
-        outcomes, due = court.outcomes[partition], court.due[partition]
+        outcomes, due, rejected = court.outcomes[partition], court.due[partition], court.rejected[partition]
         for move in request.moves:
             due[move.offset] = (move.attempt, move.due_ms)
+            (rejected.add if move.why == REJECTED else rejected.discard)(move.offset)
             outcomes[move.offset] = outcomes[move.offset] & ~PARKED | (PARKED if move.due_ms is None else 0)
         for offset, _, _ in request.dead:
             outcomes[offset] |= DEAD_LETTER
+            rejected.discard(offset)
             court.is_durable(partition, offset)
             if (partition, offset) in court.survey.replays:
                 court.replayed[partition].add(offset)

@@ -124,6 +124,13 @@ def test_a_second_report_is_stale_and_one_that_is_refused_is_none(stream: Stream
     assert _events(stream)[2]["delay"] == 2
 
 
+def test_a_message_that_is_given_up_is_told_apart_from_a_nack(stream: Stream) -> None:
+    stream.walk(stream.lease_runner(), lambda message: message.dead_letter("an order of the old form"))
+    stream.walk(stream.lease_runner(), lambda message: message.nack())
+    nacks = [event for event in _events(stream) if event["event"] == "nack"]
+    assert [(nack["delay"], nack.get("rejected")) for nack in nacks] == [(None, True), (None, None)]
+
+
 def test_extending_to_nothing_is_a_nack(stream: Stream) -> None:
     stream.walk(stream.lease_runner(), lambda message: message.extend(0))
     assert [verb for verb, _ in stream.told()] == ["deliver", "nack", "handler_end"]
