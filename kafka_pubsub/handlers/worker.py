@@ -82,7 +82,7 @@ def _report(where: int, unit: AppUnit, stop: StopFlag) -> None:
     except BlockingIOError:
         return  # the parent reads later
     except OSError:
-        stop.number = 0  # the parent is gone
+        stop.set()  # the parent is gone
 
 
 if __name__ == "__main__":
