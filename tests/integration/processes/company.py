@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kafka_pubsub import PubSub, RetryPolicy
+from kafka_pubsub import DeadLetterPolicy, PubSub, RetryPolicy
 from kafka_pubsub.history.history import HistoryFile
 from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.repartition.drain import Drain
@@ -56,9 +56,11 @@ class Member:
 class Company:
     """A topic, its subscription, a publisher and members."""
 
-    def __init__(self, bootstrap: str, directory: Path, *, partitions: int = 4) -> None:
+    def __init__(
+        self, bootstrap: str, directory: Path, *, partitions: int = 4, dead_letters: bool = False
+    ) -> None:
         self._bootstrap, self._directory = bootstrap, directory
-        self._name = f"company-{uuid.uuid4().hex[:12]}"
+        self.name = self._name = f"company-{uuid.uuid4().hex[:12]}"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._members: list[Member] = []
         self._publisher: tuple[subprocess.Popen[bytes], Path]
@@ -68,11 +70,13 @@ class Company:
         self._backend = KafkaBackend(bootstrap)
         self._stack.callback(self._backend.close)
         self.topic = self._ps.create_topic(self._name, partitions=partitions, message_ordering=True)
-        self._subscription = self._ps.create_subscription(
+        dead = f"{self._name}-dead"
+        self.subscription = self._ps.create_subscription(
             self._name,
             self.topic,
             message_ordering=True,
             retry=RetryPolicy(min_backoff=0.05, max_backoff=0.5),
+            dead_letter=DeadLetterPolicy(topic=self._ps.create_topic(dead).name) if dead_letters else None,
         )
         self._driver = HistoryFile(directory / "driver.jsonl", role="driver", topic=self._name)
         self._driver.subscribe(dict.fromkeys(range(partitions), 0))
@@ -103,21 +107,27 @@ class Company:
             "dies": dies,
             "ready": str(ready),
         }
-        process = self._launch("member", [json.dumps(plan)], log)
+        process = self._launch_program("member", [json.dumps(plan)], log)
         member = Member(process, log, ready)
         self._members.append(member)
         until(lambda: member.is_ready or process.poll() is not None, "a member has begun", PATIENCE)
         return member
 
-    def _launch(self, program: str, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "KAFKA_PUBSUB_HISTORY": str(self._directory)}
+    def _launch_program(self, program: str, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+        return self.launch([f"tests.integration.processes.{program}", *arguments], log, ROOT)
+
+    def launch(self, module: list[str], log: Path, folder: Path) -> subprocess.Popen[bytes]:
+        """Starts a module in a folder, as a process that writes histories."""
+        environment = {
+            **os.environ,
+            "KAFKA_PUBSUB_BOOTSTRAP": self._bootstrap,
+            "KAFKA_PUBSUB_HISTORY": str(self._directory),
+            "PYTHONPATH": str(ROOT),
+            "COMPANY": self._name,
+        }
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"tests.integration.processes.{program}", *arguments],
-                stdout=output,
-                stderr=output,
-                cwd=ROOT,
-                env=environment,
+                [sys.executable, "-m", *module], stdout=output, stderr=output, cwd=folder, env=environment
             )
         self._processes.append(process)
         return process
@@ -142,6 +152,12 @@ class Company:
         self._members.remove(member)
         self._driver.crash(member.pid)
 
+    def kill_process(self, pid: int) -> None:
+        """SIGKILL for a process that isn't ours; it is gone when its parent has asked for its end."""
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not Path(f"/proc/{pid}").exists(), "the process is gone", PATIENCE)
+        self._driver.crash(pid)
+
     def stop(self, member: Member) -> None:
         """SIGSTOP."""
         self._driver.stop(member.pid)
@@ -158,7 +174,7 @@ class Company:
         """From now on a process publishes so many messages a second."""
         arguments = [self._bootstrap, self._name, str(rate), str(keys)]
         log = self._directory / "publisher.log"
-        self._publisher = self._launch("publisher", arguments, log), log
+        self._publisher = self._launch_program("publisher", arguments, log), log
 
     def enough(self) -> None:
         """No more messages: all that were published are stored."""
@@ -181,10 +197,10 @@ class Company:
 
     # Histories
 
-    def told(self, kind: str, *members: Member) -> Iterator[dict[str, Any]]:
-        """Events of a kind, or several, that these members, or all, have told so far."""
+    def told(self, kind: str, *members: Member | int) -> Iterator[dict[str, Any]]:
+        """Events of a kind, or several, that these members or pids, or all, have told so far."""
         wanted = re.compile(b'{"event":"(%b)"' % kind.encode())
-        pids = [f"-{member.pid}-" for member in members]
+        pids = [f"-{each.pid if isinstance(each, Member) else each}-" for each in members]
         for path in sorted(self._directory.glob("subscriber-*.jsonl")):
             if pids and not any(pid in path.name for pid in pids):
                 continue
