@@ -1,12 +1,15 @@
-"""A program with handlers passes `mypy --strict`, and wrong ones are found by it."""
+"""A program with handlers passes `mypy --strict` and strict pyright, and wrong ones are found by both."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -100,22 +103,47 @@ WRONG = """
 """
 
 
-def test_a_strict_program_passes_and_its_mistakes_are_found(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the program, and with one that has a mistake in each of its last lines."""
     sample, wrong = textwrap.dedent(SAMPLE), textwrap.dedent(WRONG)
     (tmp_path / "right.py").write_text(sample)
     (tmp_path / "wrong.py").write_text(sample + wrong)
-    begin = len(sample.splitlines())
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "right.py", "wrong.py"]
-    environment = {**os.environ, "MYPYPATH": str(ROOT)}
+    return tmp_path
+
+
+def mistakes() -> set[int]:
+    """The lines with mistakes."""
+    begin = len(textwrap.dedent(SAMPLE).splitlines())
+    return {begin + number for number in range(2, 8)}
+
+
+def run(folder: Path, *command: str) -> str:
     done = subprocess.run(
-        [*command, "--cache-dir", str(tmp_path / "cache"), "--follow-imports", "silent"],
-        cwd=tmp_path,
-        env=environment,
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    errors = [line for line in done.stdout.splitlines() if "error:" in line]
+    return done.stdout
+
+
+def test_a_strict_program_passes_mypy_and_its_mistakes_are_found(folder: Path) -> None:
+    pytest.importorskip("mypy")
+    options = ["--strict", "--no-error-summary", "--follow-imports", "silent"]
+    said = run(folder, "mypy", *options, "--cache-dir", str(folder / "cache"), "right.py", "wrong.py")
+    errors = [line for line in said.splitlines() if "error:" in line]
     assert [line for line in errors if line.startswith("right.py")] == []
-    lines = {int(line.split(":")[1]) for line in errors}
-    assert lines == {begin + number for number in range(2, 8)}, done.stdout
+    assert {int(line.split(":")[1]) for line in errors} == mistakes(), said
+
+
+def test_a_strict_program_passes_pyright_and_its_mistakes_are_found(folder: Path) -> None:
+    pytest.importorskip("basedpyright")
+    settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    said = run(folder, "basedpyright", "--outputjson", "--pythonpath", sys.executable)
+    found = json.loads(said)["generalDiagnostics"]
+    assert [each for each in found if each["file"].endswith("right.py")] == []
+    assert {each["range"]["start"]["line"] + 1 for each in found} == mistakes(), said
