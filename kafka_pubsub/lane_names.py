@@ -59,6 +59,16 @@ class Lane(NamedTuple):
         """What its Kafka topic's name has beyond the topic's."""
         return f"{LANE_INFIX}{'p' if self.durable else 't'}{self.priority}"
 
+    @property
+    def number(self) -> int:
+        """Its number, from 1, among all lanes that a topic may have beside its own Kafka topic."""
+        return 1 + self.priority + (0 if self.durable else MOST_PRIORITIES)
+
+    @classmethod
+    def at(cls, number: int) -> Lane:
+        """Returns the lane with this number."""
+        return cls((number - 1) % MOST_PRIORITIES, number <= MOST_PRIORITIES)
+
 
 def lane_of(name: str) -> tuple[str, Lane] | None:
     """Returns the topic and the lane that a Kafka topic's name stands for; None: it isn't the name of a lane."""

@@ -237,8 +237,8 @@ def published_at(record: StoredRecord) -> int:
     return record.timestamp()[1]
 
 
-_ACK_ID = struct.Struct(">BQIqII")
-_ACK_ID_VERSION = 1
+_ACK_ID = struct.Struct(">BQBIqII")
+_ACK_ID_VERSION = 2
 
 
 class AckId(NamedTuple):
@@ -248,6 +248,8 @@ class AckId(NamedTuple):
     """
 
     process: int
+    #: As in `PartitionId`.
+    lane: int
     partition: int
     offset: int
     epoch: int

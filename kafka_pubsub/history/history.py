@@ -8,7 +8,7 @@ Format. One JSON object a line, `event` first, `t` second: nanoseconds of the mo
 `open`; its `wall` (nanoseconds since 1970) was read together with its `t`, and so gives every `t` of the file a wall
 time; `host` names the monotonic clock: the events of files with the same host can be put in one order.
 Offsets of the home topic name messages; a standing is `[position, [start, end, start, end ...]]`. A partition of a lane
-has the number that `core.lanes.numbers` gives it.
+has the number that `protocol.number_of` gives it.
 
     open         role (subscriber, publisher, driver), format, wall, host, pid, process, topic, subscription, ordered
     close        the stream has ended cleanly

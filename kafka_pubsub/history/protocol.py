@@ -10,7 +10,7 @@ Rules
    before the stream's runner can see it, a commit before it is sent, the answer after it came. So in the file each
    cause stands before its effects.
 3. A message is named by its origin (partition and offset in the home topic), wherever it is now. `retry` is its offset
-   in the retry topic if it is there.
+   in the retry topic if it is there. A lane's partition has a number beyond those of the topic itself (`number_of`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,17 @@ from typing import NamedTuple, Protocol
 
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.model import Message, Run
+from kafka_pubsub.partition_id import PartitionId
 
-__all__ = ["Histories", "History", "Move", "PublishHistory", "Standing"]
+__all__ = ["Histories", "History", "Move", "PublishHistory", "Standing", "number_of"]
+
+#: More than a topic has partitions.
+_STRIDE = 2**20
+
+
+def number_of(partition: PartitionId) -> int:
+    """Returns the number of a partition in a history."""
+    return partition.lane * _STRIDE + partition.partition
 
 
 class Standing(NamedTuple):

@@ -18,9 +18,9 @@ from itertools import count
 from typing import Self
 
 from kafka_pubsub.errors import PubSubError
-from kafka_pubsub.history.protocol import PublishHistory
+from kafka_pubsub.history.protocol import PublishHistory, number_of
 from kafka_pubsub.lane_names import lane_of
-from kafka_pubsub.partition_numbers import lane_index, number_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.publish.future import PublishFuture
 from kafka_pubsub.publish.home import Home
 from kafka_pubsub.publish.many import Messages, PublishFutures
@@ -135,8 +135,9 @@ class RecordedPublisher(Home):
             topic, partition, offset = future.result().rsplit(":", 2)
             if offset.isdecimal():
                 found = None if topic == self.name else lane_of(topic)
-                index = 0 if found is None else lane_index(found[1])
-                self._history.stored(number, number_of(index, int(partition)), int(offset))
+                index = 0 if found is None else found[1].number
+                place = PartitionId(index, int(partition))
+                self._history.stored(number, number_of(place), int(offset))
             else:
                 self._history.failed(number, "stored, the broker didn't say where")
         with self._changed:

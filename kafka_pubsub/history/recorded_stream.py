@@ -18,6 +18,7 @@ from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
 from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.log.ports import LogReader, RebalanceListener
 from kafka_pubsub.model import Answered, CommitAnswers, Committed, TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Effect, StoreMoves
 from kafka_pubsub.subscribe.partition.settings import Found
@@ -36,15 +37,15 @@ class RecordedCoordinator(Coordinator):
 
     def assign(
         self,
-        committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Found],
+        committed: Mapping[PartitionId, Committed],
+        begin: Callable[[PartitionId, Committed], Found],
         now: float,
-        beside: Mapping[int, Committed],
-    ) -> dict[int, int]:
+        beside: Mapping[PartitionId, Committed],
+    ) -> dict[PartitionId, int]:
         """Does what `Coordinator.assign` does, and records the assigned partitions."""
-        begun: dict[int, Found] = {}
+        begun: dict[PartitionId, Found] = {}
 
-        def begin_anew(number: int, stored: Committed) -> Found:
+        def begin_anew(number: PartitionId, stored: Committed) -> Found:
             begun[number] = begin(number, stored)
             return begun[number]
 
@@ -54,7 +55,7 @@ class RecordedCoordinator(Coordinator):
             self.evidence.assigned(number, epoch, stored, beside[number], begun.get(number))
         return positions
 
-    def lose(self, numbers: Sequence[int], now: float) -> None:
+    def lose(self, numbers: Sequence[PartitionId], now: float) -> None:
         """Records that the partitions are lost, then does what `Coordinator.lose` does."""
         self.evidence.revoked(numbers, lost=True)
         super().lose(numbers, now)
@@ -69,7 +70,7 @@ class RecordedRetryIO(RetryIO):
 
     evidence: Recorder
 
-    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
+    def write_moves(self, number: PartitionId, epoch: int, effect: StoreMoves) -> None:
         """Records the transaction, then does what `RetryIO.write_moves` does."""
         self.evidence.retry_side(number, epoch, effect)
         super().write_moves(number, epoch, effect)
@@ -103,9 +104,9 @@ class RecordedReader(DelegatingReader):
             self._answered(recorded, dict.fromkeys(positions, error))
             raise
 
-    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[int, CommitBoth]:
+    def _commits(self, positions: Mapping[TopicPartition, Committed]) -> dict[PartitionId, CommitBoth]:
         """Groups the positions by partition: one commit for the home partition and its retry partition."""
-        halves: defaultdict[int, dict[bool, Commit]] = defaultdict(dict)
+        halves: defaultdict[PartitionId, dict[bool, Commit]] = defaultdict(dict)
         layout = self._layout()
         for place, stored in positions.items():
             commit = Commit(stored.offset or 0, stored.metadata, stored.epoch)
@@ -117,10 +118,10 @@ class RecordedReader(DelegatingReader):
 
     def _answered(
         self,
-        recorded: Mapping[int, tuple[int, int]],
+        recorded: Mapping[PartitionId, tuple[int, int]],
         answers: Mapping[TopicPartition, PubSubError | None],
     ) -> None:
-        accepted: dict[int, bool | None] = dict.fromkeys(recorded, True)
+        accepted: dict[PartitionId, bool | None] = dict.fromkeys(recorded, True)
         layout = self._layout()
         for place, error in answers.items():
             number = layout.number(place)

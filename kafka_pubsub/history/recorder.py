@@ -23,9 +23,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, cast
 
-from kafka_pubsub.history.protocol import History, Move, Standing
+from kafka_pubsub.history.protocol import History, Move, Standing, number_of
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, Run, StoredRecord
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.formats.checkpoint import joined, united
 from kafka_pubsub.subscribe.formats.record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
 from kafka_pubsub.subscribe.partition.effects import CommitBoth, Effect, MovedRecord, StoreMoves, Withdraw
@@ -135,11 +136,11 @@ class Recorder(LeaseObserver):
         self._requests = count(1)
         self._batches = count(1)
         #: The epochs of the ownerships whose beginning is recorded and whose end isn't, by partition.
-        self._open: dict[int, int] = {}
+        self._open: dict[PartitionId, int] = {}
         #: The unanswered move requests, by partition and epoch.
-        self._move_requests: dict[tuple[int, int], _Unanswered] = {}
+        self._move_requests: dict[tuple[PartitionId, int], _Unanswered] = {}
         #: The finished runs of both logs in checkpoints, by partition and by the checkpoint's nonce, the newest last.
-        self._recorded: dict[int, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
+        self._recorded: dict[PartitionId, dict[int, tuple[Sequence[Run], Sequence[Run]]]] = {}
 
     def close(self) -> None:
         """Ends the history, because the stream has ended in good order."""
@@ -242,9 +243,9 @@ class Recorder(LeaseObserver):
         """Records an ack, a nack or an extension that is too late."""
         self._history.stale(verb, *_place(message), message._attempt)
 
-    def durable(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
+    def durable(self, partition: PartitionId, offset: int, epoch: int, attempt: int) -> None:
         """Records that an ack is stored and its future is about to resolve."""
-        self._history.durable_ack(partition, offset, epoch, attempt)
+        self._history.durable_ack(number_of(partition), offset, epoch, attempt)
 
     def expiring(self, effects: Sequence[Effect]) -> None:
         """Records the leases that a deadline ends, and makes them stale."""
@@ -273,12 +274,12 @@ class Recorder(LeaseObserver):
 
     def _expired(self, lease: Lease, at: int) -> None:
         attempt = 1 if at else lease.attempt
-        self._history.expire(lease.partition, lease.records[at].offset(), lease.epoch, attempt)
+        self._history.expire(number_of(lease.partition), lease.records[at].offset(), lease.epoch, attempt)
 
     # Ownership
 
     def assigned(
-        self, partition: int, epoch: int, stored: Committed, beside: Committed, begun: Found | None
+        self, partition: PartitionId, epoch: int, stored: Committed, beside: Committed, begun: Found | None
     ) -> None:
         """Records that an ownership begins, with the stored positions; `begun` None: it continues where it was."""
         self._open[partition] = epoch
@@ -287,18 +288,18 @@ class Recorder(LeaseObserver):
             self._remember(partition, begun.checkpoint.nonce, home.in_checkpoint, retry.in_checkpoint)
         main = self._standing(partition, 0, stored, home.position)
         retried = self._standing(partition, 1, beside, retry.position)
-        self._history.assign(partition, epoch, main, retried, retry.end)
+        self._history.assign(number_of(partition), epoch, main, retried, retry.end)
 
-    def revoked(self, partitions: Iterable[int], *, lost: bool) -> None:
+    def revoked(self, partitions: Iterable[PartitionId], *, lost: bool) -> None:
         """Records that the partitions are revoked or lost, unless that is recorded already."""
         for partition in partitions:
             epoch = self._open.pop(partition, None)
             if epoch is not None:
-                self._history.revoke(partition, epoch, lost=lost)
+                self._history.revoke(number_of(partition), epoch, lost=lost)
 
     # Writes
 
-    def committing(self, commits: Mapping[int, CommitBoth]) -> dict[int, tuple[int, int]]:
+    def committing(self, commits: Mapping[PartitionId, CommitBoth]) -> dict[PartitionId, tuple[int, int]]:
         """Records the commits that are about to be sent; returns each one's number and epoch, for the answer."""
         number = next(self._requests)
         recorded = {partition: (number, self._open.get(partition, 0)) for partition in commits}
@@ -306,12 +307,12 @@ class Recorder(LeaseObserver):
             self._commit(number, partition, recorded[partition][1], commit)
         return recorded
 
-    def _commit(self, number: int, partition: int, epoch: int, commit: CommitBoth) -> None:
+    def _commit(self, number: int, partition: PartitionId, epoch: int, commit: CommitBoth) -> None:
         main = self._standing(partition, 0, Committed(commit.offset, commit.metadata), 0)
         retry = self._standing(partition, 1, Committed(*commit.retry), 0)
-        self._history.commit(number, partition, epoch, main, retry)
+        self._history.commit(number, number_of(partition), epoch, main, retry)
 
-    def _standing(self, partition: int, half: int, stored: Committed, otherwise: int) -> Standing:
+    def _standing(self, partition: PartitionId, half: int, stored: Committed, otherwise: int) -> Standing:
         """Returns what is finished in the home (0) or retry partition (1) by a commit and its checkpoint (rule 5)."""
         position = otherwise if stored.offset is None else stored.offset
         found = map_of(stored)
@@ -323,30 +324,34 @@ class Recorder(LeaseObserver):
             position, found.runs if recorded is None else united(found.runs, recorded[half], position)
         )
 
-    def _remember(self, partition: int, nonce: int, main: Sequence[Run], retry: Sequence[Run]) -> None:
+    def _remember(
+        self, partition: PartitionId, nonce: int, main: Sequence[Run], retry: Sequence[Run]
+    ) -> None:
         known = self._recorded.setdefault(partition, {})
         known[nonce] = main, retry
         while len(known) > _CHECKPOINTS:
             del known[next(iter(known))]
 
-    def answered(self, recorded: Mapping[int, tuple[int, int]], accepted: Mapping[int, bool | None]) -> None:
+    def answered(
+        self, recorded: Mapping[PartitionId, tuple[int, int]], accepted: Mapping[PartitionId, bool | None]
+    ) -> None:
         """Records the log's answers; None: no answer came."""
         for partition, (number, epoch) in recorded.items():
-            self._history.answer(number, partition, epoch, accepted[partition])
+            self._history.answer(number, number_of(partition), epoch, accepted[partition])
 
-    def retry_side(self, partition: int, epoch: int, effect: StoreMoves) -> None:
+    def retry_side(self, partition: PartitionId, epoch: int, effect: StoreMoves) -> None:
         """Records the moves, dead letters and commit of a transaction that is about to begin."""
         number = next(self._requests)
         if (whole := joined(effect.parts)) is not None:
             self._remember(partition, whole.nonce, whole.main.runs, whole.retry.runs)
         readable = [each for each in effect.records if self._is_readable(each)]
         if moves := [_move(each) for each in readable if not each.dead]:
-            self._history.relocate(number, partition, epoch, moves)
+            self._history.relocate(number, number_of(partition), epoch, moves)
         for each in readable:
             if each.dead:
                 attempts, error = _death(each.headers)
                 offset, retry = each.record.offset(), _retry_offset(each.record)
-                self._history.dead_letter(number, partition, offset, epoch, retry, attempts, error)
+                self._history.dead_letter(number, number_of(partition), offset, epoch, retry, attempts, error)
         self._commit(number, partition, epoch, effect.commit)
         moved = [each.record.offset() if self._is_moved(each) else None for each in effect.records]
         self._move_requests[partition, epoch] = _Unanswered(number, moved)
@@ -371,12 +376,12 @@ class Recorder(LeaseObserver):
         where = [
             (origin, at) for origin, at in zip(move_request.moved, placed, strict=False) if origin is not None
         ]
-        self._history.answer(move_request.number, partition, epoch, accepted, where)
+        self._history.answer(move_request.number, number_of(partition), epoch, accepted, where)
 
 
 def _place(message: Message) -> Place:
     lease = cast("LeaseRunner", message._sink).lease
-    return lease.partition, message.offset, lease.epoch
+    return number_of(lease.partition), message.offset, lease.epoch
 
 
 def _last_acked(lease_runner: LeaseRunner) -> int:

@@ -30,7 +30,7 @@ from kafka_pubsub.lanes.merge import DUE, Choice, LaneMerge
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import StoredRecord, TopicPartition
-from kafka_pubsub.partition_numbers import index_of, partition_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.chooser import Batches, Handle, OldestFirst
 from kafka_pubsub.subscribe.lane_windows import LaneWindows
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
@@ -80,11 +80,11 @@ class LaneChoices:
         self._without_lanes = OldestFirst()
         #: How much of each lane is read ahead.
         self.windows = LaneWindows(max_bytes)
-        self._sides: dict[int, _Side] = {}
+        self._sides: dict[PartitionId, _Side] = {}
         self._groups: dict[int, _Group] = {}
         self._followers: LaneFollowers | None = None
         #: Partitions whose lanes hold up a choice though nothing more may come: a reader may have passed markers.
-        self.stuck: Sequence[int] = ()
+        self.stuck: Sequence[PartitionId] = ()
         #: Whether messages wait that go soon, though nothing more is read.
         self.choosing = False
         self._count = 0
@@ -124,7 +124,7 @@ class LaneChoices:
         """Whether keys set an order."""
         return self._source.ordered
 
-    def lane(self, number: int) -> Lane:
+    def lane(self, number: PartitionId) -> Lane:
         """Returns the lane of a partition; any thread may call it."""
         return self._layout().lane(number)
 
@@ -252,14 +252,14 @@ class LaneChoices:
             return batches, sum(map(len, batches.values()))
         return LaneCuts(self.windows, partitions, reader, post).cut(batches, layout)
 
-    def sort(self, batches: Batches) -> Iterable[tuple[int, Sequence[Record]]]:
+    def sort(self, batches: Batches) -> Iterable[tuple[PartitionId, Sequence[Record]]]:
         """Returns what was read, the highest priorities first."""
         if not self.active:
             return batches.items()
         lanes = self._layout().lanes
-        return sorted(batches.items(), key=lambda each: -lanes[index_of(each[0])].priority)
+        return sorted(batches.items(), key=lambda each: -lanes[each[0].lane].priority)
 
-    def passes(self, number: int, last: int, now: float) -> bool:
+    def passes(self, number: PartitionId, last: int, now: float) -> bool:
         """Whether a lane's messages up to an offset go before all that waits, so that they needn't wait themselves."""
         if not self.active:
             return True
@@ -274,7 +274,7 @@ class LaneChoices:
                 return False
         return True
 
-    def passed(self, number: int, count: int, now: float) -> None:
+    def passed(self, number: PartitionId, count: int, now: float) -> None:
         """So many messages of a lane, if the topic has any, went as soon as they were read."""
         if not count or not self.active:
             return
@@ -284,7 +284,7 @@ class LaneChoices:
 
     # What happened to partitions
 
-    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+    def waiting(self, number: PartitionId, records: Sequence[Record], now: float) -> Collection[int]:
         """Returns the offsets of those of the new records that wait for others of their key in other lanes."""
         # Brokers date what comes in since the topic may have lanes, maybe before this stream knows of one.
         if self._followers is None or cast("StoredRecord", records[-1]).timestamp()[0] != BROKER_TIME:
@@ -309,14 +309,14 @@ class LaneChoices:
             if (side := self._sides.get(number)) is not None:
                 self._look_at(side, owned)
 
-    def _look_at(self, side: _Side, owned: Collection[int]) -> None:
+    def _look_at(self, side: _Side, owned: Collection[PartitionId]) -> None:
         partition = side.partition
         full = self.windows.is_full(partition.unfinished, partition.buffered, owned)
         self.windows.block(side.number, full=side.look(full=full))
 
-    def _add(self, number: int, partition: Partition) -> None:
-        lane = self._layout().lanes[index_of(number)]
-        group = self._groups.setdefault(partition_of(number), _Group(self._source.bound))
+    def _add(self, number: PartitionId, partition: Partition) -> None:
+        lane = self._layout().lanes[number.lane]
+        group = self._groups.setdefault(number.partition, _Group(self._source.bound))
         log, followers = self._layout().view(number).topic_id, self._followers
         side = _Side(group.merge, lane, number, partition, log, followers)
         group.sides[lane] = self._sides[number] = side
@@ -326,11 +326,11 @@ class LaneChoices:
     def _forget(self, side: _Side) -> None:
         del self._sides[side.number]
         self.windows.forget(side.number)
-        group = self._groups[partition_of(side.number)]
+        group = self._groups[side.number.partition]
         del group.sides[side.lane]
         side.leave()
         if not group.sides:
-            del self._groups[partition_of(side.number)]
+            del self._groups[side.number.partition]
 
     # Ends
 
@@ -427,7 +427,7 @@ class _Side:
         self,
         merge: LaneMerge[StoredRecord],
         lane: Lane,
-        number: int,
+        number: PartitionId,
         partition: Partition,
         log: str,
         followers: LaneFollowers | None,

@@ -15,6 +15,7 @@ from typing import cast
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import LogEnd, StoredRecord
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.chooser import Batches
 from kafka_pubsub.subscribe.lane_windows import NARROW, LaneWindows
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
@@ -42,7 +43,7 @@ class LaneCuts:
     def cut(self, batches: Batches, layout: Layout) -> tuple[Batches, int]:
         """Returns what is kept of each lane's records, and how many these are."""
         windows, owned = self._windows, self._partitions.owned
-        kept: dict[int, Sequence[Record]] = {}
+        kept: dict[PartitionId, Sequence[Record]] = {}
         for number in batches:
             windows.come(number, layout.lane(number).priority)
         for number, records in batches.items():
@@ -55,7 +56,7 @@ class LaneCuts:
         kept = {number: records for number, records in kept.items() if records}
         return kept, sum(map(len, kept.values()))
 
-    def _most(self, number: int, records: Sequence[Record]) -> int:
+    def _most(self, number: PartitionId, records: Sequence[Record]) -> int:
         """Returns how many of the records have room in a narrow lane; one if it holds none."""
         partitions = self._partitions
         if (partition := partitions.owned.get(number)) is None:
@@ -69,7 +70,7 @@ class LaneCuts:
                 return max(at, 0 if held else 1)
         return most
 
-    def _pause_at(self, number: int, record: StoredRecord, layout: Layout) -> None:
+    def _pause_at(self, number: PartitionId, record: StoredRecord, layout: Layout) -> None:
         place, gate = layout.home(number), self._partitions.gate
         self._reader.pause([place])
         self._reader.seek(place, LogEnd(record.offset() or 0, record.leader_epoch()))

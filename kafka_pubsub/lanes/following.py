@@ -37,7 +37,7 @@ from kafka_pubsub.lanes.read_ahead import Lift
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.log.transient import ANSWER_S
 from kafka_pubsub.model import StoredRecord, TopicPartition
-from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 
@@ -73,7 +73,7 @@ class LaneFollowers:
     def __init__(
         self,
         layout: Callable[[], Layout],
-        owned: Mapping[int, Partition],
+        owned: Mapping[PartitionId, Partition],
         looks: Callable[[], int],
         ends: LaneEnds,
         post: Callable[[Callable[[], None]], None],
@@ -81,33 +81,33 @@ class LaneFollowers:
         self._layout, self._owned, self._looks = layout, owned, looks
         self._ends, self._post = ends, post
         #: By key and number: its first message there, if that waits.
-        self._waits: defaultdict[bytes, dict[int, _Wait]] = defaultdict(dict)
+        self._waits: defaultdict[bytes, dict[PartitionId, _Wait]] = defaultdict(dict)
         #: Keys of which something may have changed.
         self._dirty: set[bytes] = set()
         #: By number: offsets up to which keys wait for it to be read.
-        self._unread: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        self._unread: defaultdict[PartitionId, list[tuple[int, bytes]]] = defaultdict(list)
         #: By number: its end, and when that was asked for.
-        self._log_ends: dict[int, tuple[float, int]] = {}
+        self._log_ends: dict[PartitionId, tuple[float, int]] = {}
         #: Messages that left a ring, by number and offset.
-        self._freed: set[tuple[int, int]] = set()
+        self._freed: set[tuple[PartitionId, int]] = set()
         #: Keys whose messages may have been lifted; by number: what is lifted there, and what was.
         self._lifting: set[bytes] = set()
-        self._lifted: defaultdict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
+        self._lifted: defaultdict[PartitionId, list[tuple[int, int, bytes]]] = defaultdict(list)
         self._look_at = 0.0
 
     # What partitions ask (`Names`)
 
-    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+    def waiting(self, number: PartitionId, records: Sequence[Record], now: float) -> Collection[int]:
         """Returns the offsets of those of the new records that have something to wait for."""
         keyed = (record for record in records if record.key() is not None)
         waits = (self._wait_of(number, record, now) for record in keyed)
         return [wait.offset for wait in waits if wait is not None]
 
-    def may_wait(self, number: int, record: Record) -> bool:
+    def may_wait(self, number: PartitionId, record: Record) -> bool:
         """Returns whether a message waits for another lane."""
         return self._wait_of(number, record, float("inf")) is not None
 
-    def waits(self, number: int, key: bytes, record: Record, now: float) -> bool:
+    def waits(self, number: PartitionId, key: bytes, record: Record, now: float) -> bool:
         """Returns whether the key's first message waits for another lane; `now`: when it was read, if not before."""
         before = self._waits[key].pop(number, None) if key in self._waits else None
         same = before is not None and before.offset == record.offset()
@@ -131,7 +131,7 @@ class LaneFollowers:
         if self._waits:
             self._dirty.update(key for key in keys if key is not None and key in self._waits)
 
-    def reason(self, number: int, key: bytes) -> str | None:
+    def reason(self, number: PartitionId, key: bytes) -> str | None:
         """Returns what the key's first message waits for; None: it doesn't."""
         wait = self._waits.get(key, {}).get(number)
         if wait is None:
@@ -140,11 +140,11 @@ class LaneFollowers:
 
     # What happens
 
-    def joined(self, number: int) -> None:
+    def joined(self, number: PartitionId) -> None:
         """A partition is owned: what waits for it, or in it, is looked at anew."""
         self._dirty.update(self._waits)
 
-    def again(self, touched: Iterable[int], now: float) -> list[tuple[int, Sequence[bytes]]]:
+    def again(self, touched: Iterable[PartitionId], now: float) -> list[tuple[PartitionId, Sequence[bytes]]]:
         """Returns, by number, the keys to be settled anew (rule 6); `touched`: partitions that got an event."""
         for number in touched:
             if (heap := self._unread.get(number)) and (partition := self._owned.get(number)) is not None:
@@ -153,7 +153,7 @@ class LaneFollowers:
         if now >= self._look_at and self._waits:
             self._look_at = now + PATIENCE
             self._look(now)
-        found: defaultdict[int, list[bytes]] = defaultdict(list)
+        found: defaultdict[PartitionId, list[bytes]] = defaultdict(list)
         for key in self._dirty:
             for number, wait in list(self._waits.get(key, {}).items()):
                 found[number].append(key)
@@ -168,10 +168,9 @@ class LaneFollowers:
             number: key for key, waits in self._waits.items() for number, wait in waits.items() if wait.unread
         }
         self._dirty.update(unread.values())
+        partitions = {number.partition for number in unread}
         places = {
-            self._layout().home(number): number
-            for number in self._owned
-            if partition_of(number) in set(map(partition_of, unread))
+            self._layout().home(number): number for number in self._owned if number.partition in partitions
         }
         if not places:
             return
@@ -182,7 +181,7 @@ class LaneFollowers:
 
         self._ends.ask(list(places), answered, whole=True)
 
-    def _take_ends(self, ends: Mapping[int, tuple[float, int]]) -> None:
+    def _take_ends(self, ends: Mapping[PartitionId, tuple[float, int]]) -> None:
         self._log_ends.update(ends)
         self._dirty.update(key for key, waits in self._waits.items() if any(w.unread for w in waits.values()))
 
@@ -192,13 +191,15 @@ class LaneFollowers:
 
     # What a message waits for
 
-    def _wait_of(self, number: int, record: Record, now: float, before: _Wait | None = None) -> _Wait | None:
+    def _wait_of(
+        self, number: PartitionId, record: Record, now: float, before: _Wait | None = None
+    ) -> _Wait | None:
         if before is None:
             sent, after = read_lane_headers(cast("StoredRecord", record).headers())
             before = _Wait(record.offset(), sent, after, now, self._looks(), Lane(0, True), unread=True)
         return self._still(number, cast("bytes", record.key()), before) if before.after else None
 
-    def _still(self, number: int, key: bytes, before: _Wait) -> _Wait | None:
+    def _still(self, number: PartitionId, key: bytes, before: _Wait) -> _Wait | None:
         """Returns what a key's first message waits for now; None: for nothing."""
         if (number, before.offset) in self._freed:
             return None
@@ -216,9 +217,9 @@ class LaneFollowers:
                 found = before._replace(lane=lane, unread=False)
         return found
 
-    def _number(self, number: int, lane: Lane) -> int | None:
+    def _number(self, number: PartitionId, lane: Lane) -> PartitionId | None:
         """Returns the number of the same partition in another lane; None: this stream doesn't read that lane."""
-        return self._layout().number_in(lane, partition_of(number))
+        return self._layout().number_in(lane, number.partition)
 
     def _has(self, partition: Partition, name: Name) -> bool:
         """Whether a name's offset is one of this partition's log."""
@@ -253,16 +254,16 @@ class LaneFollowers:
             for each in map(_sent, here.queue)
         )
 
-    def _first(self, number: int, key: bytes) -> int | None:
+    def _first(self, number: PartitionId, key: bytes) -> int | None:
         """Returns the offset of the key's first message in a lane or its retry topic; None: none waits there."""
         partition = self._owned.get(number)
         return None if partition is None else partition.key(key).first
 
     # Lifting
 
-    def lift(self) -> set[int]:
+    def lift(self) -> set[PartitionId]:
         """Looks at keys of which something has changed; returns the numbers in which their messages are lifted."""
-        found = set[int]()
+        found = set[PartitionId]()
         for key in self._lifting:
             for number, priority in self._lifts(key).items():
                 if (origin := self._origin(number, key)) is not None:
@@ -271,7 +272,7 @@ class LaneFollowers:
         self._lifting.clear()
         return found
 
-    def lifted(self, number: int) -> Lift | None:
+    def lifted(self, number: PartitionId) -> Lift | None:
         """Returns which message of a lane goes before its turn; of equal ones that with the lowest offset."""
         heap = self._lifted.get(number)
         while heap:
@@ -281,14 +282,14 @@ class LaneFollowers:
             heappop(heap)
         return None
 
-    def _origin(self, number: int, key: bytes) -> int | None:
+    def _origin(self, number: PartitionId, key: bytes) -> int | None:
         return self._owned[number].origin_of(key)
 
-    def _lifts(self, key: bytes) -> dict[int, int]:
+    def _lifts(self, key: bytes) -> dict[PartitionId, int]:
         """Returns the numbers in which a key's messages have a higher priority than their own, with that priority."""
-        found = dict[int, int]()
+        found = dict[PartitionId, int]()
 
-        def lift(number: int, priority: int) -> None:
+        def lift(number: PartitionId, priority: int) -> None:
             wait = self._waits.get(key, {}).get(number)
             for lane, name in () if wait is None else wait.after.items():
                 other = self._number(number, lane)
@@ -306,9 +307,9 @@ class LaneFollowers:
 
     # Rings
 
-    def _leaves_ring(self, number: int, key: bytes) -> bool:
+    def _leaves_ring(self, number: PartitionId, key: bytes) -> bool:
         """Whether a message that waits may go because it is in a ring (rule 4); another one may be let go instead."""
-        ring = dict(self._ring(partition_of(number), key))
+        ring = dict(self._ring(number.partition, key))
         if not ring:
             return False
         here = {(each, wait.sent) for each, wait in ring.items()}
@@ -316,7 +317,7 @@ class LaneFollowers:
             here.update((other, sent) for sent in map(_sent, self._owned[other].key(key).queue))
         said = {(each, sent.publisher, sent.number) for each, sent in here if sent is not None}
 
-        def is_lost(each: int, wait: _Wait) -> bool:
+        def is_lost(each: PartitionId, wait: _Wait) -> bool:
             publisher, named = "" if wait.sent is None else wait.sent.publisher, wait.after[wait.lane]
             return (self._number(each, wait.lane), publisher, named.number) not in said
 
@@ -334,11 +335,11 @@ class LaneFollowers:
         )
         return first == number
 
-    def _ring(self, partition: int, key: bytes) -> Iterator[tuple[int, _Wait]]:
+    def _ring(self, partition: int, key: bytes) -> Iterator[tuple[PartitionId, _Wait]]:
         """Yields the first message of the key in each lane, by number, if all of them wait for what is here."""
-        found: list[tuple[int, _Wait]] = []
+        found: list[tuple[PartitionId, _Wait]] = []
         for number, each in self._owned.items():
-            if partition_of(number) != partition:
+            if number.partition != partition:
                 continue
             view, wait = each.key(key), self._waits.get(key, {}).get(number)
             first, is_busy = view.first, bool(view.moving or view.blocked)

@@ -21,7 +21,7 @@ from kafka_pubsub.lanes.following import comes_after
 from kafka_pubsub.lanes.headers import Name, read_lane_headers
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import StoredRecord, message_id_of
-from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.backlog import Backlog, read_backlogs
 from kafka_pubsub.subscribe.retry_topic.key_states import KeyState, noted
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
@@ -49,7 +49,7 @@ def waiting_followers(
 
 
 def _followers(
-    layout: Layout, number: int, backlogs: Mapping[int, Backlog], firsts: _Firsts
+    layout: Layout, number: PartitionId, backlogs: Mapping[PartitionId, Backlog], firsts: _Firsts
 ) -> Iterator[KeyState]:
     topic, partition = layout.home(number)
     begun, seen = noted(backlogs[number].pair.home), set[bytes]()
@@ -73,7 +73,7 @@ def _is_unfinished(
     lane: Lane,
     name: Name,
     record: StoredRecord,
-    backlogs: Mapping[int, Backlog],
+    backlogs: Mapping[PartitionId, Backlog],
     firsts: _Firsts,
 ) -> bool:
     """Whether a message that a record names is unfinished, or an earlier one of its key in that lane."""
@@ -81,5 +81,5 @@ def _is_unfinished(
     other = layout.number_in(lane, partition)
     if other is None or layout.view(other).topic_id != name.log:
         return False
-    first = firsts.get((layout.home(other).topic, partition_of(other), record.key()), name.offset + 1)
+    first = firsts.get((layout.home(other).topic, other.partition, record.key()), name.offset + 1)
     return first <= name.offset or backlogs[other].is_unfinished(name.offset)

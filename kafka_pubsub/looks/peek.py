@@ -22,7 +22,7 @@ from kafka_pubsub.log.clocks import moment
 from kafka_pubsub.log.ports import Backend, RecordFetch
 from kafka_pubsub.looks.message import PeekedMessage, Progress
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.partition_numbers import number_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.dead_letters.scan import read_all
 from kafka_pubsub.subscribe.formats.record import FOREVER, RetryRecord
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import finished_at_home, gaps, offsets_of
@@ -46,7 +46,7 @@ def peek(backend: Backend, record: SubscriptionRecord, max_messages: int | None)
 def _messages(backend: Backend, layout: Layout, limit: int | None) -> Iterator[PeekedMessage]:
     with closing(backend.record_fetch()) as fetch:
         views = [
-            _View(backend, view, layout.lane(number_of(index, 0)), fetch, limit)
+            _View(backend, view, layout.lane(PartitionId(index, 0)), fetch, limit)
             for index, view in layout.views.items()
         ]
         partitions = (view.partition(number) for view in views for number in range(layout.record.partitions))

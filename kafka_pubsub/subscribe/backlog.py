@@ -25,7 +25,7 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import BrokerUnavailable
 from kafka_pubsub.log.ports import Backend, RecordFetch
 from kafka_pubsub.model import Committed, Run, StoredRecord, TopicPartition
-from kafka_pubsub.partition_numbers import number_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.dead_letters.counting import BYTES_A_RECORD
 from kafka_pubsub.subscribe.dead_letters.scan import ReadSome, read_some, shares
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import Finished, Pair, finished_of, gaps, offsets_of
@@ -148,7 +148,7 @@ def summed(backlogs: Iterable[Backlog]) -> Sums:
 
 def read_backlogs(
     backend: Backend, layout: Layout, fetch: RecordFetch, limit: int, *, alive: bool
-) -> dict[int, Backlog]:
+) -> dict[PartitionId, Backlog]:
     """Reads the unfinished messages of each partition, by its number in the layout.
 
     `limit`: how many messages of the retry topics are read. `alive`: a process receives.
@@ -171,10 +171,10 @@ def _places(record: SubscriptionRecord, number: int) -> tuple[TopicPartition, To
     return TopicPartition(record.topic, number), TopicPartition(retry, number)
 
 
-def _positions(backend: Backend, layout: Layout, *, alive: bool) -> dict[int, Backlog]:
+def _positions(backend: Backend, layout: Layout, *, alive: bool) -> dict[PartitionId, Backlog]:
     """Returns all partitions with their positions, and the ends that both logs have after that."""
     numbers = {
-        number_of(index, number): (view, number)
+        PartitionId(index, number): (view, number)
         for index, view in layout.views.items()
         for number in range(view.partitions)
     }

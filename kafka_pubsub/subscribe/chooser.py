@@ -8,6 +8,7 @@ from typing import Protocol
 from kafka_pubsub.lane_names import Lane
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.lane_windows import LaneWindows
 from kafka_pubsub.subscribe.owned_partitions import OwnedPartitions
 from kafka_pubsub.subscribe.partition.events import Demand, Event
@@ -17,9 +18,9 @@ from kafka_pubsub.subscribe.workers.thread_workers import WorkerPool
 __all__ = ["Batches", "Chooser", "Handle", "OldestFirst"]
 
 #: What was read, by the number of the partition.
-Batches = Mapping[int, Sequence[Record]]
+Batches = Mapping[PartitionId, Sequence[Record]]
 #: Gives an event to a partition.
-Handle = Callable[[int, Event], None]
+Handle = Callable[[PartitionId, Event], None]
 
 
 class Chooser(Protocol):
@@ -36,7 +37,7 @@ class Chooser(Protocol):
         ...
 
     @property
-    def stuck(self) -> Sequence[int]:
+    def stuck(self) -> Sequence[PartitionId]:
         """Partitions that hold up a choice though nothing more may come: a reader may have passed markers."""
         ...
 
@@ -63,7 +64,7 @@ class Chooser(Protocol):
     def watch(self, partitions: OwnedPartitions) -> None:
         """Begins with the partitions of a stream, which owns none yet."""
 
-    def lane(self, number: int) -> Lane:
+    def lane(self, number: PartitionId) -> Lane:
         """Returns the lane of a partition; any thread may call it."""
         ...
 
@@ -81,19 +82,19 @@ class Chooser(Protocol):
         """
         ...
 
-    def sort(self, batches: Batches) -> Iterable[tuple[int, Sequence[Record]]]:
+    def sort(self, batches: Batches) -> Iterable[tuple[PartitionId, Sequence[Record]]]:
         """Returns what was read, in the order in which it is taken."""
         ...
 
-    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+    def waiting(self, number: PartitionId, records: Sequence[Record], now: float) -> Collection[int]:
         """Returns the offsets of those of the new records that wait for messages in other partitions."""
         ...
 
-    def passes(self, number: int, last: int, now: float) -> bool:
+    def passes(self, number: PartitionId, last: int, now: float) -> bool:
         """Whether a partition's messages up to an offset go before all that waits, so that they needn't wait."""
         ...
 
-    def passed(self, number: int, count: int, now: float) -> None:
+    def passed(self, number: PartitionId, count: int, now: float) -> None:
         """So many messages of a partition went as soon as they were read."""
 
     def deliver(
@@ -127,7 +128,7 @@ class OldestFirst:
     """The chooser of a topic without lanes: the oldest key of each partition goes first, and partitions take turns."""
 
     active = ordered = choosing = asking = turned = False
-    stuck: Sequence[int] = ()
+    stuck: Sequence[PartitionId] = ()
     windows_in_use: LaneWindows | None = None
 
     def __init__(self) -> None:
@@ -136,7 +137,7 @@ class OldestFirst:
     def watch(self, partitions: OwnedPartitions) -> None:
         """Does nothing."""
 
-    def lane(self, number: int) -> Lane:
+    def lane(self, number: PartitionId) -> Lane:
         """Returns that of a topic without lanes."""
         return NO_LANE
 
@@ -151,19 +152,19 @@ class OldestFirst:
         """Keeps all."""
         return batches, sum(map(len, batches.values()))
 
-    def sort(self, batches: Batches) -> Iterable[tuple[int, Sequence[Record]]]:
+    def sort(self, batches: Batches) -> Iterable[tuple[PartitionId, Sequence[Record]]]:
         """Keeps the order."""
         return batches.items()
 
-    def waiting(self, number: int, records: Sequence[Record], now: float) -> Collection[int]:
+    def waiting(self, number: PartitionId, records: Sequence[Record], now: float) -> Collection[int]:
         """Returns none."""
         return ()
 
-    def passes(self, number: int, last: int, now: float) -> bool:
+    def passes(self, number: PartitionId, last: int, now: float) -> bool:
         """Lets all pass."""
         return True
 
-    def passed(self, number: int, count: int, now: float) -> None:
+    def passed(self, number: PartitionId, count: int, now: float) -> None:
         """Does nothing."""
 
     def deliver(

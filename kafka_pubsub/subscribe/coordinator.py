@@ -22,7 +22,7 @@ from typing import cast
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Committed, Ending, LogEnd, StoredRecord, message_id_of
-from kafka_pubsub.partition_numbers import shown
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.chooser import Chooser, OldestFirst
 from kafka_pubsub.subscribe.formats.record import attempt_of
 from kafka_pubsub.subscribe.owned_partitions import (
@@ -109,9 +109,9 @@ class Coordinator:
         self._beside = beside
         self.counts = Counts()
         #: Commits to send, the newest of each partition.
-        self.commits: dict[int, CommitBoth] = {}
+        self.commits: dict[PartitionId, CommitBoth] = {}
         #: New final commits of partitions that were given up, because their last move was aborted.
-        self._late_commits: dict[int, CommitBoth] = {}
+        self._late_commits: dict[PartitionId, CommitBoth] = {}
         #: Whether the stream ends: revoked partitions don't return then.
         self.closing = False
         #: Warns of callbacks that never ack; None: no warning is wanted.
@@ -123,31 +123,31 @@ class Coordinator:
         #: Inline leases of due messages, which the fetcher is about to take.
         self._inline: list[Lease] = []
         #: The partition that had the last trial of a suspect.
-        self._tried: int | None = None
+        self._tried: PartitionId | None = None
 
     # Which partitions there are
 
     def assign(
         self,
-        committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Found],
+        committed: Mapping[PartitionId, Committed],
+        begin: Callable[[PartitionId, Committed], Found],
         now: float,
-        beside: Mapping[int, Committed],
-    ) -> dict[int, int]:
+        beside: Mapping[PartitionId, Committed],
+    ) -> dict[PartitionId, int]:
         """Takes on partitions (`OwnedPartitions.assign`); returns the offset at which to read each."""
         positions, effects = self.partitions.assign(committed, begin, now, beside)
         self._carry_out_all(effects, now)
         return positions
 
-    def first_commits(self, numbers: Iterable[int], now: float) -> dict[int, CommitBoth]:
+    def first_commits(self, numbers: Iterable[PartitionId], now: float) -> dict[PartitionId, CommitBoth]:
         """Returns the commits to make before any message of these partitions is delivered."""
         for number in numbers:
             self._handle(number, Tick(), now)
         return {number: self.commits.pop(number) for number in numbers if number in self.commits}
 
-    def revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
+    def revoke(self, numbers: Sequence[PartitionId], now: float) -> dict[PartitionId, CommitBoth]:
         """Revokes partitions and begins no more of their leases; returns their final commits, to be sent."""
-        final: dict[int, CommitBoth] = {}
+        final: dict[PartitionId, CommitBoth] = {}
         for number in numbers:
             if number in self.partitions.owned:
                 self.commits.pop(number, None)
@@ -157,12 +157,12 @@ class Coordinator:
         self.partitions.rest(numbers)
         return final
 
-    def take_late_commits(self) -> dict[int, CommitBoth]:
+    def take_late_commits(self) -> dict[PartitionId, CommitBoth]:
         """Returns the commits that partitions still have to send after they were given up."""
         commits, self._late_commits = self._late_commits, {}
         return commits
 
-    def lose(self, numbers: Sequence[int], now: float) -> None:
+    def lose(self, numbers: Sequence[PartitionId], now: float) -> None:
         """Drops partitions that were lost; their leases and commits no longer count."""
         for number in numbers:
             self.commits.pop(number, None)
@@ -182,7 +182,9 @@ class Coordinator:
 
     # What happens
 
-    def fetched(self, batches: Mapping[int, Sequence[Record]], now: float, *, inline: int = 0) -> list[Lease]:
+    def fetched(
+        self, batches: Mapping[PartitionId, Sequence[Record]], now: float, *, inline: int = 0
+    ) -> list[Lease]:
         """Takes records that were read; drops those of partitions that aren't owned (they stay in the log).
 
         Returns the leases that the caller takes itself, of up to `inline` records of each partition.
@@ -203,23 +205,25 @@ class Coordinator:
                 chooser.passed(number, len(records) if passes else 0, now)
         return leases
 
-    def retry_fetched(self, batches: Mapping[int, Sequence[StoredRecord]], now: float) -> None:
+    def retry_fetched(self, batches: Mapping[PartitionId, Sequence[StoredRecord]], now: float) -> None:
         """Takes records of retry partitions; drops those of partitions that aren't owned."""
         for number, records in batches.items():
             if number in self.partitions.owned:
                 self._handle(number, RetryFetched(records, records[-1].leader_epoch()), now)
 
-    def caught_up(self, number: int, position: LogEnd, now: float) -> None:
+    def caught_up(self, number: PartitionId, position: LogEnd, now: float) -> None:
         """Notes that a retry partition was read up to its end at the assignment."""
         if number in self.partitions.owned:
             self._handle(number, RetryCaughtUp(*position), now)
 
-    def read_up_to(self, number: int, position: LogEnd, retry: LogEnd, now: float) -> None:
+    def read_up_to(self, number: PartitionId, position: LogEnd, retry: LogEnd, now: float) -> None:
         """Notes up to where a partition and its retry partition were read, markers included."""
         if number in self.partitions.owned:
             self._handle(number, ReadUpTo(position.offset, retry.offset, position.epoch, retry.epoch), now)
 
-    def move_answered(self, number: int, epoch: int, answer: MovesAnswered, moved: int, now: float) -> None:
+    def move_answered(
+        self, number: PartitionId, epoch: int, answer: MovesAnswered, moved: int, now: float
+    ) -> None:
         """Takes a move result: the transaction has ended; `moved` of its records went to the retry topic."""
         partitions = self.partitions
         if (partition := partitions.find_epoch(number, epoch)) is None:
@@ -231,7 +235,7 @@ class Coordinator:
         if partitions.find_epoch(number, epoch) is None:
             partitions.lingering.update(old)
 
-    def replied(self, number: int, epoch: int, event: Bodies | Written, now: float) -> None:
+    def replied(self, number: PartitionId, epoch: int, event: Bodies | Written, now: float) -> None:
         """Takes the bodies of parked messages that were read, or the result of writing dead letters."""
         if self.partitions.find_epoch(number, epoch) is not None:
             self._handle(number, event, now)
@@ -292,7 +296,9 @@ class Coordinator:
         """Moves a message's deadline."""
         self._handle(lease.partition, Extended(lease, done, seconds), now)
 
-    def answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool], now: float) -> None:
+    def answered(
+        self, commits: Mapping[PartitionId, CommitBoth], accepted: Mapping[PartitionId, bool], now: float
+    ) -> None:
         """Takes the log's answers to commits; answers to commits that aren't in flight any more are ignored."""
         for number, commit in commits.items():
             self.counts.commits += accepted[number]
@@ -333,7 +339,7 @@ class Coordinator:
 
     def progress(self, now: float) -> None:
         """Notes how far the lease runners are."""
-        steps: defaultdict[int, list[Progress]] = defaultdict(list)
+        steps: defaultdict[PartitionId, list[Progress]] = defaultdict(list)
         for lease_runner in self._worker_pool.running():
             lease, done = lease_runner.lease, lease_runner.done
             if lease_runner.begun and lease.state is LeaseState.RUNNING:
@@ -366,7 +372,7 @@ class Coordinator:
             return False
         free = max(0, self._free() - self.partitions.suspect_wants_room())
 
-        def handle(number: int, event: Event) -> None:
+        def handle(number: PartitionId, event: Event) -> None:
             self._handle(number, event, now)
 
         return self.chooser.deliver(self.partitions, free, self._worker_pool, handle, now, inline=inline)
@@ -389,12 +395,12 @@ class Coordinator:
         for partition in partitions.all():
             stop_callbacks(partition.active)
 
-    def take_commits(self) -> dict[int, CommitBoth]:
+    def take_commits(self) -> dict[PartitionId, CommitBoth]:
         """Returns the commits to send now."""
         commits, self.commits = self.commits, {}
         return commits
 
-    def current(self, commits: Mapping[int, CommitBoth]) -> dict[int, CommitBoth]:
+    def current(self, commits: Mapping[PartitionId, CommitBoth]) -> dict[PartitionId, CommitBoth]:
         """Returns the commits that are still wanted: a partition that was revoked meanwhile had its final commit."""
         owned = self.partitions.owned
         return {
@@ -403,7 +409,7 @@ class Coordinator:
             if number in owned and owned[number].in_flight is commit
         }
 
-    def _handle(self, number: int, event: Event, now: float) -> None:
+    def _handle(self, number: PartitionId, event: Event, now: float) -> None:
         """Passes an event to a partition and carries out the effects; a partition that is gone ignores it."""
         effects = self.partitions.handle(number, event, now)
         if effects:
@@ -416,11 +422,11 @@ class Coordinator:
         if self.forgotten is not None:
             self.forgotten.expiring(effects)
 
-    def _carry_out_all(self, effects: Iterable[tuple[int, Sequence[Effect]]], now: float) -> None:
+    def _carry_out_all(self, effects: Iterable[tuple[PartitionId, Sequence[Effect]]], now: float) -> None:
         for number, some in effects:
             self._carry_out(number, some, now)
 
-    def _carry_out(self, number: int, effects: Sequence[Effect], now: float) -> None:
+    def _carry_out(self, number: PartitionId, effects: Sequence[Effect], now: float) -> None:
         for effect in effects:
             match effect:
                 case Deliver(leases, inline):
@@ -440,7 +446,7 @@ class Coordinator:
                 case StoreMoves() | WriteDeadLetters() | ReadBodies() | Trim() | Restart():
                     self._have_done(number, effect, now)
 
-    def _hand_out(self, number: int, leases: Sequence[Lease], now: float, *, inline: bool) -> None:
+    def _hand_out(self, number: PartitionId, leases: Sequence[Lease], now: float, *, inline: bool) -> None:
         if inline:
             self.counts.redelivered += sum(attempt_of(r) > 1 for each in leases for r in each.records)
             self._inline += leases
@@ -456,7 +462,10 @@ class Coordinator:
         self._worker_pool.take(leases)
 
     def _have_done(
-        self, number: int, effect: StoreMoves | WriteDeadLetters | ReadBodies | Trim | Restart, now: float
+        self,
+        number: PartitionId,
+        effect: StoreMoves | WriteDeadLetters | ReadBodies | Trim | Restart,
+        now: float,
     ) -> None:
         """Carries out an effect that concerns the retry topic."""
         beside, partitions = self._beside, self.partitions
@@ -473,12 +482,12 @@ class Coordinator:
                 self.lose([number], now)
                 beside.restart(number)
 
-    def _announce(self, number: int, said: Announce) -> None:
+    def _announce(self, number: PartitionId, said: Announce) -> None:
         rejected = said.news is News.REJECTED
         self.counts.dead_lettered += rejected or said.news is News.DEAD_LETTER
         # A callback may reject every message of a topic, and knows that it does.
         level = logging.DEBUG if rejected else logging.WARNING
-        log.log(level, "subscription %r, partition %s: %s", self._subscription, shown(number), _text_of(said))
+        log.log(level, "subscription %r, partition %s: %s", self._subscription, number, _text_of(said))
 
     def in_flight(self) -> int:
         """The number of leases that aren't over."""

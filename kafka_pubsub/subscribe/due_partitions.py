@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from math import inf
 
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.fetch_window import Held
 from kafka_pubsub.subscribe.partition.partition import Partition
 
@@ -30,29 +31,32 @@ class DuePartitions:
     """The kept answers of one coordinator's partitions."""
 
     def __init__(
-        self, owned: Mapping[int, Partition], resting: Mapping[int, Partition], leaving: Collection[int]
+        self,
+        owned: Mapping[PartitionId, Partition],
+        resting: Mapping[PartitionId, Partition],
+        leaving: Collection[PartitionId],
     ) -> None:
         self._owned, self._resting, self._leaving = owned, resting, leaving
         #: Partitions that got an event since they were asked when they are due, since they were asked what they have,
         #: and since their last tick.
-        self._when: set[int] = set()
-        self._what: set[int] = set()
-        self._stirred: set[int] = set()
-        self._restless: set[int] = set()
+        self._when: set[PartitionId] = set()
+        self._what: set[PartitionId] = set()
+        self._stirred: set[PartitionId] = set()
+        self._restless: set[PartitionId] = set()
         #: When partitions become due by themselves; and when the first of them does, None if that isn't known.
-        self._due: dict[int, float] = {}
+        self._due: dict[PartitionId, float] = {}
         self._soonest: float | None = inf
-        self._deliverable: set[int] = set()
-        self._hurried: set[int] = set()
-        self._careful: set[int] = set()
-        self._waiting_suspects: dict[int, int] = {}
-        self._held: dict[int, Held] = {}
+        self._deliverable: set[PartitionId] = set()
+        self._hurried: set[PartitionId] = set()
+        self._careful: set[PartitionId] = set()
+        self._waiting_suspects: dict[PartitionId, int] = {}
+        self._held: dict[PartitionId, Held] = {}
         #: Partitions that got an event since `take_touched`.
-        self._touched: set[int] = set()
+        self._touched: set[PartitionId] = set()
         #: The wall clock less our clock, as of the last tick that gave it; None before the first.
         self._wall: float | None = None
 
-    def stir(self, number: int, *, tick: bool = False) -> None:
+    def stir(self, number: PartitionId, *, tick: bool = False) -> None:
         """Notes that a partition got an event, came or went; `tick`: the event was a tick that had no effects."""
         self._when.add(number)
         self._what.add(number)
@@ -60,17 +64,19 @@ class DuePartitions:
         if not tick:
             self._stirred.add(number)
 
-    def take_touched(self) -> set[int]:
+    def take_touched(self) -> set[PartitionId]:
         """Returns the partitions that got an event, came or went since the last call."""
         touched, self._touched = self._touched, set()
         return touched
 
-    def stir_all(self, numbers: Iterable[int]) -> None:
+    def stir_all(self, numbers: Iterable[PartitionId]) -> None:
         """Notes the same for several partitions."""
         for number in numbers:
             self.stir(number)
 
-    def to_tick(self, now: float, paused: Collection[int], wall: float | None) -> Collection[int]:
+    def to_tick(
+        self, now: float, paused: Collection[PartitionId], wall: float | None
+    ) -> Collection[PartitionId]:
         """Returns the partitions that get a tick now."""
         self._ask_when(self._when - self._stirred)
         if wall is not None and wall != self._wall:
@@ -103,7 +109,7 @@ class DuePartitions:
         self._ask_what()
         return bool(self._stirred or self._restless or self._deliverable)
 
-    def deliverable(self) -> list[int]:
+    def deliverable(self) -> list[PartitionId]:
         """Returns the owned partitions that may hand out a lease."""
         self._ask_what()
         return sorted(self._deliverable)
@@ -121,18 +127,18 @@ class DuePartitions:
         return bool(self._careful)
 
     @property
-    def waiting_suspects(self) -> Mapping[int, int]:
+    def waiting_suspects(self) -> Mapping[PartitionId, int]:
         """The number of suspects that wait for their trial, by owned partition with any."""
         self._ask_what()
         return self._waiting_suspects
 
     @property
-    def held(self) -> Mapping[int, Held]:
+    def held(self) -> Mapping[PartitionId, Held]:
         """The unfinished records of owned partitions; partitions without any are left out."""
         self._ask_what()
         return self._held
 
-    def _ask_when(self, numbers: Collection[int]) -> None:
+    def _ask_when(self, numbers: Collection[PartitionId]) -> None:
         for number in numbers:
             left = number in self._leaving
             partition = None if left else self._owned.get(number) or self._resting.get(number)
@@ -153,7 +159,7 @@ class DuePartitions:
         for number in changed:
             self._ask_one(number, self._owned.get(number))
 
-    def _ask_one(self, number: int, owned: Partition | None) -> None:
+    def _ask_one(self, number: PartitionId, owned: Partition | None) -> None:
         _put(self._deliverable, number, owned is not None and owned.deliverable)
         _put(self._hurried, number, owned is not None and owned.hurried)
         _put(self._careful, number, owned is not None and owned.careful)
@@ -165,5 +171,5 @@ class DuePartitions:
             self._held[number] = Held(count, owned.buffered, owned.finished)
 
 
-def _put(some: set[int], number: int, member: bool) -> None:
+def _put(some: set[PartitionId], number: PartitionId, member: bool) -> None:
     (some.add if member else some.discard)(number)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kafka_pubsub.model import AckFuture, Message
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.partition.events import LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
@@ -92,7 +93,7 @@ class Inbox(Reports):
     def handed_out(self, ack_id: str, message: Message) -> None:
         self._on_handed_out(ack_id, message)
 
-    def lane(self, number: int) -> tuple[int, bool]:
+    def lane(self, number: PartitionId) -> tuple[int, bool]:
         return self._coordinator().chooser.lane(number)
 
     # On the runner

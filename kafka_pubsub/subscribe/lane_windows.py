@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.fetch_window import AHEAD, ENOUGH, FULL, WINDOW, Change, Held
 
 __all__ = ["LEAST", "NARROW", "WIDE_FOR", "LaneWindows"]
@@ -42,82 +42,92 @@ class LaneWindows:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         #: Lanes of which a choice needs more.
-        self.wanted: Collection[int] = ()
+        self.wanted: Collection[PartitionId] = ()
         #: Whether a lane became wide since `change`, so that it is worth calling.
         self.turned = False
         self._now = 0.0
         #: By partition: the priority that goes; by number: the lane's priority, and when it went last.
         self._going: dict[int, int] = {}
-        self._priorities: dict[int, int] = {}
-        self._went: dict[int, float] = {}
+        self._priorities: dict[PartitionId, int] = {}
+        self._went: dict[PartitionId, float] = {}
         #: Lanes that are full of messages that can't begin.
-        self._blocked: set[int] = set()
+        self._blocked: set[PartitionId] = set()
 
-    def come(self, number: int, priority: int) -> None:
+    def come(self, number: PartitionId, priority: int) -> None:
         """Messages of a lane were read; the thread that reads calls this."""
         self._priorities[number] = priority
 
-    def go(self, number: int, down_to: int, now: float) -> None:
+    def go(self, number: PartitionId, down_to: int, now: float) -> None:
         """A lane's messages go in turn; those of lower priorities, `down_to` this one, go soon."""
         self._now = self._went[number] = now
-        partition = partition_of(number)
+        partition = number.partition
         if self._going.get(partition) != down_to:
             self._going[partition] = down_to
             self.turned = True
 
-    def block(self, number: int, *, full: bool) -> None:
+    def block(self, number: PartitionId, *, full: bool) -> None:
         """Notes whether a lane is full of messages that can't begin."""
         if full != (number in self._blocked):
             self._blocked ^= {number}
             self.turned = True
 
-    def want(self, numbers: Collection[int]) -> None:
+    def want(self, numbers: Collection[PartitionId]) -> None:
         """Notes of which lanes more must be read before the next choice."""
         self.turned = self.turned or not set(numbers) <= set(self.wanted)
         self.wanted = numbers
 
-    def forget(self, number: int) -> None:
+    def forget(self, number: PartitionId) -> None:
         """A lane's partition has gone."""
         self._went.pop(number, None)
         self._blocked.discard(number)
 
-    def is_wide(self, number: int) -> bool:
+    def is_wide(self, number: PartitionId) -> bool:
         """Whether a lane may be read far ahead (rule 1)."""
-        if self._priorities.get(number, 0) >= self._going.get(partition_of(number), _NONE_GOES):
+        if self._priorities.get(number, 0) >= self._going.get(number.partition, _NONE_GOES):
             return True
         if number in self.wanted or number in self._blocked:
             return True
         return self._went.get(number, -WIDE_FOR) > self._now - WIDE_FOR
 
-    def is_full(self, records: int, size: int, owned: Collection[int]) -> bool:
+    def is_full(self, records: int, size: int, owned: Collection[PartitionId]) -> bool:
         """Whether a lane of which nothing may begin holds enough: no choice waits for more of it."""
         return records >= NARROW or size >= self.narrow_bytes(owned)
 
-    def narrow_bytes(self, owned: Collection[int]) -> int:
+    def narrow_bytes(self, owned: Collection[PartitionId]) -> int:
         """Returns the bytes that a narrow lane may hold."""
         return self._max_bytes // 2 // max(1, len(owned))
 
-    def room(self, held: Mapping[int, Held], owned: Collection[int], paused: Collection[int]) -> int:
+    def room(
+        self,
+        held: Mapping[PartitionId, Held],
+        owned: Collection[PartitionId],
+        paused: Collection[PartitionId],
+    ) -> int:
         """Returns how many records may be fetched now (rule 3)."""
         full = int(FULL * WINDOW)
-        room = dict.fromkeys(map(partition_of, owned), full)
+        room = dict.fromkeys((number.partition for number in owned), full)
         share = self._share(held)
         for number in self._flowing(held, paused):
             some = held[number]
             taken = full if some.bytes >= FULL * share else some.records
-            partition = partition_of(number)
+            partition = number.partition
             # The fullest counts alone: it can be paused, and then there is room.
             room[partition] = max(0, min(room.get(partition, 0), full - taken))
         return sum(room.values())
 
     def change(
-        self, held: Mapping[int, Held], owned: Collection[int], paused: Collection[int], *, waited: bool
-    ) -> Change[int]:
+        self,
+        held: Mapping[PartitionId, Held],
+        owned: Collection[PartitionId],
+        paused: Collection[PartitionId],
+        *,
+        waited: bool,
+    ) -> Change[PartitionId]:
         """Returns which lanes to pause and resume; `waited`: waiting for room hasn't helped."""
         self.turned = False
         full = waited and self.room(held, owned, paused) < LEAST
         share, narrow = self._share(held), self.narrow_bytes(owned)
-        pause: list[int] = []
+        pause: list[PartitionId] = []
         resume = [number for number in paused if number in owned and number not in held]
         for number, some in held.items():
             wide = self.is_wide(number)
@@ -129,11 +139,13 @@ class LaneWindows:
                 pause.append(number)
         return Change(pause, resume)
 
-    def _share(self, held: Mapping[int, Held]) -> float:
+    def _share(self, held: Mapping[PartitionId, Held]) -> float:
         """Returns the bytes that each wide lane may hold (rule 2)."""
         wide = sum(map(self.is_wide, held))
         narrow = sum(some.bytes for number, some in held.items() if not self.is_wide(number))
         return max(self._max_bytes - narrow, self._max_bytes / 2) / max(1, wide)
 
-    def _flowing(self, held: Mapping[int, Held], paused: Collection[int]) -> Iterator[int]:
+    def _flowing(
+        self, held: Mapping[PartitionId, Held], paused: Collection[PartitionId]
+    ) -> Iterator[PartitionId]:
         return (number for number in held if number not in paused and self.is_wide(number))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
 from kafka_pubsub.model import Committed
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.due_partitions import DuePartitions
 from kafka_pubsub.subscribe.fetch_window import BufferGate, Change, Held
 from kafka_pubsub.subscribe.lane_windows import LaneWindows
@@ -56,11 +57,11 @@ Report = TypeVar("Report", LeaseReport, Settlement, Ask)
 class RetrySide(Protocol):
     """The side of the retry topic (`retry_io`): takes a core's requests, and answers later."""
 
-    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None: ...
-    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
-    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
-    def trim(self, number: int, offset: int) -> None: ...
-    def restart(self, number: int) -> None: ...
+    def write_moves(self, number: PartitionId, epoch: int, effect: StoreMoves) -> None: ...
+    def write_dead_letters(self, number: PartitionId, epoch: int, effect: WriteDeadLetters) -> None: ...
+    def read(self, number: PartitionId, epoch: int, offsets: Sequence[int]) -> None: ...
+    def trim(self, number: PartitionId, offset: int) -> None: ...
+    def restart(self, number: PartitionId) -> None: ...
 
 
 class Waiter(Protocol):
@@ -100,20 +101,20 @@ class OwnedPartitions:
         self._suspects = turn or TrialLock()
         self._epochs = 0
         #: The assigned partitions.
-        self.owned: dict[int, Partition] = {}
+        self.owned: dict[PartitionId, Partition] = {}
         #: Revoked partitions that may return.
-        self.resting: dict[int, Partition] = {}
+        self.resting: dict[PartitionId, Partition] = {}
         #: Leases that are over while their callbacks still run; each holds its key back.
         self.lingering: set[Lease] = set()
         #: Partitions that are about to be given up (rule 3).
-        self.leaving: set[int] = set()
+        self.leaving: set[PartitionId] = set()
         #: Which partitions a sweep must visit.
         self.attention = DuePartitions(self.owned, self.resting, self.leaving)
-        self.gate: BufferGate[int] = BufferGate(max_bytes)
+        self.gate: BufferGate[PartitionId] = BufferGate(max_bytes)
         #: The finished records and committed positions of partitions that are gone.
         self._past_finished = 0
-        self._past_positions: dict[int, int] = {}
-        self._past_retries: dict[int, int] = {}
+        self._past_positions: dict[PartitionId, int] = {}
+        self._past_retries: dict[PartitionId, int] = {}
         #: What messages wait for in other lanes; None: the topic has none, or keys set no order.
         self.names: Names | None = None
         #: Leases that aren't over, of all partitions.
@@ -121,20 +122,20 @@ class OwnedPartitions:
 
     # Events
 
-    def find(self, number: int) -> Partition | None:
+    def find(self, number: PartitionId) -> Partition | None:
         """Returns an owned or resting partition; None if it is gone."""
         return self.owned.get(number) or self.resting.get(number)
 
-    def find_epoch(self, number: int, epoch: int) -> Partition | None:
+    def find_epoch(self, number: PartitionId, epoch: int) -> Partition | None:
         """Returns the same partition only if it is still under that epoch."""
         partition = self.find(number)
         return partition if partition is not None and partition.epoch == epoch else None
 
-    def epoch_of(self, number: int) -> int:
+    def epoch_of(self, number: PartitionId) -> int:
         """Returns the epoch of a partition that is here."""
         return (self.owned.get(number) or self.resting[number]).epoch
 
-    def handle(self, number: int, event: Event, now: float) -> Sequence[Effect]:
+    def handle(self, number: PartitionId, event: Event, now: float) -> Sequence[Effect]:
         """Passes an event to a partition; returns its effects. A partition that is gone has none."""
         partition = self.find(number)
         if partition is None:
@@ -157,11 +158,11 @@ class OwnedPartitions:
 
     def assign(
         self,
-        committed: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Found],
+        committed: Mapping[PartitionId, Committed],
+        begin: Callable[[PartitionId, Committed], Found],
         now: float,
-        beside: Mapping[int, Committed],
-    ) -> tuple[dict[int, int], list[tuple[int, Sequence[Effect]]]]:
+        beside: Mapping[PartitionId, Committed],
+    ) -> tuple[dict[PartitionId, int], list[tuple[PartitionId, Sequence[Effect]]]]:
         """Takes on partitions; returns the offset at which to read each, and the effects by partition.
 
         Drops resting partitions that didn't return. `beside`: the commits stored for their retry partitions.
@@ -172,8 +173,8 @@ class OwnedPartitions:
             if not self._returns(number, stored, beside[number])
         }
         self.gate.forget(committed)
-        positions: dict[int, int] = {}
-        effects: list[tuple[int, Sequence[Effect]]] = []
+        positions: dict[PartitionId, int] = {}
+        effects: list[tuple[PartitionId, Sequence[Effect]]] = []
         for number, stored in committed.items():
             if number in starts:
                 effects.append((number, self._forget(number, now)))
@@ -185,12 +186,12 @@ class OwnedPartitions:
         effects += [(number, self._forget(number, now)) for number in list(self.resting)]
         return positions, effects
 
-    def _returns(self, number: int, committed: Committed, beside: Committed) -> bool:
+    def _returns(self, number: PartitionId, committed: Committed, beside: Committed) -> bool:
         """Returns whether a partition rests here, and no other owner has committed since (rule 1)."""
         partition = self.resting.get(number)
         return partition is not None and partition.stored == _stored(committed, beside)
 
-    def _start(self, number: int, stored: CommitBoth, found: Found) -> int:
+    def _start(self, number: PartitionId, stored: CommitBoth, found: Found) -> int:
         self._epochs += 1
         held_back = [
             lease.key for lease in self.lingering if lease.partition == number and lease.key is not None
@@ -206,18 +207,18 @@ class OwnedPartitions:
         self.attention.stir(number)
         return partition.position
 
-    def hold_still(self, numbers: Iterable[int]) -> None:
+    def hold_still(self, numbers: Iterable[PartitionId]) -> None:
         """Stops new commits before a revoke; the final commit then holds everything that is left."""
         self.leaving.update(numbers)
         self.attention.stir_all(self.leaving)
 
-    def begin_nothing(self, numbers: Iterable[int]) -> None:
+    def begin_nothing(self, numbers: Iterable[PartitionId]) -> None:
         """Begins no more records of these partitions' leases; running callbacks go on to the end of their record."""
         for number in numbers:
             if (partition := self.owned.get(number)) is not None:
                 stop_callbacks(partition.active)
 
-    def rest(self, numbers: Iterable[int]) -> None:
+    def rest(self, numbers: Iterable[PartitionId]) -> None:
         """Keeps revoked partitions, which may return."""
         for number in numbers:
             if number in self.owned:
@@ -225,12 +226,12 @@ class OwnedPartitions:
         self.leaving.difference_update(numbers)
         self.attention.stir_all(numbers)
 
-    def lose(self, numbers: Sequence[int], now: float) -> list[tuple[int, Sequence[Effect]]]:
+    def lose(self, numbers: Sequence[PartitionId], now: float) -> list[tuple[PartitionId, Sequence[Effect]]]:
         """Drops partitions that were lost; returns the effects by partition."""
         self.rest(numbers)
         return [(number, self._forget(number, now)) for number in numbers]
 
-    def _forget(self, number: int, now: float) -> Sequence[Effect]:
+    def _forget(self, number: PartitionId, now: float) -> Sequence[Effect]:
         """Drops a resting partition, if it rests; its callbacks linger."""
         partition = self.resting.get(number)
         if partition is None:
@@ -253,14 +254,14 @@ class OwnedPartitions:
         """Returns the number of records finished since the stream began."""
         return self._past_finished + sum(partition.finished for partition in self.all())
 
-    def committed_positions(self) -> dict[int, int]:
+    def committed_positions(self) -> dict[PartitionId, int]:
         """Returns the last committed position of each partition that this stream had."""
         return {
             **self._past_positions,
             **{partition.number: partition.stored.offset for partition in self.all()},
         }
 
-    def retry_positions(self) -> dict[int, int]:
+    def retry_positions(self) -> dict[PartitionId, int]:
         """Returns the same for their partitions of the retry topic."""
         stored = {partition.number: partition.stored for partition in self.all()}
         return {**self._past_retries, **{number: commit.retry.offset for number, commit in stored.items()}}
@@ -274,7 +275,7 @@ class OwnedPartitions:
         some = (number for number in self.attention.waiting_suspects if number not in self.leaving)
         return any(self.owned[number].wants_turn for number in some)
 
-    def held(self) -> dict[int, Held]:
+    def held(self) -> dict[PartitionId, Held]:
         """Returns the unfinished records of each owned partition; any thread may call it."""
         return {number: Held(p.unfinished, p.buffered) for number, p in list(self.owned.items())}
 
@@ -283,7 +284,7 @@ class OwnedPartitions:
         held, gate = self.attention.held, self.gate
         return gate.room(held, self.owned) if windows is None else windows.room(held, self.owned, gate.paused)
 
-    def flow(self, windows: LaneWindows | None = None, *, waited: bool) -> Change[int]:
+    def flow(self, windows: LaneWindows | None = None, *, waited: bool) -> Change[PartitionId]:
         """Returns which partitions to pause and resume."""
         held, gate = self.attention.held, self.gate
         if windows is None:
@@ -340,9 +341,9 @@ def withdraw(leases: Iterable[Lease]) -> None:
         lease.lease_runner = None
 
 
-def by_partition(reports: Sequence[Report]) -> Mapping[int, list[Report]]:
+def by_partition(reports: Sequence[Report]) -> Mapping[PartitionId, list[Report]]:
     """Groups reports by the number of their partition."""
-    found: defaultdict[int, list[Report]] = defaultdict(list)
+    found: defaultdict[PartitionId, list[Report]] = defaultdict(list)
     for report in reports:
         found[report.lease.partition].append(report)
     return found

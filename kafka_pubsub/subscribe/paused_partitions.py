@@ -13,6 +13,7 @@ from collections.abc import Callable, Container
 
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.fetch_window import Change
 
 __all__ = ["PausedPartitions"]
@@ -21,21 +22,21 @@ __all__ = ["PausedPartitions"]
 class PausedPartitions:
     """The decided pauses and resumes of one reader; `place` names a partition of the home topic."""
 
-    def __init__(self, reader: LogReader, place: Callable[[int], TopicPartition]) -> None:
+    def __init__(self, reader: LogReader, place: Callable[[PartitionId], TopicPartition]) -> None:
         self._reader = reader
         self._place = place
-        self._changes: deque[Change[int]] = deque()
+        self._changes: deque[Change[PartitionId]] = deque()
 
     @property
     def pending(self) -> bool:
         """Whether decisions wait for the next `work`."""
         return bool(self._changes)
 
-    def turn(self, change: Change[int]) -> None:
+    def turn(self, change: Change[PartitionId]) -> None:
         """Notes a decision for the next `work`."""
         self._changes.append(change)
 
-    def forget(self, numbers: Container[int]) -> None:
+    def forget(self, numbers: Container[PartitionId]) -> None:
         """Drops the decisions on partitions that are taken on anew (rule 2)."""
         for _ in range(len(self._changes)):
             change = self._changes.popleft()

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from kafka_pubsub.log.clocks import WallClock
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Committed
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.inbox import Inbox
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
@@ -44,25 +45,25 @@ class Runner(Protocol):
 
     def take_on(
         self,
-        stored: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Found],
-        beside: Mapping[int, Committed],
-    ) -> Mapping[int, int]:
+        stored: Mapping[PartitionId, Committed],
+        begin: Callable[[PartitionId, Committed], Found],
+        beside: Mapping[PartitionId, Committed],
+    ) -> Mapping[PartitionId, int]:
         """Takes partitions on, on the runner; returns the offset at which to read each."""
 
-    def announce(self, numbers: Sequence[int]) -> None:
+    def announce(self, numbers: Sequence[PartitionId]) -> None:
         """Makes the first commits of partitions that were taken on."""
 
-    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
+    def commit(self, commits: Mapping[PartitionId, CommitBoth]) -> None:
         """Sends final commits, and waits for the answer."""
 
     def commit_posted(self) -> None:
         """Sends the commits that the runner has decided on."""
 
-    def final_commits(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
+    def final_commits(self, numbers: Sequence[PartitionId]) -> dict[PartitionId, CommitBoth]:
         """Gives partitions up, on the runner; returns their final commits."""
 
-    def lose(self, numbers: Sequence[int]) -> None:
+    def lose(self, numbers: Sequence[PartitionId]) -> None:
         """Forgets partitions, on the runner."""
 
     def fail(self, error: BaseException) -> None:
@@ -92,7 +93,7 @@ class InlineRunner(Protocol):
     def step(self, now: float, *, hand_out: bool = True, inline: bool = False) -> None:
         """Does one sweep."""
 
-    def hand_in(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
+    def hand_in(self, batches: Mapping[PartitionId, Sequence[Record]], count: int) -> None:
         """Hands the records that were read to the runner."""
 
     def stand_in_ends(self) -> None:

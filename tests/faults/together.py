@@ -15,8 +15,9 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from kafka_pubsub import PubSub, Topic
 from kafka_pubsub.history.history import HistoryFile
+from kafka_pubsub.history.protocol import number_of
 from kafka_pubsub.lane_names import lane_of
-from kafka_pubsub.partition_numbers import lane_index, number_of
+from kafka_pubsub.partition_id import PartitionId
 from tests.acceptance.test_multicast import parse_place
 from tests.faults import delayed, multicast_history
 from tests.faults.dead_letter_reader import fingerprint_of, texts_of
@@ -129,7 +130,7 @@ class Together:
             name, partition = each.home
             lane = lane_of(name)
             history.send(number, each.key, each.sha)
-            place = number_of(0 if lane is None else lane_index(lane[1]), partition)
+            place = number_of(PartitionId(0 if lane is None else lane[1].number, partition))
             history.stored(number, place, each.offset)
         history.close()
 

@@ -17,6 +17,7 @@ from kafka_pubsub import FailedPrecondition, Message, PubSub
 from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
 from kafka_pubsub.log.kafka import commit_requests
 from kafka_pubsub.log.kafka.reader import KafkaLogReader
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.takeover.rejoining_reader import RejoiningReader
@@ -218,7 +219,7 @@ def test_what_does_not_land_at_a_revoke_ends_the_membership_and_not_the_stream(
         rejoined.append(self)
         rejoin(self)
 
-    def never_lands(self: RetryIO, numbers: list[int], timeout: float = 4) -> list[int]:
+    def never_lands(self: RetryIO, numbers: list[PartitionId], timeout: float = 4) -> list[PartitionId]:
         return list(numbers) if not rejoined else wait(self, numbers, timeout)
 
     monkeypatch.setattr(RejoiningReader, "rejoin", rejoining)

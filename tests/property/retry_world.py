@@ -65,6 +65,7 @@ from kafka_pubsub.subscribe.partition.settings import (
     Rules,
     Start,
 )
+from tests.partition_ids import P
 from tests.property.retry_callbacks import Handlers, Owner, Runner
 from tests.property.retry_kafka import WALL, Plan, Transaction
 
@@ -144,7 +145,7 @@ class World(Handlers):
         if not same_process:
             self.lingering.clear()
         partition = Partition(
-            Start(0, self.generation, 42, main, start, held),
+            Start(P[0], self.generation, 42, main, start, held),
             rules,
             self.random.random,
         )

@@ -19,6 +19,7 @@ from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
 from kafka_pubsub.subscribe.partition.log_side import LogSide
 from kafka_pubsub.subscribe.partition.offsets import Offsets
 from kafka_pubsub.subscribe.partition.settings import Found, Start
+from tests.partition_ids import P
 from tests.support import FakeBody
 
 WRITER = 42
@@ -27,7 +28,7 @@ NOWHERE = CommitBoth(0, "", Commit(0, ""))
 
 def commits_of(offsets: Offsets) -> Commits:
     """The commits of a partition without callbacks whose retry partition is empty."""
-    start = Start(0, 1, WRITER, NOWHERE, Found("t", "id"))
+    start = Start(P[0], 1, WRITER, NOWHERE, Found("t", "id"))
     home = LogSide(start.found.home, offsets, (), TrialLock(), retry=False)
     retry = LogSide(start.found.retry, FinishedRuns(0), (), TrialLock(), retry=True)
     return Commits(start, home, retry, lambda: False)

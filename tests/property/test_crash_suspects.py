@@ -10,6 +10,7 @@ from kafka_pubsub.subscribe.formats import notes
 from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, Doubt, Notes
 from kafka_pubsub.subscribe.partition.crash_suspects import ROW, CrashSuspects, TrialLock
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState
+from tests.partition_ids import P
 from tests.support import FakeBody
 
 
@@ -40,7 +41,7 @@ def test_the_doubt_is_over_when_the_position_has_passed_it() -> None:
 
 
 def lease_of(*offsets: int) -> Lease:
-    return Lease(0, 1, b"k%d" % offsets[0], [FakeBody(1, offset) for offset in offsets], 1)
+    return Lease(P[0], 1, b"k%d" % offsets[0], [FakeBody(1, offset) for offset in offsets], 1)
 
 
 class World:

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.subscribe.partition.leases import Lease, Leases, LeaseState
+from tests.partition_ids import P
 from tests.support import FakeBody
 
 
@@ -37,7 +38,7 @@ class Book:
 
 
 def lease_of(first: int, length: int, key: bytes | None = None) -> Lease:
-    return Lease(0, 1, key, [FakeBody(offset=first + at, key=key) for at in range(length)], 1)
+    return Lease(P[0], 1, key, [FakeBody(offset=first + at, key=key) for at in range(length)], 1)
 
 
 class LeasesMachine(RuleBasedStateMachine):

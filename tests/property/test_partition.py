@@ -60,6 +60,7 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.settings import Backoff, Rules, Start
+from tests.partition_ids import P
 from tests.property.lease_runners import Inline, Runner
 from tests.property.two_logs import TwoLogs
 from tests.support import FakeBody
@@ -97,7 +98,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
             backoff=Backoff(1, 4),
             exactly_once=self.exactly_once,
         )
-        start = Start(0, self.epoch, 42, self.stored, found, held_back)
+        start = Start(P[0], self.epoch, 42, self.stored, found, held_back)
         self.partition = Partition(start, rules, lambda: 0.5)
         self.read_to = self.partition._offsets.position
         self.retry_read = found.retry.position
@@ -237,7 +238,7 @@ class PartitionMachine(TwoLogs, RuleBasedStateMachine):
             walk.acked.add(record.offset())
             return
         key = record.key() if self.ordered else None
-        release = LeaseReport(Lease(0, self.epoch, key, [record], 1), 0, outcome, delay)
+        release = LeaseReport(Lease(P[0], self.epoch, key, [record], 1), 0, outcome, delay)
         walk.left.append(release)
         if key is not None:
             walk.skip.add(key)

@@ -39,6 +39,7 @@ from kafka_pubsub.subscribe.partition.settings import (
     Rules,
     Start,
 )
+from tests.partition_ids import P
 from tests.property.retry_kafka import Stored
 from tests.support import FakeBody
 
@@ -56,7 +57,7 @@ class Shell:
         self.flaky = flaky
         self.redelivered = self.checkpoints = self.moved = 0
         self.partition = Partition(
-            Start(0, 1, 1, CommitBoth(0, "", Commit(0, "")), Found("t", "id")),
+            Start(P[0], 1, 1, CommitBoth(0, "", Commit(0, "")), Found("t", "id")),
             rules,
             lambda: 0.5,
         )

@@ -44,6 +44,7 @@ from tests.checkpoint_rules import (
     trimmed_before_the_answer,
     trimmed_past_the_checkpoint,
 )
+from tests.partition_ids import P
 from tests.property.retry_kafka import Stored
 from tests.property.retry_world import TOPIC_ID, Plan, World
 from tests.seeds import fixed, of_the_day
@@ -342,7 +343,7 @@ def taken_over(stored: list[Stored], *, ordered: bool) -> Partition:
     """A partition whose retry partition was read to its end, and main not at all."""
     start = Found("t", TOPIC_ID, retry=LogStart(0, end=len(stored)))
     commit = CommitBoth(0, "", Commit(0, ""))
-    partition = Partition(Start(0, 1, 1, commit, start), Rules(ordered), lambda: 0.5)
+    partition = Partition(Start(P[0], 1, 1, commit, start), Rules(ordered), lambda: 0.5)
     partition.handle(RetryFetched(stored), 0.0)
     partition.handle(RetryCaughtUp(len(stored)), 0.0)
     partition.handle(Tick(), 0.0)

@@ -1,6 +1,6 @@
 """Worlds whose topic has lanes (I9, and I1 across lanes): crashes, rebalances and everything else befalls them too.
 
-Theory. Numbers of partitions are dense here: `index * partitions + partition`, so that the ledger's pages are a list.
+Theory. The ledger numbers partitions `index * partitions + partition`, lane after lane: its pages are a list.
 The topic has three lanes beside its own Kafka topic, which has the second highest priority; two of them are the
 classes of the same priority. A modelled publisher names its earlier messages, as `lane_sender` does. The leaders'
 clocks differ, a transient lane's leader loses the tail that no reader has seen, and some topics are copies: the log of
@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
-from kafka_pubsub import partition_numbers as numbers
 from kafka_pubsub.config import (
     LaneTopic,
     RetryTopic,
@@ -38,7 +37,7 @@ from kafka_pubsub.lanes.headers import Name, Sent, after_header, read_lane_heade
 from kafka_pubsub.lanes.merge import Choice
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Header, StoredRecord, TopicPartition
-from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe import lane_windows as windows
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
@@ -55,6 +54,8 @@ __all__ = ["LANES", "CheckedChoices", "LanedWorld"]
 LANES = 3
 #: The endings of the lanes' topics, behind the topic's name.
 NAMES = ("p0", "p1", "t1")
+#: The lanes of their ids, in the order of the ledger's pages.
+_LANES = (0, *(Lane(int(name[1]), name[0] == "p").number for name in NAMES))
 #: After every message.
 _LAST = 2**63
 #: Records that a narrow lane holds, instead of 64.
@@ -115,11 +116,11 @@ class CheckedChoices(LaneChoices):
             self._judge_lifting(group, goes_with)
         return super()._hand_out(group, choice, *rest, **more)
 
-    def passes(self, number: int, last: int, now: float) -> bool:
+    def passes(self, number: PartitionId, last: int, now: float) -> bool:
         found = super().passes(number, last, now)
         if found and self.active:
             side = self._sides[number]
-            group = self._groups[partition_of(number)]
+            group = self._groups[number.partition]
             self._judge(group, side.lane, _LAST)
             self._judge_lifting(group, side.lane.priority)
             promise(_first(side) is None, f"passes: {side.lane} holds what came before {last}")
@@ -274,10 +275,8 @@ class LanedWorld(SimulatedWorld):
         return ledger
 
     @contextmanager
-    def numbering(self) -> Iterator[None]:
+    def narrowed(self) -> Iterator[None]:
         shrunk = (
-            (numbers, "_STRIDE", self.plan.partitions),
-            (numbers, "MOST_PRIORITIES", 1),  # the transient lane comes right behind the durable ones
             (windows, "NARROW", NARROW),
             (lane_cuts, "NARROW", NARROW),
             (windows, "WINDOW", self.plan.window),
@@ -291,6 +290,9 @@ class LanedWorld(SimulatedWorld):
         finally:
             for module, name, value in before:
                 vars(module)[name] = value
+
+    def page(self, partition: PartitionId) -> int:
+        return _LANES.index(partition.lane) * self.plan.partitions + partition.partition
 
     @property
     def numbers(self) -> int:
@@ -410,7 +412,8 @@ class LanedWorld(SimulatedWorld):
             return
         # A process may have read, committed and died within a single action.
         known = [at + 1 for at in (*book.durable, *book.delivered, *book.gone)]
-        parts = (process.coordinator.partitions.find(number) for process in self.processes)
+        here = PartitionId(_LANES[LANES], place.partition)
+        parts = (process.coordinator.partitions.find(here) for process in self.processes)
         known += [part.position for part in parts if part is not None]
         low = max(log.start, self._read.get(place, 0), book.position, *known)
         if low >= log.end:

@@ -15,6 +15,7 @@ from kafka_pubsub.lanes.headers import Name
 from kafka_pubsub.lanes.merge import LaneMerge
 from kafka_pubsub.lanes.priority import Missing, Pick, Priority
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.followers import Followers
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.lease_outcomes import RecordOutcomes
@@ -74,7 +75,7 @@ def new_is_empty(patch: Patch) -> None:
     """A lane that isn't read yet holds nothing."""
     real = LaneFollowers._number
 
-    def number(self: LaneFollowers, number: int, lane: Lane) -> int | None:
+    def number(self: LaneFollowers, number: PartitionId, lane: Lane) -> PartitionId | None:
         found = real(self, number, lane)
         return found if found in self._owned else None
 

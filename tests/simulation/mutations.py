@@ -14,6 +14,7 @@ import pytest
 from kafka_pubsub.log.memory.reader import MemoryReader
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Committed, Message, Run
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.formats.record import Why
 from kafka_pubsub.subscribe.inbox import Inbox
@@ -70,7 +71,7 @@ def old_settlements_count(patch: pytest.MonkeyPatch) -> None:
 def last_written_counts(patch: pytest.MonkeyPatch) -> None:
     """A resting partition goes on though somebody else has committed since."""
 
-    def returns(self: OwnedPartitions, number: int, committed: Committed, beside: Committed) -> bool:
+    def returns(self: OwnedPartitions, number: PartitionId, committed: Committed, beside: Committed) -> bool:
         return number in self.resting
 
     patch.setattr(OwnedPartitions, "_returns", returns)
@@ -79,7 +80,7 @@ def last_written_counts(patch: pytest.MonkeyPatch) -> None:
 def lost_goes_on(patch: pytest.MonkeyPatch) -> None:
     """Lost partitions rest, as if they had been revoked."""
 
-    def lose(self: Coordinator, numbers: Sequence[int], now: float) -> None:
+    def lose(self: Coordinator, numbers: Sequence[PartitionId], now: float) -> None:
         self.revoke(numbers, now)
 
     patch.setattr(Coordinator, "lose", lose)
@@ -374,7 +375,7 @@ def withdrawal_unreported(patch: pytest.MonkeyPatch) -> None:
     """Holders don't hear that their lease is over."""
     real = Coordinator._carry_out
 
-    def carry_out(self: Coordinator, number: int, given: Sequence[Effect], now: float) -> None:
+    def carry_out(self: Coordinator, number: PartitionId, given: Sequence[Effect], now: float) -> None:
         real(self, number, [effect for effect in given if not isinstance(effect, Withdraw)], now)
 
     patch.setattr(Coordinator, "_carry_out", carry_out)
@@ -384,7 +385,7 @@ def stored_map_ignored(patch: pytest.MonkeyPatch) -> None:
     """A new owner doesn't read the map beside the position."""
     real = OwnedPartitions._start
 
-    def start(self: OwnedPartitions, number: int, stored: CommitBoth, begin: object) -> int:
+    def start(self: OwnedPartitions, number: PartitionId, stored: CommitBoth, begin: object) -> int:
         return real(self, number, stored, begin._replace(known=()))  # type: ignore[attr-defined]
 
     patch.setattr(OwnedPartitions, "_start", start)

@@ -18,7 +18,7 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.log.memory.reader import MemoryReader
 from kafka_pubsub.model import AckFuture, Committed, Message, ReadFrom, TopicPartition
-from kafka_pubsub.partition_numbers import partition_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.effects import (
     CommitBoth,
     ReadBodies,
@@ -81,6 +81,7 @@ class World(Protocol):
     def time_passes(self, seconds: float) -> None: ...
     def refuses(self, topic: str) -> PubSubError | None: ...
     def poison(self, partition: int, offset: int, key: bytes | None) -> str | None: ...
+    def page(self, partition: PartitionId) -> int: ...
 
 
 class Instant(threading.Event):
@@ -95,7 +96,7 @@ class SimulatedRunner(StreamRunner):
 
     owner: Process
     #: While partitions are given up: the acks that their final commit must hold.
-    _leaving: dict[int, set[int]]
+    _leaving: dict[PartitionId, set[int]]
 
     def wake(self) -> None:
         pass
@@ -154,22 +155,22 @@ class SimulatedRunner(StreamRunner):
         try:
             super().revoked(partitions)
             for number in set(numbers):
-                self.owner.ledger.left(number, self._leaving.get(number, ()))
+                self.owner.ledger.left(self.owner.world.page(number), self._leaving.get(number, ()))
         finally:
             self._leaving.clear()
 
-    def said(self, number: int) -> None:
+    def said(self, number: PartitionId) -> None:
         """A partition that goes has had its final commit, or is given up because something wasn't answered."""
         self._leaving.pop(number, None)
 
-    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
+    def commit(self, commits: Mapping[PartitionId, CommitBoth]) -> None:
         super().commit(commits)
         for number in commits if self._reader.unanswered() else ():
             self.said(
                 number
             )  # an earlier commit wasn't answered: the membership ends, and no final commit is sent
 
-    def lose(self, numbers: Sequence[int]) -> None:
+    def lose(self, numbers: Sequence[PartitionId]) -> None:
         for number in numbers:
             self.said(number)
         super().lose(numbers)
@@ -178,7 +179,7 @@ class SimulatedRunner(StreamRunner):
         self.owner.say(f"has lost {[place.partition for place in partitions]}")
         super().lost(partitions)
 
-    def send(self, commits: Mapping[int, CommitBoth]) -> None:
+    def send(self, commits: Mapping[PartitionId, CommitBoth]) -> None:
         super().send(commits)
         for number, commit in commits.items():
             self.said(number)
@@ -196,7 +197,10 @@ class SimulatedCoordinator(SparingCoordinator):
     owner: Process
 
     def _have_done(
-        self, number: int, effect: StoreMoves | WriteDeadLetters | ReadBodies | Trim | Restart, now: float
+        self,
+        number: PartitionId,
+        effect: StoreMoves | WriteDeadLetters | ReadBodies | Trim | Restart,
+        now: float,
     ) -> None:
         if isinstance(effect, StoreMoves | Restart):
             self.owner.engine.said(number)
@@ -382,7 +386,7 @@ class Process:
         """The current member."""
         return cast("MemoryReader", self._joining._reader)
 
-    def share(self) -> set[int]:
+    def share(self) -> set[PartitionId]:
         """The partitions that its reader was told are its own."""
         layout = self.engine.rebalances.layout
         return {layout.number(place) for place in self.reader._held}
@@ -393,7 +397,7 @@ class Process:
             group = self.world.cluster.group(self.subscription.name)
             return group.fence(self.reader._member, self.reader._generation) is None
 
-    def stored(self) -> dict[int, Committed]:
+    def stored(self) -> dict[PartitionId, Committed]:
         """The group's stored state."""
         with self.world.cluster.changed:
             offsets = self.world.cluster.group(self.subscription.name).offsets
@@ -401,13 +405,16 @@ class Process:
             homes = {view.topic for view in layout.views.values()}
             return {layout.number(place): value for place, value in offsets.items() if place.topic in homes}
 
-    def ownership(self, number: int) -> Ownership:
+    def ownership(self, number: PartitionId) -> Ownership:
         """The ledger's page of a partition that is here now."""
-        return self.ledger.owns(self.name, number, self.coordinator.partitions.epoch_of(number))
+        return self._page(number, self.coordinator.partitions.epoch_of(number))
 
     def ownership_of(self, lease: Lease) -> Ownership:
         """The page that a lease belongs to."""
-        return self.ledger.owns(self.name, lease.partition, lease.epoch)
+        return self._page(lease.partition, lease.epoch)
+
+    def _page(self, number: PartitionId, epoch: int) -> Ownership:
+        return self.ledger.owns(self.name, self.world.page(number), epoch)
 
     def ownerships(self) -> list[Ownership]:
         """All pages that are open."""
@@ -456,12 +463,12 @@ class Process:
         partition = self.coordinator.partitions.owned.get(lease.partition)
         now_owned = partition is not None and partition.open and partition.epoch == lease.epoch
         promise(now_owned, f"{self.name} begins {lease!r}, which was taken from it")
-        whole = self.engine.rebalances.layout.places(partition_of(lease.partition)) <= set(self.reader._held)
+        whole = self.engine.rebalances.layout.places(lease.partition.partition) <= set(self.reader._held)
         promise(
             whole or not self.reader._held, f"{self.name} begins {lease!r} and has one half of the partition"
         )
         valid = self.valid() and lease.partition in self.share()
-        place = Place(lease.partition, message.offset)
+        place = Place(self.world.page(lease.partition), message.offset)
         self.world.answers.begins(self.name, place, message, valid=valid)
         record = lease.records[self.worker_pool_index(lease, message)]
         alone = (
@@ -481,7 +488,7 @@ class Process:
 
     def poison(self, lease: Lease, message: Message) -> str | None:
         """The message's effect on its handlers."""
-        return self.world.poison(lease.partition, message.offset, message.key)
+        return self.world.poison(self.world.page(lease.partition), message.offset, message.key)
 
     @staticmethod
     def worker_pool_index(lease: Lease, message: Message) -> int:
@@ -491,7 +498,9 @@ class Process:
     def ask(self, lease: Lease, message: Message) -> AckFuture:
         """A handler acks, and waits for the answer."""
         answer = message.ack_with_response()
-        self.world.answers.asked(self.name, Place(lease.partition, message.offset), message, answer)
+        self.world.answers.asked(
+            self.name, Place(self.world.page(lease.partition), message.offset), message, answer
+        )
         return answer
 
     def acked(self, lease: Lease, offsets: Iterable[int]) -> None:

@@ -19,6 +19,7 @@ from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.memory.faults import Step
 from kafka_pubsub.log.memory.transactions import MemoryTransactions, Steps
 from kafka_pubsub.model import Ending, Membership, Outcome, TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.retry_topic.body_reader import BodyRequest, FoundBodies
 from kafka_pubsub.subscribe.retry_topic.dead_letter_writer import PATIENCE, Written, completed, further
@@ -82,10 +83,10 @@ class SteppedRelocating(RetryIO):
         self._written_all = self._asked = False
         self._whole: MoveRequest | None = None
 
-    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
+    def read(self, number: PartitionId, epoch: int, offsets: Sequence[int]) -> None:
         self._requests.append(BodyRequest(self.layout.beside(number), epoch, offsets))
 
-    def trim(self, number: int, offset: int) -> None:
+    def trim(self, number: PartitionId, offset: int) -> None:
         self._trim(number, offset)
 
     @property
@@ -230,7 +231,7 @@ class SteppedRelocating(RetryIO):
             except DeadlineExceeded:  # its transaction doesn't show yet
                 self._world.time_passes(0.5)
 
-    def wait(self, numbers: Sequence[int], timeout: float = MOVE_WAIT) -> list[int]:
+    def wait(self, numbers: Sequence[PartitionId], timeout: float = MOVE_WAIT) -> list[PartitionId]:
         while self.busy and any(self._up[number] for number in numbers):
             if self._world.chance(0.02):
                 return [number for number in numbers if self._up[number]]

@@ -18,6 +18,7 @@ from kafka_pubsub.log.memory.groups import Group
 from kafka_pubsub.log.memory.reader import MemoryReader
 from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.model import Answered, CommitAnswers, Ending, LogEnd, Membership, Positions, TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.due_partitions import DuePartitions
 from kafka_pubsub.subscribe.formats.record import NO_MESSAGES, RETRY_HEADER, RetryInfo, decode
@@ -81,7 +82,7 @@ def main_at_once(patch: Patch) -> None:
     """Main is delivered before the retry partition was read."""
     real = PairedPartitions._begin
 
-    def begin(self: PairedPartitions, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
+    def begin(self: PairedPartitions, numbers: Sequence[PartitionId]) -> dict[TopicPartition, LogEnd]:
         starts = real(self, numbers)
         for number in self._behind.keys() & set(numbers):
             self._behind[number] = 0, self._behind[number][1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.partition.events import Event, Tick
 from kafka_pubsub.subscribe.partition.partition import Partition
@@ -18,10 +19,10 @@ class SparingCoordinator(Coordinator):
     """The coordinator, whose ticks are checked."""
 
     #: Partitions that got a tick in this sweep; None: between sweeps.
-    _ticked: set[int] | None = None
+    _ticked: set[PartitionId] | None = None
 
     def tick(self, now: float, wall: float | None = None) -> None:
-        ticked: set[int] = set()
+        ticked: set[PartitionId] = set()
         self._ticked = ticked
         super().tick(now, wall)
         self._ticked, partitions = None, self.partitions
@@ -43,7 +44,7 @@ class SparingCoordinator(Coordinator):
         promise(not effects, f"{partition.number} was spared a tick that would have said {effects!r}")
         promise(before == after, f"{partition.number} was spared a tick that turns {before} into {after}")
 
-    def _handle(self, number: int, event: Event, now: float) -> None:
+    def _handle(self, number: PartitionId, event: Event, now: float) -> None:
         if isinstance(event, Tick) and self._ticked is not None:
             self._ticked.add(number)
         super()._handle(number, event, now)

@@ -22,6 +22,7 @@ from random import Random
 from kafka_pubsub.config import DeadLetterPolicy, RetryTopic, SubscriptionOptions, SubscriptionRecord
 from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster, VirtualClock
 from kafka_pubsub.model import Header, TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from tests.simulation.answers import Answers, Place
@@ -175,8 +176,12 @@ class SimulatedWorld(Troubles):
     def give_lanes(self, engine: StreamRunner) -> None:
         """The topic has none."""
 
-    def numbering(self) -> AbstractContextManager[None]:
-        """How partitions are numbered while the world runs."""
+    def page(self, partition: PartitionId) -> int:
+        """The number of a partition in the ledger."""
+        return partition.partition
+
+    def narrowed(self) -> AbstractContextManager[None]:
+        """How little of a lane is read ahead while the world runs."""
         return nullcontext()
 
     def _is_durable(self, place: Place) -> bool:
@@ -478,7 +483,7 @@ def simulate(
     logger.setLevel(logging.CRITICAL + 1)  # failures on purpose need no lines
     world = kind(seed, tell, retry=retry, variant=variant)
     try:
-        with scaled(world.plan), world.numbering():
+        with scaled(world.plan), world.narrowed():
             world.live()
             world.grown_early = world.partitions > world.plan.partitions
             world.settle()

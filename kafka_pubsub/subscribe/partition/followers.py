@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.settings import Names
 
 __all__ = ["Followers"]
@@ -26,11 +27,11 @@ class Followers:
 
     def __init__(self) -> None:
         self.names: Names | None = None
-        self._number = 0
+        self._number = PartitionId(0, 0)
         #: By offset in the home topic: messages that had something to wait for when they were read, and when that was.
         self.read: dict[int, float] = {}
 
-    def ask(self, names: Names | None, number: int) -> None:
+    def ask(self, names: Names | None, number: PartitionId) -> None:
         """Asks these names from now on; `number`: of the partition."""
         self.names, self._number = names, number
 

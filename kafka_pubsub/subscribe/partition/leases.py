@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from kafka_pubsub.errors import InvariantViolated
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.formats.record import RetryRecord, attempt_of
 from kafka_pubsub.subscribe.partition.key_line import Entry
 
@@ -81,7 +82,7 @@ class Lease:
     )
 
     def __init__(
-        self, partition: int, epoch: int, key: bytes | None, records: Sequence[Record], attempt: int
+        self, partition: PartitionId, epoch: int, key: bytes | None, records: Sequence[Record], attempt: int
     ) -> None:
         self.partition = partition
         self.epoch = epoch
@@ -144,7 +145,7 @@ class Leases:
 
     def open_inline(
         self,
-        partition: int,
+        partition: PartitionId,
         epoch: int,
         records: Sequence[Record],
         keys: Sequence[bytes | None] = (),

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import UNREAD, LogEnd, Run
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.formats.checkpoint import Named
 from kafka_pubsub.subscribe.formats.notes import NO_DOUBT, NOTHING, Doubt, Notes
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
@@ -160,7 +161,7 @@ class Found(NamedTuple):
 class Start(NamedTuple):
     """Where an ownership begins: the log's contents, and which keys old callbacks of this process still have."""
 
-    number: int
+    number: PartitionId
     epoch: int
     writer: int
     stored: CommitBoth
@@ -171,11 +172,11 @@ class Start(NamedTuple):
 class Names(Protocol):
     """A view of all lanes of a topic. `number`: of the partition that asks."""
 
-    def waits(self, number: int, key: bytes, record: Record, now: float) -> bool:
+    def waits(self, number: PartitionId, key: bytes, record: Record, now: float) -> bool:
         """Returns whether the key's first message waits for another lane; if so, notes the wait, with the reason."""
         ...
 
-    def may_wait(self, number: int, record: Record) -> bool:
+    def may_wait(self, number: PartitionId, record: Record) -> bool:
         """Returns whether a message waits for another lane."""
         ...
 
@@ -183,6 +184,6 @@ class Names(Protocol):
         """Takes note that messages of these keys may be finished."""
         ...
 
-    def reason(self, number: int, key: bytes) -> str | None:
+    def reason(self, number: PartitionId, key: bytes) -> str | None:
         """Returns the reason for which the key's first message waits; None: it doesn't."""
         ...

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.ports import Transactions
 from kafka_pubsub.model import Ending, Further
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import (
     MoveRequest,
     MoveResult,
@@ -69,7 +70,7 @@ class DeadLetterWriter(TransactionThread):
         self._completed: MoveRequest | None = None
         self._closing = False
         # When each move request was sent, by partition and epoch; and when the log last failed to take one.
-        self._sent: dict[tuple[int, int], float] = {}
+        self._sent: dict[tuple[PartitionId, int], float] = {}
         self._failed_at = float("-inf")
         self._failure: PubSubError | None = None
 

@@ -13,7 +13,7 @@ from kafka_pubsub.config import LaneTopic, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.lane_names import Lane
 from kafka_pubsub.model import Committed, TopicPartition
-from kafka_pubsub.partition_numbers import index_of, lane_index, number_of, partition_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
 from kafka_pubsub.subscribe.retry_topic.retry_topics import retry_topic_of
 
@@ -30,7 +30,7 @@ class Layout:
         self, record: SubscriptionRecord, topic: TopicRecord | None = None, retry: str | None = None
     ) -> None:
         self.record = record
-        #: Each lane's view of the subscription, by index (`numbers.lane_index`).
+        #: Each lane's view of the subscription, by `Lane.number`; 0: the topic itself.
         self.views: dict[int, SubscriptionRecord] = {0: record}
         self._retries: dict[int, str] = {0: retry_topic_of(record) if retry is None else retry}
         #: The lanes by index; empty if there is only the topic itself.
@@ -41,7 +41,7 @@ class Layout:
         if topic is not None and made:
             self.lanes[0] = self._default
             for each in made:
-                index = lane_index(each.lane)
+                index = each.lane.number
                 self.lanes[index] = each.lane
                 self.views[index] = view = _view(record, each)
                 self._retries[index] = retry_topic_of(view)
@@ -76,50 +76,50 @@ class Layout:
         """Returns whether this is a retry topic."""
         return topic in self._besides
 
-    def lane(self, number: int) -> Lane:
+    def lane(self, number: PartitionId) -> Lane:
         """Returns the lane of a number."""
-        return self.lanes.get(index_of(number), self._default)
+        return self.lanes.get(number.lane, self._default)
 
-    def number_in(self, lane: Lane, partition: int) -> int | None:
+    def number_in(self, lane: Lane, partition: int) -> PartitionId | None:
         """Returns the number of a partition of a lane; None: the layout doesn't have that lane."""
-        index = 0 if lane == self._default else lane_index(lane)
-        return number_of(index, partition) if index in self.views else None
+        index = 0 if lane == self._default else lane.number
+        return PartitionId(index, partition) if index in self.views else None
 
     def topic_of(self, lane: Lane) -> str:
         """Returns the Kafka topic of a lane, whether the layout has it or not."""
         return self.record.topic + ("" if lane == self._default else lane.suffix)
 
-    def view(self, number: int) -> SubscriptionRecord:
+    def view(self, number: PartitionId) -> SubscriptionRecord:
         """Returns the subscription as the lane of this number sees it."""
-        return self.views[index_of(number)]
+        return self.views[number.lane]
 
-    def home(self, number: int) -> TopicPartition:
+    def home(self, number: PartitionId) -> TopicPartition:
         """Returns the partition of a home topic."""
-        return TopicPartition(self.views[index_of(number)].topic, partition_of(number))
+        return TopicPartition(self.views[number.lane].topic, number.partition)
 
-    def beside(self, number: int) -> TopicPartition:
+    def beside(self, number: PartitionId) -> TopicPartition:
         """Returns the partition of the retry topic that belongs to it."""
-        return TopicPartition(self._retries[index_of(number)], partition_of(number))
+        return TopicPartition(self._retries[number.lane], number.partition)
 
-    def pair(self, number: int) -> tuple[TopicPartition, TopicPartition]:
+    def pair(self, number: PartitionId) -> tuple[TopicPartition, TopicPartition]:
         """Returns both."""
         return self.home(number), self.beside(number)
 
-    def number(self, place: TopicPartition) -> int:
+    def number(self, place: TopicPartition) -> PartitionId:
         """Returns the number of a partition of any of the topics."""
         index = self._homes.get(place.topic)
-        return number_of(self._besides[place.topic] if index is None else index, place.partition)
+        return PartitionId(self._besides[place.topic] if index is None else index, place.partition)
 
-    def numbers(self, partitions: Iterable[int]) -> list[int]:
+    def numbers(self, partitions: Iterable[int]) -> list[PartitionId]:
         """Returns the numbers of these partitions in all lanes."""
         each_once = sorted(set(partitions))
-        return [number_of(index, each) for index in sorted(self.views) for each in each_once]
+        return [PartitionId(index, each) for index in sorted(self.views) for each in each_once]
 
     def places(self, partition: int) -> set[TopicPartition]:
         """Returns this partition of all topics."""
         return {TopicPartition(topic, partition) for topic in self.topics}
 
-    def positions(self, number: int, commit: CommitBoth) -> dict[TopicPartition, Committed]:
+    def positions(self, number: PartitionId, commit: CommitBoth) -> dict[TopicPartition, Committed]:
         """Returns a commit of both partitions in the form that the log takes."""
         main, beside = self.pair(number)
         return {
@@ -128,7 +128,7 @@ class Layout:
         }
 
     def with_positions(
-        self, record: SubscriptionRecord, homes: Mapping[int, int], retries: Mapping[int, int]
+        self, record: SubscriptionRecord, homes: Mapping[PartitionId, int], retries: Mapping[PartitionId, int]
     ) -> SubscriptionRecord:
         """Returns the subscription's record with these positions, by number, where they are higher."""
         after = record
@@ -149,15 +149,15 @@ class Layout:
         """Returns the places by the index of their lane."""
         found: dict[int, list[TopicPartition]] = {}
         for place in places:
-            found.setdefault(index_of(self.number(place)), []).append(place)
+            found.setdefault(self.number(place).lane, []).append(place)
         return found
 
 
-def _highest(before: Mapping[int, int], positions: Mapping[int, int], index: int) -> dict[int, int]:
+def _highest(before: Mapping[int, int], positions: Mapping[PartitionId, int], index: int) -> dict[int, int]:
     newest = {**before}
     for number, offset in positions.items():
-        if index_of(number) == index:
-            partition = partition_of(number)
+        if number.lane == index:
+            partition = number.partition
             newest[partition] = max(offset, newest.get(partition, 0))
     return newest
 

@@ -44,6 +44,7 @@ from kafka_pubsub.model import (
     TopicInfo,
     TopicPartition,
 )
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.partition.effects import MovedRecord, StoreMoves, WriteDeadLetters
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
@@ -121,7 +122,7 @@ class Answers(Protocol):
     def found(self, found: FoundBodies) -> None:
         """Takes the bodies that were read."""
 
-    def restart(self, number: int) -> None:
+    def restart(self, number: PartitionId) -> None:
         """Begins a partition's ownership anew."""
 
 
@@ -162,7 +163,7 @@ class RetryIO:
         #: The last offset of each retry partition that transactions of this stream have written.
         self.written: dict[TopicPartition, int] = {}
         #: The number of move requests without a result, by partition.
-        self._up: Counter[int] = Counter()
+        self._up: Counter[PartitionId] = Counter()
         self._changed = threading.Condition()
         self._post: Callable[[Callable[[], None]], None]
         self._answers: Answers
@@ -173,7 +174,7 @@ class RetryIO:
 
     # On the runner
 
-    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
+    def write_moves(self, number: PartitionId, epoch: int, effect: StoreMoves) -> None:
         """Sends a partition's moves, or completes the transaction of dead letters that were written."""
         if effect.records and effect.records[0].dead:
             self._complete(number, epoch, effect)
@@ -191,7 +192,7 @@ class RetryIO:
 
     def _move_request(
         self,
-        number: int,
+        number: PartitionId,
         epoch: int,
         records: Sequence[NewRecord],
         effect: StoreMoves,
@@ -215,7 +216,7 @@ class RetryIO:
             named=lambda offset: layout.positions(number, named(offset)),
         )
 
-    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None:
+    def write_dead_letters(self, number: PartitionId, epoch: int, effect: WriteDeadLetters) -> None:
         """Sends dead letters to their writer."""
         records = [self._record(number, each) for each in effect.records]
         membership = self._membership()
@@ -226,7 +227,7 @@ class RetryIO:
         else:
             self.dead_letters.send(move_request)
 
-    def _complete(self, number: int, epoch: int, effect: StoreMoves) -> None:
+    def _complete(self, number: PartitionId, epoch: int, effect: StoreMoves) -> None:
         rest = self._move_request(number, epoch, (), effect, self._membership())
         with self._changed:
             self._up[number] += 1
@@ -234,7 +235,7 @@ class RetryIO:
             reason = FailedPrecondition("the dead letters were given up: their commit came too late")
             self._move_answered(MoveResult(rest, Ending.ABORTED, reason=reason))
 
-    def _record(self, number: int, each: MovedRecord) -> NewRecord:
+    def _record(self, number: PartitionId, each: MovedRecord) -> NewRecord:
         record = cast("StoredRecord", each.record)
         (topic, partition), key = self.layout.beside(number), record.key()
         if each.dead:
@@ -243,21 +244,21 @@ class RetryIO:
             partition = each.record.offset() % count if key is None else partition_of(key, count)
         return NewRecord(topic, partition, key, record.value(), each.headers, record.timestamp()[1])
 
-    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None:
+    def read(self, number: PartitionId, epoch: int, offsets: Sequence[int]) -> None:
         """Asks for records of the retry partition to be read again."""
         self.bodies.ask(BodyRequest(self.layout.beside(number), epoch, offsets))
 
-    def restart(self, number: int) -> None:
+    def restart(self, number: PartitionId) -> None:
         """Begins a partition's ownership anew."""
         self._answers.restart(number)
 
-    def trim(self, number: int, offset: int) -> None:
+    def trim(self, number: PartitionId, offset: int) -> None:
         """Deletes the retry partition's records below `offset`. This is rare, so each call starts a thread."""
         threading.Thread(
             target=self._trim, args=(number, offset), name="kafka_pubsub-trim", daemon=True
         ).start()
 
-    def _trim(self, number: int, offset: int) -> None:
+    def _trim(self, number: PartitionId, offset: int) -> None:
         topic, partition = self.layout.beside(number)
         try:
             self._admin.trim(topic, {partition: offset})
@@ -291,7 +292,7 @@ class RetryIO:
 
     # For the fetcher, which gives partitions up and takes them on
 
-    def wait(self, numbers: Sequence[int], timeout: float = MOVE_WAIT) -> list[int]:
+    def wait(self, numbers: Sequence[PartitionId], timeout: float = MOVE_WAIT) -> list[PartitionId]:
         """Waits for the results of these partitions' move requests; returns the partitions that still lack one."""
         until = time.monotonic() + timeout
         with self._changed:

@@ -39,7 +39,7 @@ from kafka_pubsub.model import (
     PositionsLater,
     TopicPartition,
 )
-from kafka_pubsub.partition_numbers import shown
+from kafka_pubsub.partition_id import PartitionId
 
 __all__ = ["MoveRequest", "MoveResult", "TransactionThread", "positions_of_all"]
 
@@ -62,7 +62,7 @@ class MoveRequest(NamedTuple):
     If `records` hold a checkpoint, it begins at index `checkpoint`, and `named` makes the positions from its offset.
     """
 
-    partition: int
+    partition: PartitionId
     epoch: int
     records: Sequence[NewRecord]
     positions: Positions
@@ -222,7 +222,7 @@ class TransactionThread:
         try:
             self._move_answered(move_result)
         except Exception:
-            log.exception("move result of partition %s failed", shown(move_result.move_request.partition))
+            log.exception("move result of partition %s failed", move_result.move_request.partition)
 
 
 def _end(_: Transactions) -> None:

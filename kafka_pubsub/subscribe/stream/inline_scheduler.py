@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_pubsub.log.records import Record
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.events import Passed
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.runner_api import InlineRunner
@@ -95,7 +96,7 @@ class InlineScheduler:
         return 0 if in_vain else self.limit(now)
 
     def try_inline(
-        self, batches: Mapping[int, Sequence[Record]], count: int, *, more: bool = False
+        self, batches: Mapping[PartitionId, Sequence[Record]], count: int, *, more: bool = False
     ) -> bool | None:
         """Calls the callbacks of a read; False: another thread is the fetcher now, None: the runner must take the read.
 
@@ -177,7 +178,7 @@ class InlineScheduler:
             self._took = True
         return not run.aside
 
-    def _begin(self, batches: Mapping[int, Sequence[Record]]) -> InlineRun:
+    def _begin(self, batches: Mapping[PartitionId, Sequence[Record]]) -> InlineRun:
         runner = self._runner
         now = runner.clock()
         # Of lanes more is read than is taken at once, if a choice waits for more.

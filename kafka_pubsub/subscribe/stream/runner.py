@@ -35,6 +35,7 @@ from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.question import Question
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.idle_waits import IdleWaits, WakeUp
 from kafka_pubsub.subscribe.inbox import Inbox
@@ -116,7 +117,7 @@ class StreamRunner:
         #: Whether the runner sleeps; `inbox.asleep` only if no thread does its work meanwhile.
         self._dozing = False
         #: Commits for the fetcher.
-        self._to_commit: deque[dict[int, CommitBoth]] = deque()
+        self._to_commit: deque[dict[PartitionId, CommitBoth]] = deque()
         self._pauses = PausedPartitions(reader, self.rebalances.place)
         #: When to look at running callbacks next, when at how much is held, and when something becomes due by itself.
         self._tick_at = self._gauge_at = 0.0
@@ -351,20 +352,22 @@ class StreamRunner:
         """Sends the commits that the runner has decided on."""
         if not self._to_commit or self._reader.unanswered():
             return
-        together: dict[int, CommitBoth] = {}
+        together: dict[PartitionId, CommitBoth] = {}
         while self._to_commit:  # a request takes as long for one partition as for all
             together |= self._to_commit.popleft()
         self.send(self.coordinator.current(together))
 
-    def send(self, commits: Mapping[int, CommitBoth]) -> None:
+    def send(self, commits: Mapping[PartitionId, CommitBoth]) -> None:
         """Sends commits; their answers are posted when they come."""
         if commits:
             self.rebalances.commit(commits, lambda accepted: self._answered(commits, accepted))
 
-    def _answered(self, commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool]) -> None:
+    def _answered(
+        self, commits: Mapping[PartitionId, CommitBoth], accepted: Mapping[PartitionId, bool]
+    ) -> None:
         self.post(lambda: self.coordinator.answered(commits, accepted, self.clock()))
 
-    def commit(self, commits: Mapping[int, CommitBoth]) -> None:
+    def commit(self, commits: Mapping[PartitionId, CommitBoth]) -> None:
         """Sends final commits, after the answer to the commit before, and waits for their answer.
 
         Without an answer in time they count as refused: the membership ends then (`rejoining_reader`).
@@ -409,7 +412,7 @@ class StreamRunner:
         self.hand_in(batches, count)
         return True
 
-    def hand_in(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
+    def hand_in(self, batches: Mapping[PartitionId, Sequence[Record]], count: int) -> None:
         """Hands the records that were read to the runner."""
         self._fetched += 1
         self._records_read += count
@@ -434,7 +437,7 @@ class StreamRunner:
 
         self.post(book)
 
-    def _book(self, batches: Mapping[int, Sequence[Record]], count: int) -> None:
+    def _book(self, batches: Mapping[PartitionId, Sequence[Record]], count: int) -> None:
         self._booked += 1
         self._records_booked += count
         self._gauge_at = 0.0
@@ -475,30 +478,30 @@ class StreamRunner:
 
     def take_on(
         self,
-        stored: Mapping[int, Committed],
-        begin: Callable[[int, Committed], Found],
-        beside: Mapping[int, Committed],
-    ) -> Mapping[int, int]:
+        stored: Mapping[PartitionId, Committed],
+        begin: Callable[[PartitionId, Committed], Found],
+        beside: Mapping[PartitionId, Committed],
+    ) -> Mapping[PartitionId, int]:
         """Takes partitions on, on the runner; returns the offset at which to read each."""
         positions = self.ask(lambda: self.coordinator.assign(stored, begin, self.clock(), beside))
         self._pauses.forget(stored)
         return positions
 
-    def announce(self, numbers: Sequence[int]) -> None:
+    def announce(self, numbers: Sequence[PartitionId]) -> None:
         """Makes the first commits, for which the first deliveries wait, before anything is read."""
         self._to_commit.append(self.ask(lambda: self.coordinator.first_commits(numbers, self.clock())))
         self.commit_posted()
 
-    def final_commits(self, numbers: Sequence[int]) -> dict[int, CommitBoth]:
+    def final_commits(self, numbers: Sequence[PartitionId]) -> dict[PartitionId, CommitBoth]:
         """Gives partitions up, on the runner; returns their final commits."""
         return self.ask(lambda: self._revoke(numbers, self.clock()))
 
-    def _revoke(self, numbers: Sequence[int], now: float) -> dict[int, CommitBoth]:
+    def _revoke(self, numbers: Sequence[PartitionId], now: float) -> dict[PartitionId, CommitBoth]:
         self.coordinator.partitions.begin_nothing(numbers)  # what is acked later would come again
         self.inbox.take_reports(now)  # earlier acks that still wait belong to the final commits
         self.coordinator.progress(now)
         return self.coordinator.revoke(numbers, now)
 
-    def lose(self, numbers: Sequence[int]) -> None:
+    def lose(self, numbers: Sequence[PartitionId]) -> None:
         """Forgets partitions, on the runner."""
         self.ask(lambda: self.coordinator.lose(numbers, self.clock()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, islice
@@ -12,7 +12,8 @@ from itertools import chain, islice
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.ports import Backend
-from kafka_pubsub.partition_numbers import index_of, partition_of
+from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.backlog import Backlog, read_backlogs, summed
 from kafka_pubsub.subscribe.dead_letters.counting import DeadLetterCount, count_dead_letters
 from kafka_pubsub.subscribe.partition.key_line import NEVER
@@ -150,39 +151,37 @@ class _Streams:
     def __init__(self, engines: Sequence[StreamRunner]) -> None:
         self.blocked: list[BlockedKey] = []
         #: The numbers of their partitions.
-        self.own: set[int] = set()
+        self.own: set[PartitionId] = set()
         self.in_flight = self.buffered = 0
         for engine in engines:
             with suppress(FailedPrecondition):  # it has ended meanwhile
                 self._take(engine, engine.ask(partial(_blocked_in, engine)))
 
     def _take(self, engine: StreamRunner, blocked: Sequence[BlockedKey]) -> None:
-        partitions, layout = engine.coordinator.partitions, engine.rebalances.layout
+        partitions = engine.coordinator.partitions
         self.in_flight += engine.coordinator.in_flight()
         self.buffered += sum(held.bytes for held in partitions.held().values())
         self.own.update(partitions.owned)
-        for each in blocked:
-            topic, number = layout.home(each.partition)
-            self.blocked.append(replace(each, partition=number, topic=topic))
+        self.blocked += blocked
 
 
-def _by_partition(backlogs: Mapping[int, Backlog]) -> dict[int, int]:
+def _by_partition(backlogs: Mapping[PartitionId, Backlog]) -> dict[int, int]:
     """Returns the lag of each partition, over all lanes."""
     lag: dict[int, int] = {}
     for number, each in backlogs.items():
-        partition = partition_of(number)
+        partition = number.partition
         lag[partition] = lag.get(partition, 0) + each.lag
     return dict(sorted(lag.items()))
 
 
 def _lanes(
-    layout: Layout, backlogs: Mapping[int, Backlog], letters: DeadLetterCount | None
+    layout: Layout, backlogs: Mapping[PartitionId, Backlog], letters: DeadLetterCount | None
 ) -> tuple[LaneState, ...]:
     """Returns the states of all lanes."""
     states = []
     for index, lane in layout.lanes.items():
         topic = layout.views[index].topic
-        part = summed(each for number, each in backlogs.items() if index_of(number) == index)
+        part = summed(each for number, each in backlogs.items() if number.lane == index)
         states.append(
             LaneState(
                 topic,
@@ -206,24 +205,42 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
     """Returns at most `LISTED` keys: a million may be parked, and the stream stands still meanwhile."""
-    partitions = engine.coordinator.partitions
-    return list(islice(_blocked(partitions.owned.values()), LISTED))
+    home, partitions = engine.rebalances.place, engine.coordinator.partitions
+    blocked = (
+        each for number, partition in partitions.owned.items() for each in _blocked(partition, home(number))
+    )
+    return list(islice(blocked, LISTED))
 
 
-def _blocked(partitions: Iterable[Partition]) -> Iterable[BlockedKey]:
-    """Yields blocked keys with the numbers of their partitions."""
+def _blocked(partition: Partition, home: TopicPartition) -> Iterable[BlockedKey]:
+    """Yields the blocked keys of a partition."""
     reasons = {
         LeaseState.RUNNING: "with its callback",
         LeaseState.KEPT: "leased, not acked yet",
         LeaseState.EXPIRED: "its deadline has passed, its callback still runs",
     }
-    for partition in partitions:
-        yield from _parked(partition)
-        for lease in partition.active:
-            if lease.key is not None and lease.done < len(lease.records):
-                waiting = len(partition.key(lease.key).queue) + len(lease.records) - lease.done - 1
-                offset = lease.records[lease.done].offset()
-                yield BlockedKey(lease.key, partition.number, offset, reasons[lease.state], waiting)
+    yield from _parked(partition, home)
+    for lease in partition.active:
+        if lease.key is not None and lease.done < len(lease.records):
+            waiting = len(partition.key(lease.key).queue) + len(lease.records) - lease.done - 1
+            offset = lease.records[lease.done].offset()
+            yield _blocked_key(home, lease.key, offset, reasons[lease.state], waiting)
+
+
+def _parked(partition: Partition, home: TopicPartition) -> Iterable[BlockedKey]:
+    """Yields the keys that wait in the retry topic."""
+    for key, first, entry, waiting, comes_after in partition.parked_keys():
+        if comes_after is not None:
+            yield _blocked_key(home, key, -1 if first is None else first, comes_after, waiting - 1)
+        elif entry is None:
+            yield _blocked_key(home, key, -1, "on its way to the retry topic", 0)
+        else:
+            why = "parked until it is released" if entry.due == NEVER else f"waiting: {reason_of(entry.why)}"
+            yield _blocked_key(home, key, entry.origin, f"{why}, attempt {entry.attempt}", waiting - 1)
+
+
+def _blocked_key(home: TopicPartition, key: bytes, offset: int, reason: str, waiting: int) -> BlockedKey:
+    return BlockedKey(key, home.partition, offset, reason, waiting, home.topic)
 
 
 def _from_log(state: KeyState) -> BlockedKey:
@@ -236,17 +253,3 @@ def _from_log(state: KeyState) -> BlockedKey:
         state.behind,
         state.topic,
     )
-
-
-def _parked(partition: Partition) -> Iterable[BlockedKey]:
-    """Yields the keys that wait in the retry topic."""
-    for key, first, entry, waiting, comes_after in partition.parked_keys():
-        if comes_after is not None:
-            yield BlockedKey(key, partition.number, -1 if first is None else first, comes_after, waiting - 1)
-        elif entry is None:
-            yield BlockedKey(key, partition.number, -1, "on its way to the retry topic", 0)
-        else:
-            why = "parked until it is released" if entry.due == NEVER else f"waiting: {reason_of(entry.why)}"
-            yield BlockedKey(
-                key, partition.number, entry.origin, f"{why}, attempt {entry.attempt}", waiting - 1
-            )

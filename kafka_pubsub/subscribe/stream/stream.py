@@ -175,8 +175,8 @@ class Stream:
             commits=counts.commits,
             in_flight=coordinator.in_flight(),
             buffered_bytes=sum(each.bytes for each in held.values()),
-            paused=tuple(sorted(partitions.gate.paused)),
-            partitions=tuple(sorted(held)),
+            paused=tuple(sorted({each.partition for each in partitions.gate.paused})),
+            partitions=tuple(sorted({each.partition for each in held})),
             moved=counts.moved,
             dead_lettered=counts.dead_lettered,
         )

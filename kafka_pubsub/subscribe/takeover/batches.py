@@ -9,6 +9,7 @@ from typing import cast
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import StoredRecord, TopicPartition, decode_ordering_key
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.takeover.hot_keys import HotKeys
 
@@ -17,8 +18,8 @@ __all__ = ["HotKeyWarnings", "by_number", "by_partition"]
 log = logging.getLogger("kafka_pubsub.subscriber")
 
 
-def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
-    """Groups the records of a read by partition."""
+def by_partition(records: Sequence[StoredRecord]) -> dict[PartitionId, list[Record]]:
+    """Groups the records of a read of a single topic; a read is most often that, and this is faster."""
     batches: dict[int | None, list[StoredRecord]] = {}
     current: int | None = -1
     add = list[StoredRecord]().append
@@ -28,14 +29,15 @@ def by_partition(records: Sequence[StoredRecord]) -> dict[int, list[Record]]:
             current = number
             add = batches.setdefault(number, []).append
         add(record)
-    return cast("dict[int, list[Record]]", batches)
+    found = {PartitionId(0, number or 0): each for number, each in batches.items()}
+    return cast("dict[PartitionId, list[Record]]", found)
 
 
-def by_number(records: Sequence[StoredRecord], layout: Layout) -> dict[int, list[Record]]:
+def by_number(records: Sequence[StoredRecord], layout: Layout) -> dict[PartitionId, list[Record]]:
     """Groups the records of a read by the numbers that their partitions have in the core."""
     if not layout.laned:
         return by_partition(records)
-    batches: dict[int, list[StoredRecord]] = {}
+    batches: dict[PartitionId, list[StoredRecord]] = {}
     topic, partition = None, None
     add = list[StoredRecord]().append
     for record in records:
@@ -43,7 +45,7 @@ def by_number(records: Sequence[StoredRecord], layout: Layout) -> dict[int, list
             topic, partition = record.topic(), record.partition()
             add = batches.setdefault(layout.number(TopicPartition(topic or "", partition or 0)), []).append
         add(record)
-    return cast("dict[int, list[Record]]", batches)
+    return cast("dict[PartitionId, list[Record]]", batches)
 
 
 class HotKeyWarnings:

@@ -36,6 +36,7 @@ from kafka_pubsub.lane_names import LaneGone
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import CommitAnswers, Committed, LogEnd, ReadFrom, TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.lost_tails import Findings, refuse
@@ -157,7 +158,7 @@ class AssignmentListener:
         """The topics, and the numbers of their partitions."""
         return self.pairs.layout
 
-    def place(self, number: int) -> TopicPartition:
+    def place(self, number: PartitionId) -> TopicPartition:
         """Returns a partition of a home topic."""
         return self.layout.home(number)
 
@@ -170,7 +171,9 @@ class AssignmentListener:
         """Returns the topics that the stream reads."""
         return self.layout.topics
 
-    def commit(self, commits: Mapping[int, CommitBoth], answered: Callable[[dict[int, bool]], None]) -> None:
+    def commit(
+        self, commits: Mapping[PartitionId, CommitBoth], answered: Callable[[dict[PartitionId, bool]], None]
+    ) -> None:
         """Sends commits; calls `answered`, on any thread, with whether each was accepted."""
         positions = self._positions(commits)
 
@@ -182,7 +185,9 @@ class AssignmentListener:
         except PubSubError as error:
             tell(dict.fromkeys(positions, error))
 
-    def _accepted(self, commits: Mapping[int, CommitBoth], answers: CommitAnswers) -> dict[int, bool]:
+    def _accepted(
+        self, commits: Mapping[PartitionId, CommitBoth], answers: CommitAnswers
+    ) -> dict[PartitionId, bool]:
         accepted = dict.fromkeys(commits, True)
         for place, answer in answers.items():
             if answer is not None:
@@ -208,7 +213,7 @@ class AssignmentListener:
             except PubSubError as error:
                 self._troubles.tell(error, "subscription %r: %s", self.record.name, error)
 
-    def _positions(self, commits: Mapping[int, CommitBoth]) -> dict[TopicPartition, Committed]:
+    def _positions(self, commits: Mapping[PartitionId, CommitBoth]) -> dict[TopicPartition, Committed]:
         """Returns the commits in the log's form."""
         positions: dict[TopicPartition, Committed] = {}
         for number, commit in commits.items():
@@ -274,7 +279,7 @@ class AssignmentListener:
         self._give_up(pairs.retry_side.wait(numbers, self.time_left(MOVE_WAIT)))
         self._runner.commit(self._runner.ask(self._runner.coordinator.take_late_commits))
 
-    def _give_up(self, stuck: Sequence[int]) -> None:
+    def _give_up(self, stuck: Sequence[PartitionId]) -> None:
         if stuck:
             log.error(
                 "subscription %r: moves of partitions %s weren't answered; giving these up without a final commit, "

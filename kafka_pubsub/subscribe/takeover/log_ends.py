@@ -25,6 +25,7 @@ from collections.abc import Collection, Sequence
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.model import LogEnd, TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.runner_api import Runner
 from kafka_pubsub.subscribe.takeover.listener import AssignmentListener
 
@@ -65,12 +66,12 @@ class LogEnds:
             now = self._runner.clock()
             self._look_at = now + max(self._wait, (now - began) / SHARE)
 
-    def look_at(self, numbers: Collection[int]) -> None:
+    def look_at(self, numbers: Collection[PartitionId]) -> None:
         """Reports the positions of these partitions at once: a choice waits for them."""
         if numbers:
             self._tell(numbers)
 
-    def _tell(self, numbers: Collection[int] | None = None) -> bool:
+    def _tell(self, numbers: Collection[PartitionId] | None = None) -> bool:
         """Reports the positions of logs (None: of all) that were read further; returns whether there were any."""
         runner, reported = self._runner, False
         partitions = runner.coordinator.partitions
@@ -88,14 +89,14 @@ class LogEnds:
                 reported = True
         return reported
 
-    def _post(self, number: int, position: LogEnd, retry: LogEnd) -> None:
+    def _post(self, number: PartitionId, position: LogEnd, retry: LogEnd) -> None:
         coordinator, clock = self._runner.coordinator, self._runner.clock
         self._runner.post(lambda: coordinator.read_up_to(number, position, retry, clock()))
 
-    def _places(self, number: int) -> tuple[TopicPartition, TopicPartition]:
+    def _places(self, number: PartitionId) -> tuple[TopicPartition, TopicPartition]:
         return self._rebalances.layout.pair(number)
 
-    def _is_read_on(self, number: int) -> bool:
+    def _is_read_on(self, number: PartitionId) -> bool:
         return not self._rebalances.pairs.holds_up(number)
 
     def leave(self, *, in_order: bool) -> None:

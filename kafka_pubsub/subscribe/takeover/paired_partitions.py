@@ -28,7 +28,7 @@ from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, InvariantVi
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import UNREAD, Committed, LogEnd, ReadFrom, StoredRecord, TopicPartition
-from kafka_pubsub.partition_numbers import index_of, partition_of, shown
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.formats.ack_map import AckMap
 from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Log, Named, united
 from kafka_pubsub.subscribe.partition.events import Bodies, MovesAnswered, Written
@@ -84,11 +84,11 @@ class PairedPartitions:
         #: The assigned partitions, whether or not their pair is complete.
         self._held: set[TopicPartition] = set()
         #: Partitions whose retry partition isn't read yet: how far it must be read, and the home partition's start.
-        self._behind: dict[int, tuple[int, LogEnd]] = {}
+        self._behind: dict[PartitionId, tuple[int, LogEnd]] = {}
         #: The offsets to seek, once this read has returned.
         self._late: dict[TopicPartition, LogEnd] = {}
         #: Partitions that must begin anew, filled by the runner; and the time before which they must not.
-        self._again: deque[int] = deque()
+        self._again: deque[PartitionId] = deque()
         self._not_before = 0.0
         retry_side.connect(runner.post, self)
 
@@ -113,13 +113,13 @@ class PairedPartitions:
     def _whole(self, partition: int) -> bool:
         return self.layout.places(partition) <= self._held
 
-    def _main(self, number: int) -> TopicPartition:
+    def _main(self, number: PartitionId) -> TopicPartition:
         return self.layout.home(number)
 
-    def _beside(self, number: int) -> TopicPartition:
+    def _beside(self, number: PartitionId) -> TopicPartition:
         return self.layout.beside(number)
 
-    def _begin(self, numbers: Sequence[int]) -> dict[TopicPartition, LogEnd]:
+    def _begin(self, numbers: Sequence[PartitionId]) -> dict[TopicPartition, LogEnd]:
         """Has the runner take partitions on; returns where to read, home partitions only once caught up."""
         if not numbers:
             self._runner.take_on({}, _begin_nothing, {})
@@ -146,9 +146,9 @@ class PairedPartitions:
         read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)
 
-        def begin(number: int, stored: Committed) -> Found:
+        def begin(number: PartitionId, stored: Committed) -> Found:
             (main, beside), view = self.layout.pair(number), self.layout.view(number)
-            lane = index_of(number) != 0
+            lane = number.lane != 0
             said = map_of(stored)
             clean = not stored.metadata or (said is not None and said.clean)
             checkpoint = checkpoints.get(number)
@@ -187,8 +187,8 @@ class PairedPartitions:
         return self._where_to_read(positions, ends)
 
     def _reached(
-        self, numbers: Sequence[int], ranges: Mapping[TopicPartition, tuple[int, int]]
-    ) -> Sequence[int]:
+        self, numbers: Sequence[PartitionId], ranges: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Sequence[PartitionId]:
         """Returns the partitions of which both leaders answered; the others are tried again after a while."""
         away = {
             number: [each for each in self.layout.pair(number) if each not in ranges] for number in numbers
@@ -205,7 +205,7 @@ class PairedPartitions:
         return [number for number, places in away.items() if not places]
 
     def _where_to_read(
-        self, numbers: Iterable[int], ends: Mapping[TopicPartition, int]
+        self, numbers: Iterable[PartitionId], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, LogEnd]:
         """Returns where to read partitions that were taken on; retry partitions ended at these `ends`."""
         starts: dict[TopicPartition, LogEnd] = {}
@@ -222,10 +222,10 @@ class PairedPartitions:
 
     def _recall(
         self,
-        numbers: Sequence[int],
+        numbers: Sequence[PartitionId],
         known: dict[TopicPartition, Committed],
         ranges: Mapping[TopicPartition, tuple[int, int]],
-    ) -> set[int]:
+    ) -> set[PartitionId]:
         """Puts the newest checkpoint in the place of positions that the broker has forgotten.
 
         Returns the partitions whose known state may be older than the records of the retry partition.
@@ -267,10 +267,10 @@ class PairedPartitions:
 
     def _checkpoints(
         self,
-        numbers: Sequence[int],
+        numbers: Sequence[PartitionId],
         committed: Mapping[TopicPartition, Committed],
         ends: Mapping[TopicPartition, int],
-    ) -> Mapping[int, Checkpoint]:
+    ) -> Mapping[PartitionId, Checkpoint]:
         """Reads the checkpoints that these commits name, where a checkpoint holds anything above the positions."""
         wanted: dict[TopicPartition, tuple[Named, int]] = {}
         for number in numbers:
@@ -282,11 +282,11 @@ class PairedPartitions:
         found = self.retry_side.checkpoints(wanted)
         return {self.layout.number(place): checkpoint for place, checkpoint in found.items()}
 
-    def _starts(self, number: int) -> tuple[LogEnd, LogEnd]:
+    def _starts(self, number: PartitionId) -> tuple[LogEnd, LogEnd]:
         """Returns where to read the home partition from, and the retry partition."""
         partition = self._runner.coordinator.partitions.owned.get(number)
         if partition is None:
-            raise InvariantViolated(f"partition {shown(number)} was taken on, and isn't there")
+            raise InvariantViolated(f"partition {number} was taken on, and isn't there")
         main, beside = partition.position, partition.retry_position
         epochs = partition.read.epoch_at(main), partition.retry_read.epoch_at(beside)
         return LogEnd(main, epochs[0]), LogEnd(beside, epochs[1])
@@ -319,14 +319,14 @@ class PairedPartitions:
         """Whether no partition waits for a read to return."""
         return not (self._behind or self._late or self._again)
 
-    def holds_up(self, number: int) -> bool:
+    def holds_up(self, number: PartitionId) -> bool:
         """Returns whether the partition must be read or sought first: its position doesn't show what was read."""
         late = self._late
         return number in self._behind or self._main(number) in late or self._beside(number) in late
 
     # Partitions that go
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> list[int]:
+    def let_go(self, partitions: Iterable[TopicPartition]) -> list[PartitionId]:
         """Drops partitions that are no longer ours; returns the numbers of the pairs that go with them."""
         gone = list(partitions)
         self._held.difference_update(gone)
@@ -337,7 +337,7 @@ class PairedPartitions:
             self._late.pop(self._beside(number), None)
         return numbers
 
-    def hold_still(self, numbers: Sequence[int], timeout: float) -> list[int]:
+    def hold_still(self, numbers: Sequence[PartitionId], timeout: float) -> list[PartitionId]:
         """Waits until no request of them is unanswered; returns those for which that takes longer than `timeout`."""
         self._runner.ask(lambda: self._runner.coordinator.partitions.hold_still(numbers))
         return self.retry_side.wait(numbers, timeout)
@@ -369,10 +369,10 @@ class PairedPartitions:
             records = [record for record in records if self._number(record) not in begun]
         return records
 
-    def _number(self, record: StoredRecord) -> int:
+    def _number(self, record: StoredRecord) -> PartitionId:
         return self.layout.number(_place_of(record))
 
-    def _go_on(self) -> Sequence[int]:
+    def _go_on(self) -> Sequence[PartitionId]:
         """Returns the partitions that have begun anew just now: their records are of the ownership before."""
         positions = self._reader.positions([self._beside(number) for number in self._behind])
         for number, (end, main) in list(self._behind.items()):
@@ -387,7 +387,7 @@ class PairedPartitions:
             self._read_on(place, at)
         return begun
 
-    def _tell_caught_up(self, number: int, position: LogEnd) -> None:
+    def _tell_caught_up(self, number: PartitionId, position: LogEnd) -> None:
         coordinator, clock = self._runner.coordinator, self._runner.clock
         self._runner.post(lambda: coordinator.caught_up(number, position, clock()))
 
@@ -402,13 +402,13 @@ class PairedPartitions:
         else:
             del self._late[place]
 
-    def _begin_again(self) -> Sequence[int]:
+    def _begin_again(self) -> Sequence[PartitionId]:
         """Begins partitions anew from their commits, after an unknown outcome."""
-        asked: set[int] = set()
+        asked: set[PartitionId] = set()
         while self._again:  # the runner may add to it meanwhile
             asked.add(self._again.popleft())
         owned = self._runner.coordinator.partitions.owned
-        numbers = sorted(n for n in asked if n not in owned and self._whole(partition_of(n)))
+        numbers = sorted(n for n in asked if n not in owned and self._whole(n.partition))
         try:
             starts = self._begin(numbers) if numbers else {}
         except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:
@@ -447,7 +447,7 @@ class PairedPartitions:
         bodies = Bodies(found.records, found.missing)
         coordinator.replied(self.layout.number(place), epoch, bodies, self._runner.clock())
 
-    def restart(self, number: int) -> None:
+    def restart(self, number: PartitionId) -> None:
         """Notes that a partition must begin anew."""
         self._again.append(number)
 
@@ -470,8 +470,8 @@ def _log_start(
     return LogStart(begun.position, known, said.notes, doubt, end, held, read or UNREAD)
 
 
-def _begin_nothing(number: int, _: Committed) -> Found:
-    raise InvariantViolated(f"partition {shown(number)} begins, though none was to")
+def _begin_nothing(number: PartitionId, _: Committed) -> Found:
+    raise InvariantViolated(f"partition {number} begins, though none was to")
 
 
 def _place_of(record: StoredRecord) -> TopicPartition:

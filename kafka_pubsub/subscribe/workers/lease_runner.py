@@ -23,6 +23,7 @@ from typing import Protocol, cast
 
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, REJECTED
@@ -59,7 +60,7 @@ class Reports(Protocol):
     def stale(self) -> None: ...
     def take_over(self) -> None: ...
     def handed_out(self, ack_id: str, message: Message) -> None: ...
-    def lane(self, number: int) -> tuple[int, bool]: ...
+    def lane(self, number: PartitionId) -> tuple[int, bool]: ...
 
 
 def check_delay(delay: float | None) -> None:
@@ -264,7 +265,7 @@ class LeaseRunner:
         lease = self.lease
         ack_id = str(
             AckId(
-                self.reports.process, lease.partition, message.offset, lease.epoch, message.delivery_attempt
+                self.reports.process, *lease.partition, message.offset, lease.epoch, message.delivery_attempt
             )
         )
         self.reports.handed_out(ack_id, message)

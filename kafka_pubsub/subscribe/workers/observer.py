@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from kafka_pubsub.model import Message
+from kafka_pubsub.partition_id import PartitionId
 
 __all__ = ["UNOBSERVED", "LeaseObserver", "MessageRun"]
 
@@ -51,7 +52,7 @@ class LeaseObserver:
     def run_ends(self, run: MessageRun, delays: Mapping[int, float | None], *, raised: bool) -> None:
         """Notes that this callback has ended; `delays` are those of its nacks, by offset."""
 
-    def durable(self, partition: int, offset: int, epoch: int, attempt: int) -> None:
+    def durable(self, partition: PartitionId, offset: int, epoch: int, attempt: int) -> None:
         """Notes that the ack of this delivery is durable."""
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ from kafka_pubsub.subscribe.workers.lease_runner import BatchLeaseRunner, LeaseR
 from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
 from kafka_pubsub.subscribe.workers.thread_workers import BatchWorkers
 from tests.checkpoints import made
+from tests.partition_ids import P
 from tests.support import FakeBody
 from tests.unit.subscribe.workers.holding import PATIENCE, Reported
 
@@ -48,7 +49,7 @@ class Stream:
 
     def lease(self, length: int = 1, attempt: int = 1) -> Lease:
         records = [FakeBody(offset=10 + at, key=b"k") for at in range(length)]
-        return Lease(0, 1, b"k", records, attempt)
+        return Lease(P[0], 1, b"k", records, attempt)
 
     def lease_runner(self, length: int = 1, attempt: int = 1) -> LeaseRunner:
         lease = self.lease(length, attempt)
@@ -264,8 +265,8 @@ def land(stream: Stream, moves: Sequence[MovedRecord], *offsets: int, epoch: int
     """These records, and a checkpoint, are written."""
     parts = split(made((1, 2), (4, 6), main=[(3, 4)], nonce=nonce))
     forecast = both(0, named=Named(0, nonce))
-    stream.evidence.retry_side(0, epoch, StoreMoves(moves, forecast, parts, (), lambda offset: forecast))
-    move_request = MoveRequest(0, epoch, [], {}, Membership("", None), len(moves))
+    stream.evidence.retry_side(P[0], epoch, StoreMoves(moves, forecast, parts, (), lambda offset: forecast))
+    move_request = MoveRequest(P[0], epoch, [], {}, Membership("", None), len(moves))
     stream.evidence.move_answered(
         MoveResult(move_request, Ending.STORED if offsets else Ending.ABORTED, offsets)
     )
@@ -274,7 +275,7 @@ def land(stream: Stream, moves: Sequence[MovedRecord], *offsets: int, epoch: int
 def test_what_a_checkpoint_reports_is_reported_with_each_commit_that_names_it(stream: Stream) -> None:
     land(stream, [], 9)
     for commit in (both(0, (7, 8), named=NINE), both(5, (6, 8), named=NINE), both(6)):
-        stream.evidence.committing({0: commit})
+        stream.evidence.committing({P[0]: commit})
     assert retries(stream) == [[0, [1, 2, 4, 6]], [0, [1, 2, 4, 6, 7, 8]], [5, [5, 8]], [6, []]]
     mains = [event["main"] for event in _events(stream) if event["event"] == "commit"]
     assert mains == [[0, [3, 4]], [0, [3, 4, 7, 8]], [0, []], [0, []]]
@@ -295,10 +296,10 @@ def test_the_checkpoint_of_the_last_owner_is_reported_at_the_beginning(stream: S
     stored = Committed(*both(0, (7, 8), named=NINE).retry)
     retry = LogStart(0, ((7, 8),), in_checkpoint=[(1, 2), (4, 6)])
     stream.evidence.assigned(
-        0, 1, Committed(0, ""), stored, Found(BESIDE, "id", retry=retry, checkpoint=NINE)
+        P[0], 1, Committed(0, ""), stored, Found(BESIDE, "id", retry=retry, checkpoint=NINE)
     )
-    stream.evidence.assigned(0, 1, Committed(0, ""), stored, None)
-    stream.evidence.committing({0: both(0, (7, 9), named=NINE)})
+    stream.evidence.assigned(P[0], 1, Committed(0, ""), stored, None)
+    stream.evidence.committing({P[0]: both(0, (7, 9), named=NINE)})
     assert retries(stream) == [[0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 8]], [0, [1, 2, 4, 6, 7, 9]]]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from kafka_pubsub.config import FlowControl
 from kafka_pubsub.model import UNREAD, Committed, Ending
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
 from kafka_pubsub.subscribe.formats import ack_map
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, StoreMoves, WriteDeadLetters
@@ -18,6 +19,7 @@ from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, M
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.settings import EVERYTHING, Found, LogStart, Rules
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from tests.partition_ids import P
 from tests.support import FakeBody
 from tests.unit.subscribe.partition.test_retry_partition import Stored
 from tests.unit.subscribe.workers.holding import Reported
@@ -64,19 +66,19 @@ class Moving:
     """The side of the retry topic: keeps what is to be relocated."""
 
     def __init__(self) -> None:
-        self.requested: list[tuple[int, int, StoreMoves]] = []
+        self.requested: list[tuple[PartitionId, int, StoreMoves]] = []
 
-    def write_moves(self, number: int, epoch: int, effect: StoreMoves) -> None:
+    def write_moves(self, number: PartitionId, epoch: int, effect: StoreMoves) -> None:
         self.requested.append((number, epoch, effect))
 
-    def write_dead_letters(self, number: int, epoch: int, effect: WriteDeadLetters) -> None: ...
-    def read(self, number: int, epoch: int, offsets: Sequence[int]) -> None: ...
-    def trim(self, number: int, offset: int) -> None: ...
-    def restart(self, number: int) -> None: ...
+    def write_dead_letters(self, number: PartitionId, epoch: int, effect: WriteDeadLetters) -> None: ...
+    def read(self, number: PartitionId, epoch: int, offsets: Sequence[int]) -> None: ...
+    def trim(self, number: PartitionId, offset: int) -> None: ...
+    def restart(self, number: PartitionId) -> None: ...
 
 
 class World:
-    """A coordinator, its pool, and what the log has stored: both positions, and the retry topic."""
+    """A coordinator, its pool, and what the log has stored, by number: both positions, and the retry topic."""
 
     def __init__(self, **flow: int) -> None:
         self.worker_pool, self.moving = Hands(), Moving()
@@ -85,27 +87,31 @@ class World:
             rules, FlowControl(**flow), self.worker_pool, 7, lambda: 0.5, self.moving
         )
         self.stored: dict[int, CommitBoth] = {}
-        self.retry: dict[int, list[Stored]] = {}
+        self.retry: dict[PartitionId, list[Stored]] = {}
 
     def assign(self, *numbers: int, now: float = 0.0) -> Mapping[int, int]:
         """The partitions are ours, whose retry partitions are empty; the log takes their first commits."""
 
-        def begin(number: int, stored: Committed) -> Found:
+        def begin(number: PartitionId, stored: Committed) -> Found:
             found = ack_map.decode(stored.metadata, stored.offset or 0)
             known = found.runs if found else ()
             return Found("t", "id", LogStart(stored.offset or 0, known, end=EVERYTHING))
 
         stored = {number: self.stored.get(number, NOWHERE) for number in numbers}
-        main = {number: Committed(each.offset, each.metadata) for number, each in stored.items()}
-        beside = {number: Committed(*each.retry) for number, each in stored.items()}
+        main = {P[number]: Committed(each.offset, each.metadata) for number, each in stored.items()}
+        beside = {P[number]: Committed(*each.retry) for number, each in stored.items()}
         positions = self.coordinator.assign(main, begin, now, beside)
-        for number in numbers:
+        ids = list(main)
+        for number in ids:
             self.coordinator.caught_up(number, UNREAD, now)
-        first = self.coordinator.first_commits(numbers, now)
-        self.stored.update(first)
+        first = self.coordinator.first_commits(ids, now)
+        self._store(first)
         self.coordinator.answered(first, dict.fromkeys(first, True), now)
         self.coordinator.partitions.check()
-        return positions
+        return {number.partition: at for number, at in positions.items()}
+
+    def _store(self, commits: Mapping[PartitionId, CommitBoth]) -> None:
+        self.stored.update({number.partition: commit for number, commit in commits.items()})
 
     def move(self, now: float) -> None:
         """The log takes what was sent; what waits to be relocated is, and comes back."""
@@ -125,7 +131,7 @@ class World:
 
     def fetch(self, number: int, *keys: bytes | None, first: int = 0) -> None:
         records = [FakeBody(offset=first + at, key=key) for at, key in enumerate(keys)]
-        self.coordinator.fetched({number: records}, 0.0)
+        self.coordinator.fetched({P[number]: records}, 0.0)
 
     def deliver(self, now: float = 0.0) -> list[Lease]:
         before = len(self.worker_pool.leases)
@@ -138,10 +144,10 @@ class World:
         self.coordinator.released([LeaseReport(lease, done, outcome)], now)
         self.coordinator.partitions.check()
 
-    def revoke(self, *numbers: int, accepted: bool = True) -> dict[int, CommitBoth]:
-        last = self.coordinator.revoke(numbers, 0.0)
+    def revoke(self, *numbers: int, accepted: bool = True) -> dict[PartitionId, CommitBoth]:
+        last = self.coordinator.revoke([P[number] for number in numbers], 0.0)
         if accepted:
-            self.stored.update(last)
+            self._store(last)
         self.coordinator.answered(last, dict.fromkeys(last, accepted), 0.0)
         return last
 
@@ -175,10 +181,10 @@ def test_a_revoked_partition_has_one_final_commit_and_no_commit_after_it(world: 
     world.end(world.deliver()[0])
     world.coordinator.tick(1.0)
     posted = world.coordinator.take_commits()
-    assert list(posted) == [0]
+    assert list(posted) == [P[0]]
     assert world.coordinator.current(posted) == posted
     last = world.revoke(0)
-    assert last[0].offset == 1
+    assert last[P[0]].offset == 1
     assert world.coordinator.current(posted) == {}
     world.coordinator.tick(2.0)
     assert world.coordinator.take_commits() == {}
@@ -196,11 +202,11 @@ def test_the_answer_to_a_commit_is_none_to_the_final_commit_that_took_its_place(
     world.coordinator.tick(1.0)
     sent = world.coordinator.take_commits()
     world.end(second)
-    last = world.coordinator.revoke([0], 1.0)
-    world.coordinator.answered(sent, {0: True}, 1.0)
-    assert world.coordinator.partitions.resting[0]._commits.in_flight is last[0]
-    world.coordinator.answered(last, {0: True}, 1.0)
-    assert world.coordinator.partitions.resting[0]._commits.stored is last[0]
+    last = world.coordinator.revoke([P[0]], 1.0)
+    world.coordinator.answered(sent, {P[0]: True}, 1.0)
+    assert world.coordinator.partitions.resting[P[0]]._commits.in_flight is last[P[0]]
+    world.coordinator.answered(last, {P[0]: True}, 1.0)
+    assert world.coordinator.partitions.resting[P[0]]._commits.stored is last[P[0]]
 
 
 def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_order(world: World) -> None:
@@ -209,9 +215,9 @@ def test_a_partition_that_said_everything_says_that_it_was_given_up_in_good_orde
     world.coordinator.tick(1.0)
     sent = world.coordinator.take_commits()
     world.coordinator.answered(sent, dict.fromkeys(sent, True), 1.0)
-    last = world.revoke(0)[0]
-    assert last.offset == sent[0].offset == 1
-    said = [ack_map.decode(each.metadata, 1) for each in (sent[0], last)]
+    last = world.revoke(0)[P[0]]
+    assert last.offset == sent[P[0]].offset == 1
+    said = [ack_map.decode(each.metadata, 1) for each in (sent[P[0]], last)]
     assert [each is not None and each.clean for each in said] == [False, True]
 
 
@@ -222,20 +228,20 @@ def test_what_was_lost_says_nothing_and_counts_nothing(world: World) -> None:
     assert isinstance(lease_runner, LeaseRunner)
     world.end(leases[0])
     world.coordinator.tick(1.0)
-    world.coordinator.lose([0], 1.0)
+    world.coordinator.lose([P[0]], 1.0)
     assert world.coordinator.take_commits() == {}
     assert lease_runner.withdrawn
     assert world.coordinator.in_flight() == 0
     world.end(leases[1])
     assert world.coordinator.partitions.finished() == 1
-    assert world.coordinator.partitions.committed_positions() == {0: 0}
+    assert world.coordinator.partitions.committed_positions() == {P[0]: 0}
 
 
 def test_revoking_and_losing_what_is_not_ours_is_nothing(world: World) -> None:
-    assert world.coordinator.revoke([5], 0.0) == {}
-    world.coordinator.lose([5], 0.0)
-    world.coordinator.fetched({5: [FakeBody()]}, 0.0)
-    world.coordinator.answered({5: CommitBoth(1, "", Commit(0, ""))}, {5: True}, 0.0)
+    assert world.coordinator.revoke([P[5]], 0.0) == {}
+    world.coordinator.lose([P[5]], 0.0)
+    world.coordinator.fetched({P[5]: [FakeBody()]}, 0.0)
+    world.coordinator.answered({P[5]: CommitBoth(1, "", Commit(0, ""))}, {P[5]: True}, 0.0)
     assert world.coordinator.counts.received == 0
 
 

@@ -8,6 +8,7 @@ from kafka_pubsub.subscribe.fetch_window import WINDOW
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome
 from kafka_pubsub.subscribe.partition.leases import LeaseState, Settlement
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from tests.partition_ids import P
 from tests.unit.subscribe.test_coordinator import World
 
 
@@ -28,7 +29,7 @@ def test_no_more_is_started_than_may_be() -> None:
         world.fetch(number, *(b"%d-%d" % (number, key) for key in range(5)))
     leases = world.deliver()
     assert len(leases) == world.coordinator.in_flight() == 3
-    assert {lease.partition for lease in leases} == {0, 1}, "both have their share"
+    assert {lease.partition for lease in leases} == {P[0], P[1]}, "both have their share"
     assert world.deliver() == []
     world.end(leases[0])
     assert len(world.deliver()) == 1
@@ -67,7 +68,7 @@ def test_credits_are_right_after_every_change_of_ownership() -> None:
     for number in (0, 1):
         world.fetch(number, b"a%d" % number, b"b%d" % number)
     assert len(world.deliver()) == 4
-    world.coordinator.lose([1], 0.0)
+    world.coordinator.lose([P[1]], 0.0)
     assert world.coordinator.in_flight() == 2
     world.revoke(0)
     assert world.coordinator.in_flight() == 2, "it may return"
@@ -147,20 +148,20 @@ def test_a_resting_partition_expires_too(world: World) -> None:
 def test_what_is_held_is_what_is_not_finished(world: World) -> None:
     world.fetch(0, b"a", b"b")
     lease, other = world.deliver()
-    before = world.coordinator.partitions.held()[0]
+    before = world.coordinator.partitions.held()[P[0]]
     assert before.records == 2
     world.end(lease)
-    after = world.coordinator.partitions.held()[0]
+    after = world.coordinator.partitions.held()[P[0]]
     assert (after.records, after.bytes * 2) == (1, before.bytes)
     world.end(other)
-    assert world.coordinator.partitions.held()[0][:2] == (0, 0)
+    assert world.coordinator.partitions.held()[P[0]][:2] == (0, 0)
 
 
 def test_a_partition_that_comes_anew_flows_whatever_it_was_before(world: World) -> None:
     """The log's client fetches from all that it is assigned: to think otherwise would let it fill for ever."""
     world.fetch(0, *(b"k%d" % at for at in range(2 * WINDOW)))
     coordinator = world.coordinator
-    assert coordinator.partitions.flow(waited=True).pause == [0]
+    assert coordinator.partitions.flow(waited=True).pause == [P[0]]
     world.revoke(0)
     world.assign(0)
     assert not coordinator.partitions.gate.paused

@@ -13,6 +13,7 @@ from kafka_pubsub.subscribe.partition import crash_suspects as suspects
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.settings import EVERYTHING, Found, LogStart, Rules
+from tests.partition_ids import P
 from tests.support import FakeBody
 from tests.unit.subscribe.test_coordinator import Hands, Moving
 
@@ -29,7 +30,7 @@ class AfterCrash:
         self.coordinator = Coordinator(rules, flow, self.worker_pool, 7, lambda: 0.5, Moving(), turn)
         found = Notes(notes.as_runs(range(suspects)))
         home = LogStart(0, notes=found, doubt=Doubt(suspects, twice=True), end=EVERYTHING)
-        stored = dict.fromkeys(range(partitions), NOTHING)
+        stored = dict.fromkeys(P[:partitions], NOTHING)
         self.coordinator.assign(stored, lambda *_: Found("t", "id", home), 0.0, stored)
         for number in stored:
             self.coordinator.caught_up(number, UNREAD, 0.0)
@@ -45,7 +46,7 @@ class AfterCrash:
 
     def fetch(self, *keys: bytes, partition: int = 0) -> None:
         records = [FakeBody(offset=at, key=key) for at, key in enumerate(keys)]
-        self.coordinator.fetched({partition: records}, self.now)
+        self.coordinator.fetched({P[partition]: records}, self.now)
 
     def deliver(self) -> None:
         self.coordinator.deliver(self.now)

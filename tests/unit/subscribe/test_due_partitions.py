@@ -8,6 +8,7 @@ import pytest
 
 from kafka_pubsub.subscribe.partition.events import Event, Tick
 from kafka_pubsub.subscribe.partition.partition import Partition
+from tests.partition_ids import P
 from tests.unit.subscribe.test_coordinator import World
 
 MANY = 1000
@@ -25,11 +26,11 @@ class Watched:
         handle, wakeup_at = Partition.handle, Partition.wakeup_at
 
         def counted_handle(partition: Partition, event: Event, now: float) -> object:
-            self.ticked[partition.number] += isinstance(event, Tick)
+            self.ticked[partition.number.partition] += isinstance(event, Tick)
             return handle(partition, event, now)
 
         def counted_wakeup_at(partition: Partition) -> float | None:
-            self.asked[partition.number] += 1
+            self.asked[partition.number.partition] += 1
             return wakeup_at(partition)
 
         monkeypatch.setattr(Partition, "handle", counted_handle)
@@ -86,7 +87,7 @@ def test_a_partition_that_is_due_gets_its_tick(watched: Watched) -> None:
     watched.world.end(watched.world.worker_pool.leases[0], now=watched.now)
     assert watched.world.coordinator.wakeup_at() is not None
     watched.sweep()
-    assert watched.world.coordinator.partitions.owned[7]._commits.stored.offset == 1
+    assert watched.world.coordinator.partitions.owned[P[7]]._commits.stored.offset == 1
 
 
 def test_a_wall_clock_that_was_set_is_reported_to_all(watched: Watched) -> None:
@@ -103,7 +104,7 @@ def test_a_partition_that_is_about_to_go_gets_no_tick_and_wakes_none(watched: Wa
     watched.sweep()
     world.end(world.worker_pool.leases[0], now=watched.now)
     assert world.coordinator.wakeup_at() is not None
-    world.coordinator.partitions.hold_still([7])
+    world.coordinator.partitions.hold_still([P[7]])
     assert world.coordinator.wakeup_at() is None
     watched.sweep()
     assert not +watched.ticked
@@ -112,7 +113,7 @@ def test_a_partition_that_is_about_to_go_gets_no_tick_and_wakes_none(watched: Wa
 def test_a_partition_that_went_is_forgotten(watched: Watched) -> None:
     world = watched.world
     world.fetch(7, b"a")
-    world.coordinator.lose([7], watched.now)
+    world.coordinator.lose([P[7]], watched.now)
     watched.sweep()
     assert world.coordinator.partitions.attention.deliverable() == []
     assert not world.coordinator.partitions.attention.held

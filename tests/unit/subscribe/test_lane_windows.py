@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pubsub.partition_numbers import number_of
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.fetch_window import AHEAD, WINDOW, Held
 from kafka_pubsub.subscribe.lane_windows import LEAST, NARROW, WIDE_FOR, LaneWindows
 
 LIMIT = 1_000_000
-LOW, MIDDLE, HIGH = (number_of(priority, 0) for priority in range(3))
+LOW, MIDDLE, HIGH = (PartitionId(priority, 0) for priority in range(3))
 OWNED = [LOW, MIDDLE, HIGH]
 
 
@@ -66,7 +66,9 @@ LEVELS = st.builds(Held, st.integers(0, 3 * WINDOW), st.integers(0, 2 * LIMIT))
 
 
 @given(levels=st.tuples(LEVELS, LEVELS, LEVELS), paused=st.sets(st.sampled_from(OWNED)), low=st.booleans())
-def test_nothing_stays_full_for_ever(levels: tuple[Held, Held, Held], paused: set[int], low: bool) -> None:
+def test_nothing_stays_full_for_ever(
+    levels: tuple[Held, Held, Held], paused: set[PartitionId], low: bool
+) -> None:
     """Whatever is held: once waiting hasn't helped, there is room, and an empty lane isn't paused."""
     windows = going_high()
     if low:

@@ -25,6 +25,7 @@ from kafka_pubsub.subscribe.partition.key_line import DueAndFlags, Entry, KeyLin
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.retry_partition import RetryPartition
 from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, Found, LogStart, Rules, Start
+from tests.partition_ids import P
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, Stored, parked, stored
 
 IN_AN_HOUR, IN_A_SECOND = 3_600_000, 1000
@@ -138,7 +139,7 @@ def test_a_key_with_one_parked_message_costs_less_than_250_bytes() -> None:
     count, read = 20_000, 500
     start = Found("t", TOPIC_ID, LogStart(0, end=3 * count), LogStart(0, end=count))
     commit = CommitBoth(0, "", Commit(0, ""))
-    partition = Partition(Start(0, 1, 1, commit, start), Rules(ordered=True), lambda: 0.5)
+    partition = Partition(Start(P[0], 1, 1, commit, start), Rules(ordered=True), lambda: 0.5)
     tracemalloc.start()
     try:
         for low in range(0, count, read):

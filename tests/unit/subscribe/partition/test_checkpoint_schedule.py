@@ -24,6 +24,7 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.outage import WINDOW
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.settings import EVERYTHING, Found, LogStart, Policy, Rules, Start
+from tests.partition_ids import P
 from tests.unit.subscribe.partition.test_retry_partition import TOPIC_ID, Scene, Stored, parked
 
 
@@ -132,7 +133,7 @@ def test_the_first_commit_of_an_ownership_is_plain_however_full_and_however_ofte
     """By the number of its writer the next owner finds the transactions that this owner leaves open."""
     scattered(scene, 15)
     stored, runs = scene.partition._commits.stored, scene.partition._offsets.runs()
-    start = Start(0, 2, 7, stored, Found("t", TOPIC_ID, LogStart(0, runs, end=EVERYTHING)))
+    start = Start(P[0], 2, 7, stored, Found("t", TOPIC_ID, LogStart(0, runs, end=EVERYTHING)))
     partition = Partition(start, Rules(ordered=True, subscription="s"), lambda: 0.5)
     partition.handle(RetryCaughtUp(0), 0.0)
     for now in (1.0, 2.0, 3.0):
@@ -243,7 +244,7 @@ def test_a_successor_goes_on_from_what_was_named() -> None:
     retry = LogStart(3, [(5, 6), (8, 9)], in_checkpoint=[(5, 6)])
     found = Found("t", "id", home, retry, checkpoint=Named(2, 77), retry_id="r")
     stored = CommitBoth(0, "something", Commit(3, "something"))
-    start = Start(0, 1, 1, stored, found)
+    start = Start(P[0], 1, 1, stored, found)
     partition = Partition(start, Rules(ordered=True), lambda: 0.5)
     partition.handle(RetryFetched([parked(at, 60 + at, b"%d" % at) for at in (3, 4, 6, 7)]), 0.0)
     partition.handle(RetryCaughtUp(9), 0.0)

@@ -26,6 +26,7 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.partition import Partition
 from kafka_pubsub.subscribe.partition.settings import EVERYTHING, Found, LogStart, Rules, Start
+from tests.partition_ids import P
 from tests.support import FakeBody
 
 #: Messages that the last owner may have read.
@@ -38,7 +39,7 @@ class Owned:
     def __init__(self, *, clean: bool = False, found: Notes = notes.NOTHING) -> None:
         doubt = NO_DOUBT if clean else Doubt(READ, twice=True)
         home = LogStart(0, notes=found, doubt=doubt, end=EVERYTHING)
-        start = Start(0, 1, 1, CommitBoth(0, "", Commit(0, "")), Found("t", "id", home))
+        start = Start(P[0], 1, 1, CommitBoth(0, "", Commit(0, "")), Found("t", "id", home))
         self.partition = Partition(start, Rules(ordered=True, subscription="s"), lambda: 0.5)
         self.now = 0.0
         self.do(RetryCaughtUp(0))

@@ -56,6 +56,7 @@ from kafka_pubsub.subscribe.partition.settings import (
     Rules,
     Start,
 )
+from tests.partition_ids import P
 from tests.support import FakeBody
 
 TOPIC_ID = "id"
@@ -110,7 +111,7 @@ class Scene:
         start = Found("t", TOPIC_ID, home, LogStart(0, end=len(retry)), **found)
         rules = Rules(ordered=True, backoff=Backoff(1, 1), policy=policy or Policy(), subscription="s")
         commit = CommitBoth(0, "", Commit(0, ""))
-        self.partition = Partition(Start(0, 1, 1, commit, start), rules, lambda: 0.5)
+        self.partition = Partition(Start(P[0], 1, 1, commit, start), rules, lambda: 0.5)
         self.now = 0.0
         self.retry = list(retry)
         self.do(RetryFetched(retry))

@@ -29,6 +29,7 @@ from kafka_pubsub.subscribe.retry_topic.dead_letter_writer import DeadLetterWrit
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveRequest, MoveResult
+from tests.partition_ids import P
 
 HERE = Membership("billing", "first")
 BILLING = SubscriptionRecord(
@@ -110,18 +111,18 @@ def scene() -> Iterator[Scene]:
 
 
 def move_request(partition: int = 0, epoch: int = 1, count: int = 1) -> MoveRequest:
-    return MoveRequest(partition, epoch, [NewRecord("graves", 0, b"k", b"v")] * count, {}, HERE)
+    return MoveRequest(P[partition], epoch, [NewRecord("graves", 0, b"k", b"v")] * count, {}, HERE)
 
 
 def rest(partition: int, epoch: int) -> MoveRequest:
     """What completes a transaction of dead letters without a checkpoint."""
-    return MoveRequest(partition, epoch, [], TO, HERE)
+    return MoveRequest(P[partition], epoch, [], TO, HERE)
 
 
 def test_positions_come_when_the_dead_letters_are_written(scene: Scene) -> None:
     scene.writer.send(move_request(count=2))
     written = scene.next_written()
-    assert (written.taken, written.move_request.partition) == (True, 0)
+    assert (written.taken, written.move_request.partition) == (True, P[0])
     assert scene.move_results.empty()
     assert scene.writer.complete(rest(0, 1))
     move_result = scene.landed()
@@ -139,7 +140,7 @@ def test_a_checkpoint_is_written_behind_the_dead_letters_and_named_by_its_own_of
     place = TopicPartition("orders", 0)
     parts = [NewRecord("retry", 0, None, value) for value in (b"part 1", b"part 2")]
     named = MoveRequest(
-        0, 1, parts, TO, HERE, 0, lambda offset: {place: Committed(7, f"checkpoint at {offset}")}
+        P[0], 1, parts, TO, HERE, 0, lambda offset: {place: Committed(7, f"checkpoint at {offset}")}
     )
     assert scene.writer.complete(named)
     move_result = scene.landed()
@@ -177,7 +178,7 @@ def test_what_waits_in_line_is_not_tried_when_the_topic_is_away(scene: Scene) ->
     scene.log.go.set()
     told = [scene.next_written() for _ in range(3)]
     assert [(each.move_request.partition, each.taken, each.reason) for each in told] == [
-        (partition, False, away) for partition in range(3)
+        (P[partition], False, away) for partition in range(3)
     ]
     assert scene.log.answers == []
     scene.writer.send(move_request(1))
@@ -195,7 +196,7 @@ def test_a_refused_record_is_reported_and_the_next_batch_is_tried(scene: Scene) 
     scene.log.go.set()
     first, second = scene.next_written(), scene.next_written()
     assert (first.taken, first.refused) == (False, refused)
-    assert (second.taken, second.move_request.partition) == (True, 1)
+    assert (second.taken, second.move_request.partition) == (True, P[1])
 
 
 def test_an_unknown_outcome_is_reported_though_the_topic_is_away(scene: Scene) -> None:

@@ -27,6 +27,7 @@ from kafka_pubsub.subscribe.retry_topic.transaction_thread import (
     MoveResult,
     TransactionThread,
 )
+from tests.partition_ids import P
 
 HERE = Membership("billing", "first")
 LATER = Membership("billing", "second")
@@ -86,7 +87,7 @@ class Scene:
     def land(self, count: int) -> dict[int, MoveResult]:
         """The next move results, by partition."""
         some = [self.move_results.get(timeout=PATIENCE) for _ in range(count)]
-        return {move_result.move_request.partition: move_result for move_result in some}
+        return {move_result.move_request.partition.partition: move_result for move_result in some}
 
     def together(self, *move_requests: MoveRequest) -> None:
         """Sent while the mover is busy, so that they are there at its next look."""
@@ -108,7 +109,7 @@ def scene() -> Iterator[Scene]:
 def move_request(partition: int, *values: bytes, membership: Membership = HERE) -> MoveRequest:
     records = [NewRecord("orders.sub.billing.retry", partition, b"k", value) for value in values or (b"v",)]
     positions = {TopicPartition("orders", partition): Committed(5, "map")}
-    return MoveRequest(partition, 1, records, positions, membership)
+    return MoveRequest(P[partition], 1, records, positions, membership)
 
 
 def test_move_requests_that_come_together_share_a_transaction_and_each_learns_its_offsets(

@@ -23,6 +23,7 @@ from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.stream.runner import READ, TICK, StreamRunner
 from kafka_pubsub.subscribe.takeover.batches import by_partition
 from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
+from tests.partition_ids import P
 
 RETRY = "orders.sub.billing.retry"
 RECORD = SubscriptionRecord(
@@ -146,7 +147,7 @@ def engine(log: Valves) -> Iterator[StreamRunner]:
 
 def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: StreamRunner, log: Valves) -> None:
     """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
-    engine._pauses.turn(Change([0, 1], []))
+    engine._pauses.turn(Change([P[0], P[1]], []))
     engine.assigned([TopicPartition("orders", 0), TopicPartition(RETRY, 0)])
     engine._make_room()
     assert log.paused == {1}
@@ -173,7 +174,7 @@ def told(engine: StreamRunner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[in
 @pytest.mark.usefixtures("told")
 def test_what_waits_to_be_committed_shares_a_request(engine: StreamRunner, log: Valves) -> None:
     """After a crash handlers of each partition wait for its commits: in turn they would wait for all."""
-    engine._to_commit.extend([{0: _commit(3)}, {1: _commit(4)}])
+    engine._to_commit.extend([{P[0]: _commit(3)}, {P[1]: _commit(4)}])
     engine.commit_posted()
     assert log.commits == [{0: 3, 1: 4}]
 
@@ -197,7 +198,7 @@ def test_a_refused_commit_is_no_accepted_one(
 ) -> None:
     """Taken for accepted, acks would count as stored, and retried messages begin unnoted."""
     log.refused[TopicPartition("orders", 1)] = PubSubError("the generation is over")
-    engine.send({0: _commit(3), 1: _commit(4)})
+    engine.send({P[0]: _commit(3), P[1]: _commit(4)})
     assert told == [(3, True), (4, False)]
 
 
@@ -206,9 +207,9 @@ def test_a_commit_is_not_waited_for_and_no_other_is_sent_before_its_answer(
 ) -> None:
     """Stored later than the next commit, this commit would undo the next."""
     log.late = True
-    engine._to_commit.append({0: _commit(3)})
+    engine._to_commit.append({P[0]: _commit(3)})
     engine.commit_posted()
-    engine._to_commit.append({1: _commit(4)})
+    engine._to_commit.append({P[1]: _commit(4)})
     engine.commit_posted()
     assert (log.commits, told) == ([{0: 3}], [])
     log.answer()
@@ -221,8 +222,8 @@ def test_a_final_commit_behind_a_commit_that_is_not_answered_is_not_sent(
     engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     log.late = True
-    engine.send({0: _commit(3)})
-    engine.commit({0: _commit(4)})
+    engine.send({P[0]: _commit(3)})
+    engine.commit({P[0]: _commit(4)})
     assert (log.commits, told) == ([{0: 3}], [(4, False)])
 
 
@@ -231,7 +232,7 @@ def test_a_final_commit_that_is_not_answered_in_time_counts_as_refused(
 ) -> None:
     """Else its partition, when it comes back, would wait for the answer for ever."""
     log.late = True
-    engine.commit({0: _commit(4)})
+    engine.commit({P[0]: _commit(4)})
     assert (log.commits, told) == ([{0: 4}], [(4, False)])
 
 
@@ -305,6 +306,6 @@ def test_what_was_read_is_grouped_by_partition_in_its_order() -> None:
     rows = [record(0, 5), record(0, 6), record(1, 9), record(0, 7)]
     grouped = by_partition(rows)
     assert {number: [each.offset() for each in some] for number, some in grouped.items()} == {
-        0: [5, 6, 7],
-        1: [9],
+        P[0]: [5, 6, 7],
+        P[1]: [9],
     }

@@ -11,6 +11,7 @@ import pytest
 from kafka_pubsub import FailedPrecondition, Message, PubSub, PubSubError
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.inbox import Inbox
 from kafka_pubsub.subscribe.partition.effects import StoreMoves
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
@@ -19,6 +20,7 @@ from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from kafka_pubsub.subscribe.stream.stream import Stream
 from kafka_pubsub.subscribe.takeover.log_ends import LogEnds
 from kafka_pubsub.subscription import Subscription
+from tests.partition_ids import P
 from tests.support import until
 from tests.unit.subscribe.workers.holding import PATIENCE
 
@@ -157,7 +159,7 @@ def test_no_callback_begins_once_the_acks_of_the_final_commit_are_taken(
 
     def revoke(engine: StreamRunner) -> None:
         revoking.set()
-        engine._revoke([0, 1], engine.clock())
+        engine._revoke([P[0], P[1]], engine.clock())
 
     room.publish("a", "a", "a")
     monkeypatch.setattr(Inbox, "take_reports", take_and_go_on)
@@ -191,7 +193,7 @@ def test_the_checkpoint_of_a_close_begins_while_the_fetcher_still_reads(
     began, in_time = threading.Event(), list[bool]()
     write, leave = RetryIO.write_moves, LogEnds.leave
 
-    def write_moves(self: RetryIO, number: int, epoch: int, moves: StoreMoves) -> None:
+    def write_moves(self: RetryIO, number: PartitionId, epoch: int, moves: StoreMoves) -> None:
         began.set()
         write(self, number, epoch, moves)
 

@@ -30,6 +30,7 @@ from kafka_pubsub.subscribe.takeover.paired_partitions import BLOCKED, DEAD, Pai
 from kafka_pubsub.subscribe.takeover.rejoining_reader import DelegatingReader
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
 from tests.checkpoints import headers
+from tests.partition_ids import P
 from tests.support import until
 from tests.unit.subscribe.workers.holding import PATIENCE
 
@@ -202,8 +203,8 @@ class Landed:
 def test_a_checkpoint_is_no_message_that_was_moved() -> None:
     held = Landed()
     beside = PairedPartitions(held, held, held)  # type: ignore[arg-type]
-    moved = NewRecord(*held.layout.beside(0), b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
-    told = NewRecord(*held.layout.beside(0), None, b"", headers())
+    moved = NewRecord(*held.layout.beside(P[0]), b"k", b"", retry_headers(None, RetryInfo("id", 0, 1)))
+    told = NewRecord(*held.layout.beside(P[0]), None, b"", headers())
     buried = NewRecord("dead", 0, b"k", b"")
     move_requests = [
         ([moved, buried, told], 2),
@@ -213,7 +214,7 @@ def test_a_checkpoint_is_no_message_that_was_moved() -> None:
         ([], None),
     ]
     for records, at in move_requests:
-        move_request = MoveRequest(0, 1, records, {}, Membership("", None), at)
+        move_request = MoveRequest(P[0], 1, records, {}, Membership("", None), at)
         beside.move_answered(MoveResult(move_request, Ending.STORED, range(4, 4 + len(records))))
     assert held.moved == [1, 0, 2, 0, 0]
     assert [answer.checkpoint for answer in held.answers] == [6, 4, None, None, None]

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable
 
 from kafka_pubsub.model import AckFuture, Message
+from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.events import LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.workers.ack_futures import DurableAcks
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, LeaseObserver
+from tests.partition_ids import P
 from tests.support import FakeBody
 
 __all__ = ["PATIENCE", "Reported", "lease_of", "withdraw"]
@@ -34,7 +36,7 @@ class Reported:
         self.acks = DurableAcks()
         self.changed = threading.Condition()
 
-    def lane(self, number: int) -> tuple[int, bool]:
+    def lane(self, number: PartitionId) -> tuple[int, bool]:
         return 0, True
 
     def released(self, release: LeaseReport) -> None:
@@ -73,7 +75,7 @@ class Reported:
 
 def lease_of(first: int = 0, length: int = 1, key: bytes | None = b"k", attempt: int = 1) -> Lease:
     """A lease on records `first`, `first + 1`, ... of a key."""
-    return Lease(0, 1, key, [FakeBody(offset=first + at, key=key) for at in range(length)], attempt)
+    return Lease(P[0], 1, key, [FakeBody(offset=first + at, key=key) for at in range(length)], attempt)
 
 
 def withdraw(lease_runner: LeaseRunner) -> None:

@@ -248,7 +248,7 @@ def test_a_wrong_deadline_is_refused(seconds: float) -> None:
 
 def test_an_ack_id_names_the_delivery_and_is_registered() -> None:
     message, _, reports = kept()
-    assert AckId.parse(message.ack_id) == AckId(reports.process, 0, 1, 1, 1)
+    assert AckId.parse(message.ack_id) == AckId(reports.process, 0, 0, 1, 1, 1)
     assert reports.ack_ids == {message.ack_id: message}
 
 

@@ -15,6 +15,7 @@ from kafka_pubsub.subscribe.workers.inline_runner import (
     LONGEST,
     InlineLeaseRunner,
 )
+from tests.partition_ids import P
 from tests.support import FakeBody
 from tests.unit.subscribe.workers.holding import Reported
 
@@ -38,7 +39,7 @@ def lease_runner_of(
     keys: Sequence[bytes | None] = KEYS, *, ordered: bool = True, spare: int = LONGEST
 ) -> tuple[InlineLeaseRunner, Reported]:
     reports = Reported()
-    lease = Lease(0, 1, None, [FakeBody(offset=at, key=key) for at, key in enumerate(keys)], 1)
+    lease = Lease(P[0], 1, None, [FakeBody(offset=at, key=key) for at, key in enumerate(keys)], 1)
     return InlineLeaseRunner(lease, reports, ordered=ordered, spare=spare), reports
 
 
