@@ -22,6 +22,7 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from kafka_pubsub.config import FlowControl, SubscriptionRecord
+from kafka_pubsub.counters import PARTS
 from kafka_pubsub.errors import (
     AckError,
     FailedPrecondition,
@@ -253,6 +254,7 @@ class Subscriber:
 
     def _start(self, engine: StreamRunner, worker_pool: WorkerPool, name: str) -> Stream:
         stream = Stream(engine, worker_pool, self._ended)
+        PARTS.add(stream)
         with self._lock:
             self._streams.add(stream)
             self._engines[stream] = engine
@@ -306,6 +308,7 @@ class Subscriber:
         with self._lock:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
+        PARTS.end(stream)
         if engine is not None:
             chooser, observer = engine.coordinator.chooser, engine.inbox.observer
             chooser.close()

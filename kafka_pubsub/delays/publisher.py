@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from kafka_pubsub.config import Batching
+from kafka_pubsub.counters import PARTS
 from kafka_pubsub.delays.cancel import cancel_delayed, parse_id
 from kafka_pubsub.delays.homes import Homes
 from kafka_pubsub.delays.layout import INGEST, MOST_TIERS, longest
@@ -77,6 +78,7 @@ class DelayedPublisher:
         self._homes = Homes(backend)
         self._publisher = _IngestPublisher(INGEST, self._target, writers, self._homes)
         self._publisher.configure(batching=_BATCHING)
+        PARTS.add(self._publisher)
         self._watch = watch
         watch.running = topics.is_routed
         # The topics of which delayed messages were published here.

@@ -11,10 +11,12 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 
 from kafka_pubsub.config import Batching, PublishFlow
+from kafka_pubsub.counters import PARTS, Reading
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument
 from kafka_pubsub.lane_names import Lane, LaneRules
 from kafka_pubsub.lanes.lane_publisher import LanePublisher
@@ -60,6 +62,7 @@ class HomePublisher(Home):
         self._sender: LaneSender | None = None
         # Whether the messages from before the topic had lanes are stored.
         self._settled = False
+        PARTS.add(self)
 
     @property
     def answered(self) -> bool:
@@ -80,6 +83,13 @@ class HomePublisher(Home):
     def names(self) -> list[str]:
         """The Kafka topics to which this process publishes: the topic and its lanes."""
         return list({self.name: None, **{each.name: None for each in self._lanes}})
+
+    def readings(self) -> Iterator[Reading]:
+        """Returns what it and its lanes have counted, under the topic's name."""
+        yield from super().readings()
+        for each in self._lanes:
+            for found in each.readings():
+                yield replace(found, labels={"topic": self.name})
 
     @property
     def _lanes(self) -> list[LanePublisher]:

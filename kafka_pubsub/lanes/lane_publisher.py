@@ -99,7 +99,7 @@ class TransientFuture(LaneFuture):
         epoch.done_messages = done = epoch.done_messages + 1
         epoch.done_bytes += len(record)
         if done >= epoch.look_at:
-            epoch.outstanding.wake(epoch)
+            epoch.outstanding.wake(epoch, record)
 
     def give_up(self) -> None:
         """Fails the message unless its report has come."""
@@ -150,6 +150,19 @@ class LanePublisher(TopicPublisher):
     def reporter(self) -> ReportThread | None:
         """The writer that is used now; None before the first message."""
         return self._last_reporter
+
+    @property
+    def failures(self) -> int:
+        """How many messages failed, those that were given up included."""
+        return super().failures if self.lane.durable else self._refusals + self.given_up
+
+    @property
+    def stored(self) -> int:
+        """How many messages were stored and not given up before."""
+        if self.lane.durable:
+            return super().stored
+        self._told = max(self._told, self._outstanding.reported - self.given_up)
+        return self._told
 
     @property
     def unsettled(self) -> bool:

@@ -10,6 +10,7 @@ Rules
    afterwards. So at least one of them sees the other. `look_at` is never above the messages sent, unless no thread
    waits: so the last report of an epoch always looks, and no wake-up is lost.
 3. A message that is larger than the limit is admitted when no other message waits: else it would wait for ever.
+   With no waiting thread a report looks now and then, to note how long its message took.
 4. A report counts in an epoch only if its message was counted there, whenever Ctrl-C comes: else a flush would end
    early, or never.
 5. The counters may reach `free_until_*` without a check: reports only make room, so this limit stays safe.
@@ -23,15 +24,19 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from kafka_pubsub.config import PublishFlow
+from kafka_pubsub.counters import Durations
 from kafka_pubsub.errors import PubSubError, ResourceExhausted
+from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Epoch", "Outstanding", "PublishOwner"]
 
 # Waiting publishers are woken when a quarter of the limit is free, not at every report: fewer thread switches.
 _LOW_WATER: Final = 0.75
 
-# A look at all counters costs as much as five reports, so while a thread waits, one report in so many looks.
+# A look at all counters costs as much as five reports, so one report in so many looks; the second figure holds while no
+# thread waits.
 _LOOK_EACH: Final = 64
+_SAMPLE_EACH: Final = 512
 
 _UNLIMITED: Final = 1 << 62
 
@@ -67,6 +72,7 @@ class Epoch:
         "look_at",
         "outstanding",
         "owner",
+        "sampled",
         "sent_bytes",
         "sent_messages",
     )
@@ -77,8 +83,10 @@ class Epoch:
         self.sent_messages = self.sent_bytes = 0
         self.done_messages = self.done_bytes = 0
         self.free_until_messages = self.free_until_bytes = 0
-        # From so many reports on each looks whether a waiting thread may go on; out of reach while no thread waits.
-        self.look_at = _UNLIMITED
+        # From so many reports on each looks whether a waiting thread may go on.
+        self.look_at = 0
+        # The reports up to the last one whose time was noted.
+        self.sampled = 0
 
     @property
     def over(self) -> bool:
@@ -106,11 +114,14 @@ class Outstanding:
         "_waiting",
         "_wanting_room",
         "current",
+        "durations",
         "owner",
     )
 
     def __init__(self, owner: PublishOwner, lock: threading.Lock, flow: PublishFlow) -> None:
         self.owner = owner
+        #: How long messages take until they are stored.
+        self.durations = Durations()
         self.current = Epoch(self)
         # Closed epochs that aren't over; empty unless a flush was called lately.
         self._older: list[Epoch] = []
@@ -181,17 +192,32 @@ class Outstanding:
         messages = self.messages
         return messages > 0 and (messages >= self._limit_messages or self.bytes + size > self._limit_bytes)
 
-    def wake(self, epoch: Epoch) -> None:
+    @property
+    def reported(self) -> int:
+        """How many messages had their report."""
+        return self._older_messages + self.current.sent_messages - self.messages
+
+    def wake(self, epoch: Epoch, record: StoredRecord) -> None:
         """Wakes waiting threads if a report lets them go on, and sets the next look; called without the lock."""
-        if epoch.over or (
-            self._wanting_room
-            and self.messages <= self._limit_messages * _LOW_WATER
-            and self.bytes <= self._limit_bytes * _LOW_WATER
+        if self._waiting and (
+            epoch.over
+            or (
+                self._wanting_room
+                and self.messages <= self._limit_messages * _LOW_WATER
+                and self.bytes <= self._limit_bytes * _LOW_WATER
+            )
         ):
             with self._room:
                 self._room.notify_all()
-        step = max(1, min(_LOOK_EACH, self.messages // 8))
+        waits, step = self.messages, 1
+        if waits:
+            step = max(1, min(_LOOK_EACH, waits // 8) if self._waiting else min(_SAMPLE_EACH, waits // 2))
         epoch.look_at = min(epoch.sent_messages, epoch.done_messages + step)
+        run, epoch.sampled = epoch.done_messages - epoch.sampled, epoch.done_messages
+        # librdkafka's reports know how long their message took; those of other logs don't.
+        latency: Callable[[], float | None] | None = getattr(record, "latency", None)
+        if latency is not None and (seconds := latency()) is not None:
+            self.durations.add(seconds, run)
 
     def wait_over(self, timeout: float | None) -> bool:
         """Closes the current epoch and waits until it and all earlier ones are over; False after `timeout` seconds."""
@@ -231,4 +257,4 @@ class Outstanding:
             self._waiting -= 1
             self._older = [epoch for epoch in self._older if not epoch.over]
             for epoch in (*self._older, self.current):
-                epoch.look_at = 0 if self._waiting else _UNLIMITED
+                epoch.look_at = 0

@@ -378,7 +378,7 @@ class Report:
         epoch.done_messages = done = epoch.done_messages + 1
         epoch.done_bytes += len(record)
         if done >= epoch.look_at:
-            epoch.outstanding.wake(epoch)
+            epoch.outstanding.wake(epoch, record)
 
     def fail(self, error: PubSubError) -> None:
         """Sets the error of a message that was not queued; called before the futures are handed out."""

@@ -23,12 +23,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Final, Protocol
 
 from kafka_pubsub.config import Batching, PublishFlow
+from kafka_pubsub.counters import PARTS, Reading
 from kafka_pubsub.errors import DeadlineExceeded, InvalidArgument, PubSubError
 from kafka_pubsub.model import Header
 from kafka_pubsub.publish.checks import (
@@ -146,6 +147,8 @@ class TopicPublisher:
         self._doubtful = False
         self._closed = False
         self._forked = False
+        # Messages that failed by their report, those that were refused, and the stored ones as last told.
+        self._failed = self._refusals = self._told = 0
         tell_of_forks(self)
 
     @property
@@ -309,9 +312,11 @@ class TopicPublisher:
                 error = again
             else:
                 return
-        report.fail(self.failed(key, error))
+        self._refusals += 1
+        report.fail(self._pause(key, error))
 
     def _refuse_paused(self, key: bytes) -> PubSubError:
+        self._refusals += 1
         return refuse_paused(key, self._paused[key])
 
     def _next_reporter(self) -> ReportThread:
@@ -409,13 +414,37 @@ class TopicPublisher:
             return self._outstanding.advanced()
 
     def failed(self, key: bytes | None, error: object) -> PubSubError:
-        """Pauses the key of a failed message; returns the error that its future raises."""
+        """Pauses the key of a message whose report says that it failed; returns the error that its future raises."""
+        self._failed += 1
+        return self._pause(key, error)
+
+    def _pause(self, key: bytes | None, error: object) -> PubSubError:
         known = publish_error(error, self._last_reporter, self.name)
         if key is not None:
             self._paused.setdefault(key, known)
         self._doubtful = True
         self._writers.renew_soon()
         return known
+
+    @property
+    def failures(self) -> int:
+        """How many messages failed."""
+        return self._failed + self._refusals
+
+    @property
+    def stored(self) -> int:
+        """How many messages were stored."""
+        self._told = max(self._told, self._outstanding.reported - self._failed)
+        return self._told
+
+    def readings(self) -> Iterator[Reading]:
+        """Returns what it has counted, for `kafka_pubsub.observe`."""
+        yield Reading(
+            {"topic": self.name},
+            {"published": self.stored, "publish_failed": self.failures},
+            {"publishing": self._outstanding.messages},
+            {"publish": self._outstanding.durations.times()},
+        )
 
     def would_block(self, size: int) -> bool:
         """Returns whether `publish` would have to wait now: to look the topic up, for another writer, or for room."""
@@ -507,6 +536,7 @@ class TopicPublisher:
                 break
             except DeadlineExceeded as error:
                 _log.warning("%s", error.message)
+        PARTS.end(self)
 
     def forked(self) -> None:
         """Refuses, in a forked child, a topic used before the fork; renews locks that no thread here would release."""

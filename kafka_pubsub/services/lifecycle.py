@@ -15,12 +15,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TypeVar
 
+from kafka_pubsub.counters import PARTS, Reading
 from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, FailedPrecondition, PubSubError
 from kafka_pubsub.log.clocks import steady_milliseconds
 from kafka_pubsub.log.ports import Backend, MovableClock
@@ -120,6 +121,7 @@ class Service:
         if self._thread is not None:
             raise FailedPrecondition(f"{self.name}: started already; make a new one")
         self._state = ServiceState.STARTING
+        PARTS.add(self)
         if self._moved is not None:
             self._moved.enter(self)
         self._thread = threading.Thread(target=self._run, name=f"kafka_pubsub-{self.name}", daemon=True)
@@ -169,6 +171,20 @@ class Service:
             **metrics.counts,
         }
 
+    def readings(self) -> Iterator[Reading]:
+        """Returns what it has counted, for `kafka_pubsub.observe`."""
+        metrics = self._metrics
+        yield Reading(
+            {"unit": self.name},
+            {
+                "transactions": metrics.transactions,
+                "transaction_failures": metrics.aborted,
+                "records": metrics.records,
+            },
+            {"up": float(self._state is ServiceState.RUNNING and not self.health().error)},
+        )
+        yield Reading({}, {}, dict(metrics.gauges))
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -216,6 +232,7 @@ class Service:
         finally:
             self._state = ServiceState.STOPPED
             self._metrics.partitions = 0
+            PARTS.end(self)
             if self._moved is not None:
                 self._moved.leave(self)
 

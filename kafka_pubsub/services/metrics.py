@@ -32,6 +32,8 @@ class ServiceMetrics:
     troubles: Troubles = field(default_factory=Troubles)
     #: What this kind of service counts besides.
     counts: dict[str, int] = field(default_factory=dict)
+    #: How what this kind of service does is now, by the names of metrics.
+    gauges: dict[str, float] = field(default_factory=dict)
 
     def stored(self, records: int) -> None:
         """A transaction was stored."""

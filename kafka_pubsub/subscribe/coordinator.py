@@ -230,6 +230,8 @@ class Coordinator:
             return
         if answer.ending is Ending.STORED:
             self.counts.moved += moved
+        else:
+            self.counts.move_failures += 1
         old = running(partition) if answer.ending is Ending.UNKNOWN else []
         self._handle(number, answer, now)
         if partitions.find_epoch(number, epoch) is None:
@@ -302,6 +304,7 @@ class Coordinator:
         """Takes the log's answers to commits; answers to commits that aren't in flight any more are ignored."""
         for number, commit in commits.items():
             self.counts.commits += accepted[number]
+            self.counts.commit_failures += not accepted[number]
             partition = self.partitions.find(number)
             if partition is not None and partition.in_flight is commit:
                 self._handle(number, CommitAnswered(accepted[number]), now)
@@ -484,7 +487,9 @@ class Coordinator:
 
     def _announce(self, number: PartitionId, said: Announce) -> None:
         rejected = said.news is News.REJECTED
-        self.counts.dead_lettered += rejected or said.news is News.DEAD_LETTER
+        if rejected or said.news is News.DEAD_LETTER:
+            self.counts.dead_lettered += 1
+            self.counts.dead_letter_reasons["rejected" if rejected else _class_of(said.detail)] += 1
         # A callback may reject every message of a topic, and knows that it does.
         level = logging.DEBUG if rejected else logging.WARNING
         log.log(level, "subscription %r, partition %s: %s", self._subscription, number, _text_of(said))
@@ -492,6 +497,12 @@ class Coordinator:
     def in_flight(self) -> int:
         """The number of leases that aren't over."""
         return self.partitions.lease_count
+
+
+def _class_of(reason: str) -> str:
+    """Returns the class of a dead letter's reason: there are few, as a metric's label wants it."""
+    known = {"attempts used up": "attempts_used_up", "dropped by a release, attempts used up": "dropped"}
+    return known.get(reason, "unreadable")
 
 
 def _text_of(said: Announce) -> str:

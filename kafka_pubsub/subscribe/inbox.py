@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from kafka_pubsub.counters import Durations
 from kafka_pubsub.model import AckFuture, Message
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
@@ -50,6 +51,7 @@ class Inbox(Reports):
         self._make_way = make_way
         self.ended = threading.Event()
         self.acks = DurableAcks()
+        self.callbacks = Durations()
         self._on_handed_out = on_handed_out
         self._releases: deque[LeaseReport] = deque()
         self._settlements: deque[Settlement] = deque()

@@ -12,9 +12,9 @@ Rules
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, cast
 
 from kafka_pubsub.model import Committed
@@ -81,6 +81,10 @@ class Counts:
     commits: int = 0
     moved: int = 0
     dead_lettered: int = 0
+    commit_failures: int = 0
+    move_failures: int = 0
+    #: The dead letters by the class of their reason.
+    dead_letter_reasons: Counter[str] = field(default_factory=Counter)
 
 
 class OwnedPartitions:

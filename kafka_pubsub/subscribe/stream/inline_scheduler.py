@@ -170,6 +170,8 @@ class InlineScheduler:
         while run.aside and (limit := self.pace.limit(now)):
             alone, started = not inline_worker.busy(), now
             records = self._take_aside(run, inline_worker, limit)
+            now = runner.clock()
+            runner.inbox.callbacks.add(now - started, records)
             with runner.core:
                 if run.over:
                     return False
@@ -195,6 +197,8 @@ class InlineScheduler:
         runner = self._runner
         alone, started = not inline_worker.busy(), runner.clock()
         left = self._pass_all(run, inline_worker)
+        now = runner.clock()
+        self._count_time(run, now - started, run.records)
         with runner.core:
             if run.over:
                 return False
@@ -242,9 +246,11 @@ class InlineScheduler:
             if not run.aside and not run.lease_runners:
                 break
             now = runner.clock()  # the time of decisions in between isn't the callbacks'
-            records += sum(len(lease_runner.lease.records) for lease_runner in run.lease_runners)
+            count = sum(len(lease_runner.lease.records) for lease_runner in run.lease_runners)
             left += self._pass_all(run, inline_worker)
-            seconds += runner.clock() - now
+            took = runner.clock() - now
+            self._count_time(run, took, count)
+            records, seconds = records + count, seconds + took
             if not self._try(run, inline_worker):
                 break
             if runner.clock() - started >= BEGIN if laned else more:  # a lane may have more for ever
@@ -256,6 +262,10 @@ class InlineScheduler:
             self._took = True
             self.pace.record_inline(records, left, seconds, runner.clock())
         return not run.over
+
+    def _count_time(self, run: InlineRun, seconds: float, records: int) -> None:
+        """Counts how long callbacks took; of a run that was taken over only the one that took long is known."""
+        self._runner.inbox.callbacks.add(seconds, 1 if run.over else records)
 
     def _take_aside(self, run: InlineRun, inline_worker: Inline, most: int) -> int:
         """Runs up to `most` records of ordinary leases; returns how many there were."""

@@ -13,11 +13,13 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from kafka_pubsub.counters import Reading
+from kafka_pubsub.subscribe.stream.reading import stream_readings
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from kafka_pubsub.subscribe.workers.thread_workers import WorkerPool
 
@@ -160,6 +162,10 @@ class Stream:
     def joined(self) -> bool:
         """Whether it is a member of its group, with or without partitions."""
         return self._engine.rebalances.joined
+
+    def readings(self) -> Iterator[Reading]:
+        """Returns what it has counted, for `kafka_pubsub.observe`."""
+        return stream_readings(self._engine)
 
     @property
     def stats(self) -> Stats:

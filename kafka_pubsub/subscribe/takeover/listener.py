@@ -89,6 +89,8 @@ class AssignmentListener:
         self.looks = 0
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
+        #: Assignments so far, and the takeovers from before another retry topic was taken.
+        self.rebalances = self.past_takeovers = 0
         #: When a close began to leave the group (monotonic seconds); None: it hasn't.
         self._leaving_since: float | None = None
 
@@ -101,6 +103,7 @@ class AssignmentListener:
     def go_over(self, record: SubscriptionRecord, retry_side: RetryIO) -> list[str]:
         """Goes over to another retry topic, while no partition is owned; returns the topics to read."""
         before, self.record = self.pairs, record
+        self.past_takeovers += before.takeovers
         self._runner.ask(lambda: self._runner.coordinator.go_over(retry_side, self._runner.clock()))
         self.pairs = PairedPartitions(self._runner, self._reader, retry_side)
         # Its last move requests may take a while.
@@ -224,6 +227,8 @@ class AssignmentListener:
         """Takes the assigned partitions on; returns where to read each from."""
         starts = self._patiently(lambda: self._take_on(partitions))
         self.joined = True
+        self.rebalances += 1
+        log.info("subscription %r: assigned %s", self.record.name, _shown(partitions))
         return starts
 
     def look_again(self) -> SubscriptionRecord:
@@ -270,6 +275,7 @@ class AssignmentListener:
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Gives the partitions up, with a final commit."""
+        log.info("subscription %r: revoked %s", self.record.name, _shown(partitions))
         pairs = self.pairs
         numbers = pairs.let_go(partitions)
         self._give_up(stuck := pairs.hold_still(numbers, self.time_left(MOVE_WAIT)))
@@ -292,6 +298,7 @@ class AssignmentListener:
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Drops partitions that were lost."""
+        log.info("subscription %r: lost %s", self.record.name, _shown(partitions))
         numbers = self.pairs.let_go(partitions)
         self._runner.lose(numbers)
         if self.pairs.retry_side.wait(numbers, 0):
@@ -348,6 +355,14 @@ class AssignmentListener:
         view = self.layout.view(self.layout.number(place))
         begun = retry_beginning(view, place.partition, Committed(position, ""), log_range)
         self._reader.seek(place, begun.position)
+
+
+def _shown(partitions: Sequence[TopicPartition]) -> str:
+    """Returns the partitions for the log: a few by name, many as a number."""
+    if not partitions:
+        return "no partitions"
+    names = ", ".join(f"{topic}[{number}]" for topic, number in sorted(partitions)[:4])
+    return names if len(partitions) <= 4 else f"{len(partitions)} partitions: {names}, ..."
 
 
 def _stands(record: SubscriptionRecord) -> bool:

@@ -90,6 +90,8 @@ class PairedPartitions:
         #: Partitions that must begin anew, filled by the runner; and the time before which they must not.
         self._again: deque[PartitionId] = deque()
         self._not_before = 0.0
+        #: Partitions taken on whose last owner didn't leave in good order.
+        self.takeovers = 0
         retry_side.connect(runner.post, self)
 
     # Partitions that come
@@ -151,6 +153,9 @@ class PairedPartitions:
             lane = number.lane != 0
             said = map_of(stored)
             clean = not stored.metadata or (said is not None and said.clean)
+            if not clean:
+                self.takeovers += 1
+                log.info("subscription %r: %s is taken over from an owner that didn't leave", view.name, main)
             checkpoint = checkpoints.get(number)
             home = beginning(view, main.partition, known[main], ranges[main], lane=lane)
             retry = retry_beginning(view, main.partition, known[beside], ranges[beside], lane=lane)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import cast
@@ -96,6 +97,7 @@ class AsyncioWorkers:
             message = lease_runner.begin()
             if message is None:
                 return LeaseReport(lease, index, LeaseOutcome.UNTOUCHED)
+            began = time.monotonic()
             try:
                 await callback(message)
             except asyncio.CancelledError as error:
@@ -105,6 +107,7 @@ class AsyncioWorkers:
                     lease_runner._error = lease_runner._error or words_of(error)
             except Exception as error:
                 lease_runner.raised(message, error)
+            self._reports.callbacks.add(time.monotonic() - began)
             if message._state != ACKED:
                 return lease_runner.left(message)
             lease_runner.done = index + 1

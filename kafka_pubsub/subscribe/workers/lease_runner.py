@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Protocol, cast
 
+from kafka_pubsub.counters import Durations
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
 from kafka_pubsub.partition_id import PartitionId
@@ -52,6 +53,8 @@ class Reports(Protocol):
 
     process: int
     observer: LeaseObserver = UNOBSERVED
+    #: How long callbacks take.
+    callbacks: Durations = Durations()
 
     def released(self, release: LeaseReport) -> None: ...
     def settled(self, settlement: Settlement) -> None: ...

@@ -33,6 +33,7 @@ from typing import Generic, Protocol, TypeVar
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.log.joining import StreamThread
 from kafka_pubsub.model import Message
+from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.workers.failure_log import log_raised
 from kafka_pubsub.subscribe.workers.lease_runner import ACKED, BatchLeaseRunner, LeaseRunner, Reports
@@ -54,6 +55,9 @@ __all__ = [
 IDLE = 5.0
 #: Threads that stay.
 LEAST = 1
+
+#: Outcomes of leases whose last message is neither among the acked ones nor untouched.
+_BEGUN = (LeaseOutcome.NACKED, LeaseOutcome.KEPT)
 
 Item = TypeVar("Item")
 
@@ -184,6 +188,15 @@ def join_all(threads: Sequence[threading.Thread], timeout: float | None) -> bool
 
 
 Callback = Callable[[Message], object]
+
+
+def _timed(lease_runner: LeaseRunner, callback: Callback, reports: Reports) -> LeaseReport:
+    """Runs a lease, and counts how long that took: once for all its messages."""
+    began = time.monotonic()
+    report = lease_runner.run(callback)
+    reports.callbacks.add(time.monotonic() - began, report.done + (report.outcome in _BEGUN))
+    return report
+
 
 #: Records that one lease of a key has at most. Enough that a round trip through the runner is rare, and few enough
 #: that the metadata has room for many keys.
@@ -383,7 +396,7 @@ class ThreadWorkers:
 
     def _run(self, lease_runner: LeaseRunner, worker: Worker[LeaseRunner]) -> None:
         worker.current = (lease_runner,)
-        self._reports.released(lease_runner.run(self.callback))
+        self._reports.released(_timed(lease_runner, self.callback, self._reports))
         worker.current = ()
         worker.done += lease_runner.done
         worker.ended += 1
@@ -434,7 +447,7 @@ class ExecutorWorkers:
                 ) from error
 
     def _run(self, lease_runner: LeaseRunner) -> None:
-        self._reports.released(lease_runner.run(self._callback))
+        self._reports.released(_timed(lease_runner, self._callback, self._reports))
         with self._ended:
             self._lease_runners.discard(lease_runner)
             self._ended.notify_all()
@@ -512,12 +525,14 @@ class BatchWorkers:
     def _call(self, batch: Sequence[BatchLeaseRunner]) -> None:
         messages = [message for lease_runner in batch for message in lease_runner.begin_run()]
         raised: BaseException | None = None
+        began = time.monotonic()
         try:
             if messages:
                 self._callback(messages)
         except BaseException as error:  # see `LeaseRunner.run`
             raised = error
             log_raised([each for each in messages if each._state != ACKED] or messages, error)
+        self._reports.callbacks.add(time.monotonic() - began, len(messages))
         for lease_runner in batch:
             self._reports.released(lease_runner.end_run(raised))
 

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_pubsub.config import PublishFlow
 from kafka_pubsub.errors import PublishError, PubSubError
-from kafka_pubsub.model import Header
+from kafka_pubsub.model import Header, StoredRecord
 from kafka_pubsub.publish.flow_control import Epoch, Outstanding
 from kafka_pubsub.publish.future import CallbackThread, PublishFuture
 from tests.support import until
@@ -279,9 +279,9 @@ class Looks(Outstanding):
         super().__init__(owner, owner.lock, PublishFlow())
         self.count = 0
 
-    def wake(self, epoch: Epoch) -> None:
+    def wake(self, epoch: Epoch, record: StoredRecord) -> None:
         self.count += 1
-        super().wake(epoch)
+        super().wake(epoch, record)
 
 
 def _until_waiting(outstanding: Outstanding) -> None:

@@ -27,6 +27,7 @@ from kafka_pubsub.subscribe.workers.inline_runner import (
     Pace,
 )
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from kafka_pubsub.counters import Durations
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
 from kafka_pubsub.subscribe.workers.thread_workers import Callback, Inline, ThreadWorkers
 from tests.support import until
@@ -52,6 +53,7 @@ class Stage:
         #: The records of each read that an inline run may take, and what went to the worker pool.
         self.read = 0
         self.observer = UNOBSERVED
+        self.callbacks = Durations()
         self.queued: list[LeaseRunner] = []
         self._deciding, self._calling, self._left, self._leases = deciding, calling, steps, leases
         self.scheduler = InlineScheduler(cast("InlineRunner", self), ordered=True)

@@ -11,6 +11,7 @@ from kafka_pubsub.subscribe.partition.events import LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.workers.ack_futures import DurableAcks
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from kafka_pubsub.counters import Durations
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, LeaseObserver
 from tests.partition_ids import P
 from tests.support import FakeBody
@@ -26,6 +27,7 @@ class Reported:
 
     process = 7
     observer: LeaseObserver = UNOBSERVED
+    callbacks = Durations()
 
     def __init__(self) -> None:
         self.releases: list[LeaseReport] = []

@@ -1,0 +1,40 @@
+"""What a stream has counted, as `counters.Reading`s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafka_pubsub.counters import Reading
+from kafka_pubsub.subscribe.stream.runner import StreamRunner
+
+__all__ = ["stream_readings"]
+
+
+def stream_readings(engine: StreamRunner) -> Iterator[Reading]:
+    """Yields a stream's counters; those of dead letters once more by the class of the reason."""
+    coordinator, rebalances = engine.coordinator, engine.rebalances
+    counts, partitions = coordinator.counts, coordinator.partitions
+    labels = {"subscription": engine.subscription, "topic": rebalances.record.topic}
+    yield Reading(
+        labels,
+        {
+            "received": counts.received,
+            "acked": partitions.finished(),
+            "redelivered": counts.redelivered,
+            "stale_acks": counts.stale,
+            "moved": counts.moved,
+            "commit_failures": counts.commit_failures,
+            "move_failures": counts.move_failures,
+            "rebalances": rebalances.rebalances,
+            "takeovers": rebalances.pairs.takeovers + rebalances.past_takeovers,
+        },
+        {
+            "in_flight": coordinator.in_flight(),
+            "buffered_bytes": sum(each.bytes for each in partitions.held().values()),
+            "partitions": len(partitions.owned),
+            "paused_partitions": len(partitions.gate.paused),
+        },
+        {"callback": engine.inbox.callbacks.times()},
+    )
+    for reason, count in list(counts.dead_letter_reasons.items()):
+        yield Reading({**labels, "reason": reason}, {"dead_lettered": count})
