@@ -16,6 +16,7 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -49,7 +50,10 @@ from kafka_pubsub.subscriber import Subscriber
 from kafka_pubsub.topics.catalog_changes import check_layout
 from kafka_pubsub.topics.topics import TopicAdmin
 
-__all__ = ["Cluster", "new_publisher"]
+__all__ = ["OPEN", "Cluster", "new_publisher"]
+
+#: The clusters that this process uses, for `observe`, which asks them at a scrape.
+OPEN: weakref.WeakSet[Cluster] = weakref.WeakSet()
 
 #: Seconds that `close` waits for published messages; the second one holds if no broker has ever answered, as with a
 #: wrong address: the first message has waited for an answer already.
@@ -102,6 +106,18 @@ class Cluster:
         self.sequencer_watch = sequencer_watch()
         #: Called once, when the cluster is connected.
         self.on_connected: Callable[[], None] = lambda: None
+        OPEN.add(self)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it was used and isn't closed, in this process."""
+        connection = self._connection
+        return connection is not None and connection.pid == os.getpid()
+
+    @property
+    def pulling(self) -> list[str]:
+        """The subscriptions from which this process receives."""
+        return [name for name, each in self._subscribers.copy().items() if each.pulling]
 
     @property
     def topics(self) -> TopicAdmin:

@@ -15,12 +15,11 @@ import logging
 import os
 import threading
 import weakref
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-__all__ = ["BOUNDS", "PARTS", "Durations", "Part", "Parts", "Reading", "Times", "merged"]
+__all__ = ["BOUNDS", "PARTS", "Part", "Parts", "Reading", "Times", "merged"]
 
 _log = logging.getLogger("kafka_pubsub.metrics")
 
@@ -37,30 +36,6 @@ class Times:
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
-
-
-class Durations:
-    """How long something takes; any thread may add."""
-
-    __slots__ = ("_counts", "_lock", "_seconds")
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS) + 1)
-        self._seconds = 0.0
-        self._lock = threading.Lock()
-
-    def add(self, seconds: float, messages: int = 1) -> None:
-        """Counts a run of messages that took so long together: each of them its share."""
-        if messages > 0:
-            at = bisect_left(BOUNDS, seconds / messages)
-            with self._lock:
-                self._counts[at] += messages
-                self._seconds += seconds
-
-    def times(self) -> Times:
-        """Returns how it is now."""
-        with self._lock:
-            return Times(self._counts.copy(), self._seconds)
 
 
 @dataclass

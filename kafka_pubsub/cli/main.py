@@ -102,6 +102,7 @@ COMMANDS = {
     },
     "Tools": {
         "service": "kafka_pubsub.cli.service:service",
+        "metrics": "kafka_pubsub.cli.metrics:metrics",
         "topology": "kafka_pubsub.cli.topology:topology",
         "spark": "kafka_pubsub.cli.spark:spark",
         "bench": "kafka_pubsub.cli.bench:bench",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import nullcontext
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +16,9 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.types import DURATION
 from kafka_pubsub.services.signals import stop_flag
+
+if TYPE_CHECKING:
+    from kafka_pubsub.observe.workers import Sums
 
 __all__ = ["run"]
 
@@ -43,7 +49,7 @@ __all__ = ["run"]
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Answer /livez and /readyz; a port alone is open on this machine only.",
+    help="Answer /livez, /readyz and /metrics; a port alone is open on this machine only.",
 )
 @click.pass_obj
 def run(session: Session, app: str, workers: int, reload: bool, grace: float, http: str | None) -> None:
@@ -52,33 +58,49 @@ def run(session: Session, app: str, workers: int, reload: bool, grace: float, ht
     APP is the name of an `App` in MODULE, `app` if you leave it out. The first signal ends in good order: nothing more
     is taken, handlers end, their acks are stored. A process that ends by itself is started again, after a pause.
 
-    /readyz: each process is a member of the groups of its subscriptions. /livez: none is stuck.
+    /readyz: each process is a member of the groups of its subscriptions. /livez: none is stuck. /metrics: the sums of
+    all processes, for Prometheus (extra `metrics`).
 
     Ends with 2 if the module doesn't import, has no app, or a handler is declared wrongly.
     """
     from kafka_pubsub.errors import InvalidArgument
     from kafka_pubsub.handlers.health import HealthServer, parse_address
     from kafka_pubsub.handlers.processes import Parent, Sources
+    from kafka_pubsub.observe.workers import Sums
 
     try:
         if http is not None:
             parse_address(http)
     except InvalidArgument as error:
         raise click.BadParameter(error.message, param_hint="--http") from error
-    parent = Parent(
-        app,
-        workers=workers,
-        grace=grace,
-        environment=_environment(session),
-        reload=Sources(Path.cwd()) if reload else None,
-        tell=lambda text: session.output.note(f"{text[:1].upper()}{text[1:]}."),
-    )
-    with nullcontext() if http is None else HealthServer(http, parent.report) as server, stop_flag() as stop:
-        if server is not None:
-            session.output.note(f"Health is at port {server.port}: /livez and /readyz.")
+    with ExitStack() as opened:
+        figures = (
+            None if http is None else Path(opened.enter_context(TemporaryDirectory(prefix="kafka_pubsub-")))
+        )
+        parent = Parent(
+            app,
+            workers=workers,
+            grace=grace,
+            environment=_environment(session),
+            reload=Sources(Path.cwd()) if reload else None,
+            figures=figures,
+            tell=lambda text: session.output.note(f"{text[:1].upper()}{text[1:]}."),
+        )
+        if http is not None:
+            sums = Sums(parent.sockets)
+            metrics = partial(_expose, sums)
+            server = opened.enter_context(HealthServer(http, parent.report, metrics))
+            session.output.note(f"Port {server.port} answers /livez, /readyz and /metrics.")
+        stop = opened.enter_context(stop_flag())
         code = parent.run(stop)
     stop.raise_if_set()
     raise SystemExit(code)
+
+
+def _expose(sums: Sums, accept: str) -> tuple[str, bytes]:
+    from kafka_pubsub.observe.metrics import exposition
+
+    return exposition(sums.read(), accept)
 
 
 def _environment(session: Session) -> dict[str, str]:

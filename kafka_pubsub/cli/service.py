@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -11,10 +12,12 @@ import click
 from kafka_pubsub.cli.command import Command, Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import Output, to_json
+from kafka_pubsub.cli.serving import serve
 from kafka_pubsub.services.signals import stop_flag
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.handlers.health import Report
     from kafka_pubsub.services.lifecycle import Service
 
 __all__ = ["service"]
@@ -23,6 +26,13 @@ __all__ = ["service"]
 _LOOK, _SAY = 1.0, 60.0
 #: Seconds that stopping waits for what is under way.
 _STOPPING = 30.0
+
+
+HTTP = click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Answer /livez, /readyz and /metrics; a port alone is open on this machine only.",
+)
 
 
 @click.group(
@@ -59,8 +69,11 @@ def service() -> None:
     is_flag=True,
     help="If the broker has forgotten how far routers were, begin at the start of what is left.",
 )
+@HTTP
 @click.pass_obj
-def router(session: Session, tiers: int | None, partitions: int | None, begin_again: bool) -> None:
+def router(
+    session: Session, tiers: int | None, partitions: int | None, begin_again: bool, http: str | None
+) -> None:
     """Bring delayed messages to their topics when they are due.
 
     It makes the topics of the delay tiers if they are missing. A week after the last router has ended, brokers forget
@@ -73,6 +86,7 @@ def router(session: Session, tiers: int | None, partitions: int | None, begin_ag
     _run(
         session,
         lambda pubsub: DelayRouter(pubsub, tiers=tiers, partitions=partitions, begin_again=begin_again),
+        http=http,
     )
 
 
@@ -80,15 +94,16 @@ def router(session: Session, tiers: int | None, partitions: int | None, begin_ag
     cls=Command,
     examples=[("deliver messages to causal topics in their order", "kafka-pubsub service sequencer")],
 )
+@HTTP
 @click.pass_obj
-def sequencer(session: Session) -> None:
+def sequencer(session: Session, http: str | None) -> None:
     """Give the messages to causal topics their one order, and deliver them.
 
     It takes up new causal topics by itself. With --json it prints its counters as an object a line.
     """
     from kafka_pubsub.multicast.service import Sequencer
 
-    _run(session, Sequencer)
+    _run(session, Sequencer, http=http)
 
 
 @service.command(
@@ -96,8 +111,9 @@ def sequencer(session: Session) -> None:
     cls=Command,
     examples=[("what `kafka-pubsub up` runs beside the broker", "kafka-pubsub service all")],
 )
+@HTTP
 @click.pass_obj
-def all_services(session: Session) -> None:
+def all_services(session: Session, http: str | None) -> None:
     """Run a delay router and a sequencer in one process, as suits one machine.
 
     The delay tiers are made with one partition if they are missing.
@@ -110,15 +126,18 @@ def all_services(session: Session) -> None:
         there = topics.find()
         return DelayRouter(pubsub, partitions=1 if there is None else None)
 
-    _run(session, make_router, Sequencer)
+    _run(session, make_router, Sequencer, http=http)
 
 
-def _run(session: Session, *kinds: Callable[[PubSub], Service]) -> None:
+def _run(session: Session, *kinds: Callable[[PubSub], Service], http: str | None) -> None:
     from kafka_pubsub.services.process import alone
     from kafka_pubsub.services.units import run_units
 
-    with alone(), session.pubsub() as pubsub, stop_flag() as stop:
+    with alone(), session.pubsub() as pubsub, stop_flag() as stop, ExitStack() as opened:
         units = [make(pubsub) for make in kinds]
+        if http is not None:
+            server = opened.enter_context(serve(http, lambda: _report(units)))
+            session.output.note(f"Port {server.port} answers /livez, /readyz and /metrics.")
         watch = _Watch(session.output, units, as_json=session.as_json)
         late = run_units(units, stop, grace=_STOPPING, watch=watch.look, look=_LOOK)
         for name in late:
@@ -126,6 +145,14 @@ def _run(session: Session, *kinds: Callable[[PubSub], Service]) -> None:
         for each in units:
             session.output.note(f"The {each.name} has stopped.")
         stop.raise_if_set()
+
+
+def _report(units: Sequence[Service]) -> Report:
+    from kafka_pubsub.handlers.health import Report
+
+    found = {each.name: each.health() for each in units}
+    details = {name: {"state": each.state.value, "error": each.error} for name, each in found.items()}
+    return Report(True, all(each.ok for each in found.values()), {"services": details})
 
 
 class _Watch:

@@ -14,10 +14,10 @@ from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.log_notes import noted
+from kafka_pubsub.cli.metrics import old_metrics
 from kafka_pubsub.cli.options import Setting
 from kafka_pubsub.cli.output import JsonValue
 from kafka_pubsub.cli.subscription_keys import keys
-from kafka_pubsub.cli.subscription_metrics import metrics
 from kafka_pubsub.cli.subscription_state import FIGURES, LIMIT, figures, for_eyes, progress, read_state
 from kafka_pubsub.cli.types import DURATION, START, rough_duration
 from kafka_pubsub.errors import PubSubError
@@ -274,7 +274,8 @@ def update(
 
 
 subscription.add_command(keys)
-subscription.add_command(metrics)
+old_metrics.hidden = True
+subscription.add_command(old_metrics)
 
 
 #: The options that are fields of a policy, by the policy's own names.

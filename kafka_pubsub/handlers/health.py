@@ -1,4 +1,4 @@
-"""Answers `/livez` and `/readyz` over HTTP, for a supervisor that restarts processes or sends them traffic."""
+"""Answers over HTTP: `/livez` and `/readyz` for a supervisor, and `/metrics` for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 
 __all__ = ["HealthServer", "Report", "parse_address"]
 
@@ -30,15 +30,25 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-class HealthServer:
-    """A server of the two paths on a thread of its own; `report` is asked for each request."""
+#: Returns the content type and the body of the metrics, in a format that the given header `Accept` names.
+Metrics = Callable[[str], tuple[str, bytes]]
 
-    def __init__(self, address: str, report: Callable[[], Report]) -> None:
+
+class HealthServer:
+    """A server on threads of its own; `report` is asked for each request, `metrics` for each scrape.
+
+    Without `metrics`, the default, there is no path for a scrape.
+    """
+
+    def __init__(self, address: str, report: Callable[[], Report], metrics: Metrics | None = None) -> None:
         host, port = parse_address(address)
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:  # the name that http.server calls
-                answer(self, report())
+                if metrics is not None and self.path.partition("?")[0] == "/metrics":
+                    scrape(self, metrics)
+                else:
+                    answer(self, report())
 
             def log_message(self, format: str, *args: object) -> None:
                 """Says nothing: a supervisor asks every few seconds."""
@@ -76,10 +86,24 @@ def answer(request: BaseHTTPRequestHandler, report: Report) -> None:
     status = 404 if good is None else 200 if good else 503
     body: dict[str, object] = {"ok": bool(good), **report.details}
     if good is None:
-        body = {"error": "there are /livez and /readyz"}
-    text = json.dumps(body).encode() + b"\n"
+        body = {"error": "there are /livez, /readyz and /metrics"}
+    send(request, status, "application/json", json.dumps(body).encode() + b"\n")
+
+
+def scrape(request: BaseHTTPRequestHandler, metrics: Metrics) -> None:
+    """Answers one scrape; 501 if prometheus-client is missing."""
+    try:
+        kind, text = metrics(request.headers.get("Accept", ""))
+    except PubSubError as error:
+        send(request, 501, "text/plain; charset=utf-8", error.message.encode() + b"\n")
+    else:
+        send(request, 200, kind, text)
+
+
+def send(request: BaseHTTPRequestHandler, status: int, kind: str, text: bytes) -> None:
+    """Sends an answer."""
     request.send_response(status)
-    request.send_header("Content-Type", "application/json")
+    request.send_header("Content-Type", kind)
     request.send_header("Content-Length", str(len(text)))
     request.end_headers()
     request.wfile.write(text)

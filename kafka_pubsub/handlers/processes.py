@@ -6,7 +6,8 @@ Rules
 3. A process that ends is started again after a pause that grows up to `LONGEST_PAUSE`; one that ran for `STEADY`
    seconds begins anew. One that ends with 2 (the app is declared wrongly) ends all, or waits for a change with
    `reload`.
-4. A signal is for the parent alone: processes have sessions of their own, and get SIGTERM from it, once.
+4. With `figures`, a directory, each process answers there for its metrics, at a socket (`observe/workers.py`).
+5. A signal is for the parent alone: processes have sessions of their own, and get SIGTERM from it, once.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ class _Place:
         self.failures = 0
         self.reports = -1
         self.text = b""
+        #: The number of its start among all starts.
+        self.start = 0
         #: What it said last, and when; None: it hasn't said anything.
         self.said: Mapping[str, object] | None = None
         self.said_at = 0.0
@@ -89,7 +92,8 @@ class Parent:
     """Runs `workers` processes of the app that `target` names, until it is told to stop.
 
     `grace`: the seconds for which handlers may end. `environment`: that of the processes. `reload`: the sources whose
-    changes start all processes anew, or None. `tell` gets what happens, in words.
+    changes start all processes anew, or None. `figures`: where processes answer for their metrics, or None. `tell` gets
+    what happens, in words.
     """
 
     def __init__(
@@ -100,12 +104,14 @@ class Parent:
         grace: float,
         environment: Mapping[str, str],
         reload: Sources | None = None,
+        figures: Path | None = None,
         tell: Callable[[str], object] = lambda text: None,
     ) -> None:
         self._target = target
         self._grace = grace
         self._environment = environment
         self._reload = reload
+        self._figures, self._starts = figures, 0
         self._tell = tell
         self._places = [_Place(number) for number in range(1, workers + 1)]
         self._look_at_sources = 0.0
@@ -123,6 +129,13 @@ class Parent:
         finally:
             self._end_all()
         return 0
+
+    def sockets(self) -> dict[int, str]:
+        """Returns where the processes that run answer for their metrics, by the number of their start."""
+        return {each.start: self._socket(each) for each in self._places if each.process is not None}
+
+    def _socket(self, place: _Place) -> str:
+        return str((self._figures or Path()) / str(place.start))
 
     def report(self) -> Report:
         """Returns how the processes are."""
@@ -163,7 +176,11 @@ class Parent:
         place.reports, theirs = os.pipe()
         os.set_blocking(place.reports, False)
         os.set_blocking(theirs, False)
+        self._starts += 1
+        place.start = self._starts
         command = [sys.executable, "-m", "kafka_pubsub.handlers.worker", self._target]
+        if self._figures is not None:
+            command += ["--figures", self._socket(place)]
         place.process = subprocess.Popen(
             [*command, "--grace", str(self._grace), "--report", str(theirs)],
             env=dict(self._environment),

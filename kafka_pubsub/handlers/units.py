@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from kafka_pubsub.counters import PARTS, Reading
 from kafka_pubsub.services.lifecycle import ServiceState
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class AppUnit:
     def start(self) -> None:
         """Starts the app's handlers."""
         self._state = ServiceState.STARTING
+        PARTS.add(self)
         self._app.start()
         self._state = ServiceState.RUNNING
 
@@ -77,6 +79,10 @@ class AppUnit:
         ended = self._app.stop(timeout)
         self._state = ServiceState.STOPPED
         return ended
+
+    def readings(self) -> Iterator[Reading]:
+        """Returns whether it does its work, for `kafka_pubsub.observe`."""
+        yield Reading({"unit": "app"}, {}, {"up": float(self.health().ok)})
 
     def health(self) -> AppHealth:
         """Returns how the app is now."""

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.handlers.loading import load_app
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("target")
     parser.add_argument("--grace", type=float, default=30.0)
     parser.add_argument("--report", type=int, default=-1)
+    parser.add_argument("--figures", default="")
     given = parser.parse_args(arguments)
     with stop_flag() as stop:
         try:
@@ -46,15 +48,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _configure_logging()
         unit = AppUnit(app)
         try:
-            late = run_units(
-                [unit], stop, grace=given.grace, watch=lambda: _report(given.report, unit, stop), look=LOOK
-            )
+            with _answering(given.figures):
+                late = run_units(
+                    [unit],
+                    stop,
+                    grace=given.grace,
+                    watch=lambda: _report(given.report, unit, stop),
+                    look=LOOK,
+                )
         except PubSubError as error:
             sys.stderr.write(f"Error: {error.message}\n")
             return FAILED
     if late:
         sys.stderr.write(f"Handlers still ran after {given.grace:g} s; their messages are delivered again.\n")
     return 0
+
+
+def _answering(path: str) -> AbstractContextManager[object]:
+    """Answers the parent for the figures of this process, if it wants them."""
+    if not path:
+        return nullcontext()
+    from kafka_pubsub.observe.workers import answering
+
+    return answering(path)
 
 
 def _configure_logging() -> None:

@@ -1,4 +1,4 @@
-"""The clocks of a stream.
+"""The clocks of a stream, and how long things take by them.
 
 Theory. Durations inside a process are measured by a clock that is never set. Due times cross processes, so they use
 the wall clock, which may be wrong and may be corrected while a stream runs. The core gets the time of the first clock
@@ -14,13 +14,25 @@ Rules
 from __future__ import annotations
 
 import math
+import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from kafka_pubsub.counters import BOUNDS, Times
 from kafka_pubsub.log.ports import MovableClock
 
-__all__ = ["AWAY", "Pulse", "WallClock", "moment", "steady_milliseconds", "steady_time", "wall_time"]
+__all__ = [
+    "AWAY",
+    "Durations",
+    "Pulse",
+    "WallClock",
+    "moment",
+    "steady_milliseconds",
+    "steady_time",
+    "wall_time",
+]
 
 #: Seconds without a sweep after which other members may own our partitions: half of the shortest session. Sweeps are
 #: a tenth of a second apart; if a busy machine delays them by this much, that costs one commit.
@@ -85,3 +97,27 @@ def moment(milliseconds: int) -> datetime:
         return datetime.fromtimestamp(max(milliseconds, 0) / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return datetime.fromtimestamp(0, UTC)
+
+
+class Durations:
+    """How long something takes; any thread may add."""
+
+    __slots__ = ("_counts", "_lock", "_seconds")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self._seconds = 0.0
+        self._lock = threading.Lock()
+
+    def add(self, seconds: float, messages: int = 1) -> None:
+        """Counts a run of messages that took so long together: each of them its share."""
+        if messages > 0:
+            at = bisect_left(BOUNDS, seconds / messages)
+            with self._lock:
+                self._counts[at] += messages
+                self._seconds += seconds
+
+    def times(self) -> Times:
+        """Returns how it is now."""
+        with self._lock:
+            return Times(self._counts.copy(), self._seconds)

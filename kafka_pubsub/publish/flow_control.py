@@ -24,8 +24,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from kafka_pubsub.config import PublishFlow
-from kafka_pubsub.counters import Durations
 from kafka_pubsub.errors import PubSubError, ResourceExhausted
+from kafka_pubsub.log.clocks import Durations
 from kafka_pubsub.model import StoredRecord
 
 __all__ = ["Epoch", "Outstanding", "PublishOwner"]

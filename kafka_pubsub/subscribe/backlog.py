@@ -125,6 +125,12 @@ class Backlog:
         return self.at_home + len(self.waiting) - twice + self.unread
 
     @property
+    def oldest_parked(self) -> int | None:
+        """When the first of the parked ones was published, in milliseconds; None: none is parked."""
+        parked = self.waiting.parked
+        return min(parked.values(), default=None)
+
+    @property
     def oldest(self) -> int | None:
         """When the first of those that were read was published, in milliseconds."""
         return min((each for each in (self._oldest, self.waiting.oldest) if each is not None), default=None)

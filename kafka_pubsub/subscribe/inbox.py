@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from kafka_pubsub.counters import Durations
+from kafka_pubsub.log.clocks import Durations
 from kafka_pubsub.model import AckFuture, Message
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator

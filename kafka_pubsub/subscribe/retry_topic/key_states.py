@@ -206,8 +206,8 @@ class Waiting:
         self._broken: list[KeyState] = []
         # Keys of which a message from the retry topic is in flight.
         self._leased: set[bytes] = set()
-        #: The origins of the messages that are parked until they are released.
-        self.parked: set[int] = set()
+        #: The origins of the messages that are parked until they are released, and when each was published.
+        self.parked: dict[int, int] = {}
         #: When the first of all was published, in milliseconds; None: no message waits.
         self.oldest: int | None = None
 
@@ -237,9 +237,9 @@ class Waiting:
         origin, published = message.offset(), message.timestamp()[1]
         self.oldest = published if self.oldest is None else min(published, self.oldest)
         if message.info.due >= FOREVER:
-            self.parked.add(origin)
+            self.parked[origin] = published
         else:
-            self.parked.discard(origin)
+            self.parked.pop(origin, None)
         key = message.key()
         if key is None or not self._ordered:
             self._loose[origin] = message

@@ -171,7 +171,7 @@ class InlineScheduler:
             alone, started = not inline_worker.busy(), now
             records = self._take_aside(run, inline_worker, limit)
             now = runner.clock()
-            runner.inbox.callbacks.add(now - started, records)
+            self._count_time(run, now - started, records)
             with runner.core:
                 if run.over:
                     return False
@@ -264,8 +264,9 @@ class InlineScheduler:
         return not run.over
 
     def _count_time(self, run: InlineRun, seconds: float, records: int) -> None:
-        """Counts how long callbacks took; of a run that was taken over only the one that took long is known."""
-        self._runner.inbox.callbacks.add(seconds, 1 if run.over else records)
+        """Counts how long callbacks took; of a run that was taken over only the one is known that took long."""
+        inbox = self._runner.inbox
+        inbox.callbacks.add(seconds, 1 if run.over else records)
 
     def _take_aside(self, run: InlineRun, inline_worker: Inline, most: int) -> int:
         """Runs up to `most` records of ordinary leases; returns how many there were."""

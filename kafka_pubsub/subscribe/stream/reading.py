@@ -13,7 +13,7 @@ __all__ = ["stream_readings"]
 def stream_readings(engine: StreamRunner) -> Iterator[Reading]:
     """Yields a stream's counters; those of dead letters once more by the class of the reason."""
     coordinator, rebalances = engine.coordinator, engine.rebalances
-    counts, partitions = coordinator.counts, coordinator.partitions
+    counts, partitions, callbacks = coordinator.counts, coordinator.partitions, engine.inbox.callbacks
     labels = {"subscription": engine.subscription, "topic": rebalances.record.topic}
     yield Reading(
         labels,
@@ -23,6 +23,7 @@ def stream_readings(engine: StreamRunner) -> Iterator[Reading]:
             "redelivered": counts.redelivered,
             "stale_acks": counts.stale,
             "moved": counts.moved,
+            "dead_lettered": counts.dead_lettered,
             "commit_failures": counts.commit_failures,
             "move_failures": counts.move_failures,
             "rebalances": rebalances.rebalances,
@@ -34,7 +35,7 @@ def stream_readings(engine: StreamRunner) -> Iterator[Reading]:
             "partitions": len(partitions.owned),
             "paused_partitions": len(partitions.gate.paused),
         },
-        {"callback": engine.inbox.callbacks.times()},
+        {"callback": callbacks.times()},
     )
     for reason, count in list(counts.dead_letter_reasons.items()):
-        yield Reading({**labels, "reason": reason}, {"dead_lettered": count})
+        yield Reading({**labels, "reason": reason}, {"dead_letter_reasons": count})

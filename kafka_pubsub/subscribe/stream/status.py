@@ -72,9 +72,10 @@ class SubscriptionState:
     so a large backlog is an upper bound. `oldest`: when the oldest of these was published; None: there is none.
 
     `waiting_retry`: messages in the retry topic that wait for their next delivery, or behind an earlier message of
-    their key. `parked`: those that wait there until you release them. `blocked_keys`: ordering keys with a message in
-    the retry topic; their later messages wait. `dead_letters`: those in the policy's topic that are neither replayed
-    nor purged; None: that topic can't be read now, or not with this client's rights.
+    their key. `parked`: those that wait there until you release them, of which `oldest_parked` was published first.
+    `blocked_keys`: ordering keys with a message in the retry topic; their later messages wait. `dead_letters`: those in
+    the policy's topic that are neither replayed nor purged; None: that topic can't be read now, or not with this
+    client's rights.
 
     `unread_retry`, `unread_dead_letters`: records beyond the limit of `state(limit=)`, which weren't read. The former
     count as waiting for retry, and some may be parked; some of the latter may be older dead letters.
@@ -103,6 +104,7 @@ class SubscriptionState:
     dead_letters: int | None = 0
     unread_retry: int = 0
     unread_dead_letters: int = 0
+    oldest_parked: datetime | None = None
 
 
 def state_of(
@@ -142,6 +144,9 @@ def state_of(
         None if letters is None else sum(letters.by_topic.values()),
         total.unread,
         0 if letters is None else letters.unread,
+        _moment(
+            min((at for each in backlogs.values() if (at := each.oldest_parked) is not None), default=None)
+        ),
     )
 
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Protocol, cast
 
-from kafka_pubsub.counters import Durations
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.log.clocks import Durations
 from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport

@@ -63,6 +63,8 @@ OWNERS = {
     "fast_depends": {"handlers"},
     "pydantic": {"config", "cli", "delays", "handlers", "payloads", "worker"},
     "pydantic_core": {"payloads"},
+    "opentelemetry": {"observe"},
+    "prometheus_client": {"observe"},
     # Fixtures for users' own tests.
     "pytest": {"local", "testing"},
     "rich": {"cli"},

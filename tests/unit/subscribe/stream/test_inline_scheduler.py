@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from kafka_pubsub import Message
+from kafka_pubsub.log.clocks import Durations
 from kafka_pubsub.subscribe.chooser import Chooser, OldestFirst
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport, Passed
 from kafka_pubsub.subscribe.partition.leases import Lease
@@ -27,7 +28,6 @@ from kafka_pubsub.subscribe.workers.inline_runner import (
     Pace,
 )
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
-from kafka_pubsub.counters import Durations
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
 from kafka_pubsub.subscribe.workers.thread_workers import Callback, Inline, ThreadWorkers
 from tests.support import until

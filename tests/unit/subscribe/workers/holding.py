@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from kafka_pubsub.log.clocks import Durations
 from kafka_pubsub.model import AckFuture, Message
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.events import LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.workers.ack_futures import DurableAcks
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
-from kafka_pubsub.counters import Durations
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, LeaseObserver
 from tests.partition_ids import P
 from tests.support import FakeBody

@@ -1,4 +1,4 @@
-"""`subscription metrics`: the unfinished messages of each lane, as Prometheus' text or as JSON."""
+"""`metrics`: what Kafka knows of unfinished messages, by lane, as Prometheus' text or as JSON, once or over HTTP."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from kafka_pubsub.cli.advice import advice
 from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import JsonValue
+from kafka_pubsub.cli.serving import serve
 from kafka_pubsub.cli.subscription_state import LIMIT, figures, read_state
 from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.services.signals import stop_flag
 
 if TYPE_CHECKING:
     from kafka_pubsub.subscribe.stream.status import SubscriptionState
     from kafka_pubsub.subscription import Subscription
 
-__all__ = ["metrics"]
+__all__ = ["metrics", "old_metrics"]
 
 #: A row's fields that are figures, with the name and the meaning of the metric.
 METRICS: Final[Mapping[str, tuple[str, str]]] = {
@@ -55,24 +57,62 @@ LABELS: Final = ("subscription", "topic", "lane", "priority", "class")
 @click.command(
     cls=Command,
     examples=[
-        ("all subscriptions", "kafka-pubsub subscription metrics"),
-        ("", "kafka-pubsub subscription metrics billing > /var/lib/node_exporter/textfile/kafka_pubsub.prom"),
-        ("", "kafka-pubsub subscription metrics --json | jq '.[] | select(.oldest_age > 60)'"),
+        ("all subscriptions", "kafka-pubsub metrics"),
+        ("", "kafka-pubsub metrics billing > /var/lib/node_exporter/textfile/kafka_pubsub.prom"),
+        ("", "kafka-pubsub metrics --json | jq '.[] | select(.oldest_age > 60)'"),
+        ("for Prometheus, until Ctrl-C", "kafka-pubsub metrics --http 127.0.0.1:9464"),
     ],
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=known_names.subscriptions)
 @LIMIT
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Answer /metrics with all subscriptions and services until Ctrl-C; a port alone is open on this machine only.",
+)
 @click.pass_obj
-def metrics(session: Session, names: tuple[str, ...], limit: int) -> None:
+def metrics(session: Session, names: tuple[str, ...], limit: int, http: str | None) -> None:
     """Print the figures of unfinished messages, for a monitor.
 
     The text is that of Prometheus, for example for the textfile collector of its node exporter. `lane` is the lane's
     Kafka topic. A topic without lanes has one line. `subscription list --help` explains the figures.
 
     It is read from Kafka, whether or not a process receives: some fifteen requests for each subscription, eight
-    subscriptions at a time.
+    subscriptions at a time. What processes count is at `/metrics` of `run --http` and `service --http`.
     """
+    if http is None:
+        _print(session, names, limit)
+    elif names:
+        raise click.UsageError("--http answers with all subscriptions: leave the names out")
+    else:
+        _serve(session, http)
 
+
+@click.command("metrics", cls=Command, examples=[("the command of today", "kafka-pubsub metrics billing")])
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=known_names.subscriptions)
+@LIMIT
+@click.pass_obj
+def old_metrics(session: Session, names: tuple[str, ...], limit: int) -> None:
+    """Print the figures of unfinished messages: `kafka-pubsub metrics` now."""
+    session.output.note(
+        "`kafka-pubsub subscription metrics` is `kafka-pubsub metrics` now; the old name goes with the next version."
+    )
+    _print(session, names, limit)
+
+
+def _serve(session: Session, http: str) -> None:
+    from kafka_pubsub.handlers.health import Report
+
+    with session.pubsub() as pubsub, stop_flag() as stop:
+        pubsub.list_topics()  # connects, or says why that fails
+        with serve(http, lambda: Report(True, True, {})) as server:
+            session.output.note(f"Port {server.port} answers /metrics.")
+            while not stop.is_set():
+                stop.wait(1.0)
+        stop.raise_if_set()
+
+
+def _print(session: Session, names: tuple[str, ...], limit: int) -> None:
     def read(each: Subscription) -> tuple[str, SubscriptionState | PubSubError]:
         return each.name, read_state(each, limit)
 

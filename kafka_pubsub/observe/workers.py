@@ -1,0 +1,115 @@
+"""The figures of the processes of `kafka-pubsub run`, put together by their parent.
+
+Theory. A process of the app answers at a socket in the file system, and the parent asks all of them at a scrape. So one
+address shows the sums of all processes, whichever of them is asked, as operators expect of one container.
+
+Rules
+1. The parent waits `PATIENCE` seconds at most, for all together. A process that doesn't answer counts as it answered
+   last, and `kafka_pubsub_silent_workers` tells how many don't: a sum that fell would look like a restart.
+2. What a process had counted that has ended stays in the sums.
+3. The parent imports no client of Kafka (`handlers/processes.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Final
+
+from kafka_pubsub.counters import Reading, merged
+from kafka_pubsub.observe.metrics import decode, encode
+from kafka_pubsub.observe.names import HIGHEST
+
+__all__ = ["PATIENCE", "Answering", "Sums", "answering"]
+
+#: Seconds that a scrape waits for the processes.
+PATIENCE: Final = 1.0
+
+
+class Answering:
+    """Answers questions for this process's figures at a socket, on a thread of its own."""
+
+    def __init__(self, path: str, read: Callable[[], Iterable[Reading]]) -> None:
+        self._read, self._path = read, path
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(path)
+        self._socket.listen(8)
+        self._thread = threading.Thread(target=self._run, name="kafka_pubsub-figures", daemon=True)
+
+    def __enter__(self) -> Answering:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                asked, _ = self._socket.accept()
+            except OSError:
+                return  # it is closed
+            with asked, contextlib.suppress(OSError):  # the parent has gone, or waits no longer
+                asked.settimeout(PATIENCE)
+                asked.sendall(encode(self._read()))
+
+
+def answering(path: str) -> Answering:
+    """Returns what answers for all figures of this process."""
+    from kafka_pubsub.observe.metrics import process_readings
+
+    return Answering(path, process_readings())
+
+
+class Sums:
+    """The figures of all processes. `places`: the socket of each process that runs now, by its number of start."""
+
+    def __init__(self, places: Callable[[], dict[int, str]]) -> None:
+        self._places = places
+        #: The last answer of each process, those that have ended included.
+        self._last: dict[int, list[Reading]] = {}
+        self._past: list[Reading] = []
+        self._lock = threading.Lock()
+
+    def read(self) -> list[Reading]:
+        """Asks all processes, and returns the sums."""
+        places = self._places()
+        with ThreadPoolExecutor(max(1, len(places))) as threads:
+            asked = {threads.submit(_ask, path): number for number, path in places.items()}
+            done, late = wait(asked, PATIENCE * 1.5)
+        with self._lock:
+            silent = len(late)
+            for each in done:
+                try:
+                    self._last[asked[each]] = each.result()
+                except (OSError, ValueError):
+                    silent += 1
+            for number in self._last.keys() - places.keys():
+                ended = [Reading(each.labels, each.counts, {}, each.times) for each in self._last.pop(number)]
+                self._past = merged([*self._past, *ended])
+            here = [each for number in places for each in self._last.get(number, ())]
+            return merged([*self._past, *here, Reading({}, {}, {"silent_workers": silent})], HIGHEST)
+
+
+def _ask(path: str) -> list[Reading]:
+    end = time.monotonic() + PATIENCE
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(PATIENCE)
+        asking.connect(path)
+        text = b""
+        while not text.endswith(b"\n"):
+            asking.settimeout(max(0.01, end - time.monotonic()))
+            more = asking.recv(1 << 16)
+            if not more:
+                break
+            text += more
+    return decode(text)
