@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from kafka_pubsub.cluster import Cluster
-from kafka_pubsub.config import SubscriptionOptions, TopicOptions, load_settings
+from kafka_pubsub.config import Settings, SubscriptionOptions, TopicOptions, load_settings
 from kafka_pubsub.delays.calls import Delays
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.flat_names import FlatNames
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PubSub"]
 
-ConfigValue = str | int | float | bool
+#: A login token, when it expires (seconds since the epoch), and if it has them its principal and extensions.
+Token = tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, Mapping[str, str]]
+#: The value of a setting; `oauth_cb` is a function that gets the value of `sasl.oauthbearer.config`.
+ConfigValue = str | int | float | bool | Callable[[str], Token]
 
 
 class PubSub(FlatNames):
@@ -50,7 +53,10 @@ class PubSub(FlatNames):
 
     `bootstrap`: the cluster's address. If you leave it out, it comes from `config["bootstrap.servers"]`, else from
         `KAFKA_PUBSUB_BOOTSTRAP`, else it is the embedded broker that `kafka-pubsub up` started.
-    `config`: further settings of librdkafka, added to those of `KAFKA_PUBSUB_CONFIG`.
+    `config`: further settings of librdkafka, added to those of `KAFKA_PUBSUB_CONFIG`. `oauth_cb`, a function, gives
+        login tokens (docs/connecting.md).
+    `config_file`: a file with settings, in the properties format of Kafka's own tools. By default that of
+        `KAFKA_PUBSUB_CONFIG_FILE`, if there is one; a setting in `config` wins over the file's.
     `create`: with False the client never makes topics or groups, for clusters where clients may not. The default is
         True, unless `KAFKA_PUBSUB_CREATE` says otherwise.
     `group_protocol`: "classic" (the default) or "consumer", Kafka's newer protocol for groups.
@@ -63,12 +69,13 @@ class PubSub(FlatNames):
         bootstrap: str | None = None,
         *,
         config: Mapping[str, ConfigValue] | None = None,
+        config_file: str | PathLike[str] | None = None,
         create: bool | None = None,
         group_protocol: Literal["classic", "consumer"] | None = None,
         history: str | PathLike[str] | None = None,
     ) -> None:
         settings = load_settings()
-        merged = {**settings.config, **(config or {})}
+        merged = _join_config(settings, bootstrap, config or {}, config_file)
         address = choose_address(bootstrap, merged, settings)
         may_create = settings.create if create is None else create
         protocol = settings.group_protocol if group_protocol is None else group_protocol
@@ -362,6 +369,19 @@ class PubSub(FlatNames):
 
     def __repr__(self) -> str:
         return f"<PubSub {self._where}>"
+
+
+def _join_config(
+    settings: Settings,
+    bootstrap: object,
+    config: Mapping[str, ConfigValue],
+    config_file: str | PathLike[str] | None,
+) -> dict[str, ConfigValue]:
+    if config_file is None and not settings.config_file:
+        return {**settings.config, **config}
+    from kafka_pubsub.log.kafka.config_file import join_config
+
+    return join_config(settings, bootstrap, config, config_file)
 
 
 def _histories(directory: str | PathLike[str] | None) -> Histories | None:

@@ -385,6 +385,7 @@ class Settings(BaseModel):
     create: bool = True
     group_protocol: Literal["classic", "consumer"] = "classic"
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    config_file: str | None = None
     history: str | None = None
 
     @model_validator(mode="before")

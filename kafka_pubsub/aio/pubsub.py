@@ -44,12 +44,18 @@ class PubSub(FlatNames):
         bootstrap: str | None = None,
         *,
         config: Mapping[str, ConfigValue] | None = None,
+        config_file: str | PathLike[str] | None = None,
         create: bool | None = None,
         group_protocol: Literal["classic", "consumer"] | None = None,
         history: str | PathLike[str] | None = None,
     ) -> None:
         sync = SyncPubSub(
-            bootstrap, config=config, create=create, group_protocol=group_protocol, history=history
+            bootstrap,
+            config=config,
+            config_file=config_file,
+            create=create,
+            group_protocol=group_protocol,
+            history=history,
         )
         self._wrap(sync)
 

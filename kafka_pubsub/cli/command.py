@@ -1,8 +1,8 @@
 """Commands and groups of this program: options that work everywhere, examples in the help, lazy loading.
 
 Rules
-1. `--json`, `--bootstrap` and `--config` are accepted before and after every subcommand; the last one given wins.
-   A subcommand's help only points at them, so that it stays about the subcommand.
+1. `--json`, `--bootstrap`, `--config` and `--config-file` are accepted before and after every subcommand; the last
+   one given wins. A subcommand's help only points at them, so that it stays about the subcommand.
 2. A group alone shows its help.
 3. A group lists its commands in the order it was given, not in the alphabet's.
 """
@@ -47,6 +47,11 @@ def _set_config(ctx: click.Context, parameter: click.Parameter, values: tuple[st
         ctx.ensure_object(Session).config[name.strip()] = value
 
 
+def _set_config_file(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Session).config_file = value
+
+
 def _shared_options(root: bool) -> list[click.Option]:
     return [
         click.Option(
@@ -65,6 +70,15 @@ def _shared_options(root: bool) -> list[click.Option]:
             hidden=not root,
             callback=_set_config,
             help="A librdkafka setting, e.g. security.protocol=SASL_SSL. Can be repeated.",
+        ),
+        click.Option(
+            ["--config-file"],
+            metavar="FILE",
+            type=click.Path(dir_okay=False, exists=True),
+            expose_value=False,
+            hidden=not root,
+            callback=_set_config_file,
+            help="Settings in the format of Kafka's own tools.  [env: KAFKA_PUBSUB_CONFIG_FILE]",
         ),
         click.Option(
             ["--json"],
@@ -97,7 +111,9 @@ class _Shared(click.Command):
         """Writes the examples, and the place where the shared options are explained."""
         _write_examples(formatter, self.examples)
         if ctx.parent is not None:
-            formatter.write("\n--json, --bootstrap and --config work here too: see `kafka-pubsub --help`.\n")
+            formatter.write(
+                "\n--json, --bootstrap, --config, --config-file work here too: see `kafka-pubsub --help`.\n"
+            )
 
 
 class Command(_Shared):

@@ -52,6 +52,8 @@ class Session:
     bootstrap: str | None = None
     #: librdkafka settings given with `--config`; empty: none were.
     config: dict[str, str] = field(default_factory=dict)
+    #: The file given with `--config-file`; None: none was.
+    config_file: str | None = None
     as_json: bool = False
 
     @property
@@ -68,10 +70,36 @@ class Session:
         except (ValueError, InvalidArgument):
             # `PubSub` will refuse these settings, with a better error text.
             return self.bootstrap or ""
-        configured = self.config.get("bootstrap.servers") or settings.config.get("bootstrap.servers")
+        merged: dict[str, object] = {**settings.config, **self.settings()}
+        if self.config_file is None and settings.config_file:
+            from kafka_pubsub.log.kafka.config_file import join_config
+
+            merged |= join_config(settings, self.bootstrap, self.config, None)
+        configured = merged.get("bootstrap.servers")
         return (
             self.bootstrap or (str(configured) if configured else settings.bootstrap) or self.find_running()
         )
+
+    def settings(self) -> dict[str, str]:
+        """Returns the settings that the options give; one of them wins over the file's."""
+        if self.config_file is None:
+            return self.config
+        from kafka_pubsub.log.kafka.config_file import read_config_file
+
+        found = read_config_file(self.config_file)
+        if self.bootstrap is not None:
+            found.pop("bootstrap.servers", None)
+        return {**found, **self.config}
+
+    def java_settings(self) -> dict[str, str]:
+        """Returns the settings that the options give, for a Java client: a file's have Java's names."""
+        if self.config_file is None:
+            return self.config
+        from kafka_pubsub.log.kafka.config_file import read_java_file
+
+        found = read_java_file(self.config_file)
+        found.pop("bootstrap.servers", None)
+        return {**found, **self.config}
 
     def pubsub(self) -> AbstractContextManager[PubSub]:
         """Opens a `PubSub` on the cluster that the options name."""
@@ -81,4 +109,4 @@ class Session:
                 "no Kafka to talk to: start the embedded one with `kafka-pubsub up`, or name yours with "
                 "--bootstrap HOST:PORT (KAFKA_PUBSUB_BOOTSTRAP)"
             )
-        return self.open_pubsub(address or None, self.config)
+        return self.open_pubsub(address or None, self.settings())

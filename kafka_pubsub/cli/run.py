@@ -109,6 +109,8 @@ def _environment(session: Session) -> dict[str, str]:
     found = {"PYTHONUNBUFFERED": "1", **os.environ}
     if session.bootstrap:
         found["KAFKA_PUBSUB_BOOTSTRAP"] = session.bootstrap
+    if session.config_file:
+        found["KAFKA_PUBSUB_CONFIG_FILE"] = os.path.abspath(session.config_file)
     if session.config:
         before = json.loads(found.get("KAFKA_PUBSUB_CONFIG") or "{}")
         found["KAFKA_PUBSUB_CONFIG"] = json.dumps({**before, **session.config})

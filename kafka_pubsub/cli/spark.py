@@ -100,7 +100,7 @@ def _run(session: Session, job: Job, options: dict[str, object]) -> int:
     own, connection = _module("run.job"), _module("base.connection")
     context = own.Context(
         job.name,
-        connection.connection_of(address, session.config),
+        connection.connection_of(address, session.java_settings()),
         session.output.note,
         options.pop("master"),
         own.pairs(options.pop("conf"), "--conf"),

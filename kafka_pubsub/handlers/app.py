@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from os import PathLike
 from types import SimpleNamespace
 from typing import Self, TypeVar, Unpack, overload
 
@@ -49,8 +50,8 @@ class App:
 
         app.run()
 
-    `bootstrap` and `config` are those of `PubSub`, with the same defaults. `pubsub`: a client of yours instead, which
-    the app doesn't close; by default it makes one.
+    `bootstrap`, `config` and `config_file` are those of `PubSub`, with the same defaults. `pubsub`: a client of yours
+    instead, which the app doesn't close; by default it makes one.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class App:
         *,
         pubsub: PubSub | None = None,
         config: Mapping[str, ConfigValue] | None = None,
+        config_file: str | PathLike[str] | None = None,
     ) -> None:
-        if pubsub is not None and (bootstrap is not None or config is not None):
+        if pubsub is not None and (bootstrap, config, config_file) != (None, None, None):
             raise InvalidArgument("App: give a pubsub, or a bootstrap and config to make one, not both")
-        self._bootstrap, self._config = bootstrap, config
+        self._bootstrap, self._config, self._config_file = bootstrap, config, config_file
         #: The client that isn't the app's own; and the one in use, None: it is made at its first use.
         self._given = pubsub
         self._pubsub: PubSub | None = None
@@ -81,7 +83,9 @@ class App:
         """The client: yours, or the one that the app makes at its first use and closes when it stops."""
         with self._lock:
             if self._pubsub is None:
-                self._pubsub = self._given or PubSub(self._bootstrap, config=self._config)
+                self._pubsub = self._given or PubSub(
+                    self._bootstrap, config=self._config, config_file=self._config_file
+                )
             return self._pubsub
 
     # -- declarations ----------------------------------------------------------------------------------------

@@ -10,9 +10,7 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 __all__ = ["choose_address"]
 
 
-def choose_address(
-    bootstrap: object, config: Mapping[str, str | int | float | bool], settings: Settings
-) -> str:
+def choose_address(bootstrap: object, config: Mapping[str, object], settings: Settings) -> str:
     """Returns the address that was named most explicitly, else that of the embedded broker that runs."""
     if bootstrap is not None and not (isinstance(bootstrap, str) and bootstrap.strip()):
         raise InvalidArgument(f"bootstrap must be an address like 'localhost:9092', not {bootstrap!r}")

@@ -75,4 +75,4 @@ class TiedServices:
 
 def _is_ours(name: str) -> bool:
     """Returns whether a variable is about other clusters or programs than this broker."""
-    return name in ("KAFKA_PUBSUB_CONFIG", "KAFKA_PUBSUB_CREATE", "KAFKA_PUBSUB_HISTORY")
+    return name.removeprefix("KAFKA_PUBSUB_") in ("CONFIG", "CONFIG_FILE", "CREATE", "HISTORY")

@@ -18,7 +18,7 @@ from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.catalog import KafkaCatalog
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
-from kafka_pubsub.log.kafka.configuration import Configuration, ConfigValue
+from kafka_pubsub.log.kafka.configuration import Configuration, GivenValue
 from kafka_pubsub.log.kafka.reader import KafkaLogReader
 from kafka_pubsub.log.kafka.record_fetch import KafkaRecordFetch
 from kafka_pubsub.log.kafka.tail import KafkaTail
@@ -47,7 +47,7 @@ class KafkaBackend(Backend):
     def __init__(
         self,
         bootstrap: str | None,
-        config: Mapping[str, ConfigValue] | None = None,
+        config: Mapping[str, GivenValue] | None = None,
         *,
         create: bool = True,
         group_protocol: GroupProtocol = "classic",

@@ -7,7 +7,8 @@ Rules
    no answers): `Bounded` runs them on a thread of their own and stops waiting.
 4. When time runs out while no broker can be reached, the error says that, with the reason; not "timed out".
 5. Until a broker has answered once, the address may be wrong: a call fails after `FIRST` seconds, unless something
-   takes connections there. A broker that is far away, or starved of processor time, needs longer for TLS and a login.
+   takes connections there and doesn't refuse the login. A broker that is far away, or starved of processor time, needs
+   longer for TLS and a login.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from tenacity import Retrying, retry_if_exception, wait_random_exponential
 
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.kafka.client_factory import Trouble
-from kafka_pubsub.log.kafka.errors import CONNECTION, error_of, is_transient, translate, unreachable
+from kafka_pubsub.log.kafka.errors import (
+    CONNECTION,
+    error_of,
+    is_refusal,
+    is_transient,
+    translate,
+    unreachable,
+)
 from kafka_pubsub.log.kafka.outages import outage_of
 
 __all__ = [
@@ -106,7 +114,11 @@ def ask(
 
 def _may_answer(address: str, trouble: Trouble) -> bool:
     """Returns whether a broker has answered before, or may be about to (rule 5)."""
-    if trouble.reached or trouble.connects:
+    if trouble.reached:
+        return True
+    if trouble.last is not None and is_refusal(trouble.last):
+        return False
+    if trouble.connects:
         return True
     if trouble.last is not None and "," not in address:
         return False  # there is one address, and the reason is known

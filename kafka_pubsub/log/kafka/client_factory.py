@@ -200,6 +200,8 @@ class ClientFactory:
     ) -> _Handle:
         self.check()
         settings = self.configuration.merged({**COMMON_DEFAULTS, **defaults}, {**_COMMON_RULES, **rules})
+        if self.configuration.tokens is not None:
+            self.configuration.tokens.first(str(settings.get("sasl.oauthbearer.config", "")))
         with self._lock:
             self._pid = os.getpid()
             try:

@@ -3,25 +3,32 @@
 Rules
 1. A setting wins in this order: our rules, the user's config, our defaults.
 2. A setting on which one of our promises depends (`RULES`) can't be set: `InvalidArgument` names it and says why.
-3. A setting that librdkafka doesn't know, or a value that it can't read, is found when the backend is made and
+3. `oauth_cb` is taken once for all clients of the cluster (`tokens.py`); no other callback can be given.
+4. A setting that librdkafka doesn't know, or a value that it can't read, is found when the backend is made and
    without a thread or a socket: `verify` shows librdkafka the settings followed by one that can't exist. If it
    complains about that last one only, it took all the others.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 from confluent_kafka import Consumer, KafkaException
 
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka.errors import error_of
+from kafka_pubsub.log.kafka.tokens import TokenCallback, Tokens
 
-__all__ = ["RULES", "ConfigValue", "Configuration"]
+__all__ = ["RULES", "ConfigValue", "Configuration", "GivenValue", "is_known", "refusal_of"]
 
 ConfigValue = str | int | float | bool
+#: A value that a user gives; `oauth_cb` is a function, see `tokens.py`.
+GivenValue = ConfigValue | TokenCallback
 
 _READS = "subscriptions stand on it"
 _WRITES = "publishing without gaps or repeats stands on it"
@@ -62,21 +69,35 @@ RULES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: The one callback that may be given.
+TOKEN_CALLBACK = "oauth_cb"
+
 _SENTINEL = "kafka_pubsub.no.such.setting"
 _PROTOCOL = r"(?i:(?:sasl_)?(?:plaintext|ssl))://"
 _ADDRESS = re.compile(rf"(?:{_PROTOCOL})?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(\d{{1,5}}))?")
+_FILES = frozenset(
+    {"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"}
+)
 _ADDRESS_SETTINGS = ("bootstrap.servers", "metadata.broker.list")
 
 
 class Configuration:
     """The checked settings of one cluster."""
 
-    def __init__(self, bootstrap: str | None, config: Mapping[str, ConfigValue]) -> None:
+    def __init__(self, bootstrap: str | None, config: Mapping[str, GivenValue]) -> None:
         self._user = {name: value for name, value in config.items() if name not in _ADDRESS_SETTINGS}
         self.bootstrap = _bootstrap(bootstrap, config)
         for name, value in self._user.items():
             _check(name, value)
+        #: The source of login tokens; None: logins need none from the program.
+        self.tokens: Tokens | None = None
+        callback = self._user.get(TOKEN_CALLBACK)
+        if callback is not None:
+            self.tokens = self._user[TOKEN_CALLBACK] = Tokens(cast("TokenCallback", callback))
         self._verify()
+        _check_files(self._user)
+        if self._user.get("sasl.mechanism", self._user.get("sasl.mechanisms")) == "OAUTHBEARER":
+            _check_tokens(self._user)
 
     def merged(
         self, defaults: Mapping[str, ConfigValue], rules: Mapping[str, ConfigValue]
@@ -104,24 +125,73 @@ class Configuration:
             raise InvalidArgument(f"config: {failure}") from None
 
 
-def _plain(value: ConfigValue) -> ConfigValue:
+def _check_files(config: Mapping[str, GivenValue]) -> None:
+    """Raises an error that names a file that can't be read; librdkafka's names the setting only."""
+    for name in _FILES & set(config):
+        try:
+            Path(str(config[name])).open("rb").close()
+        except IsADirectoryError:
+            continue  # of CAs
+        except OSError as error:
+            if config[name] != "probe":
+                raise InvalidArgument(f"config[{name!r}]: {config[name]}: {error.strerror}") from None
+
+
+def _check_tokens(config: Mapping[str, GivenValue]) -> None:
+    """Raises an error if tokens are to come from nowhere; librdkafka would wait for them."""
+    unsecured = str(config.get("enable.sasl.oauthbearer.unsecure.jwt", "")).lower() == "true"
+    if TOKEN_CALLBACK not in config and config.get("sasl.oauthbearer.method") != "oidc" and not unsecured:
+        raise InvalidArgument(
+            "config: sasl.mechanism=OAUTHBEARER needs a source of tokens: set sasl.oauthbearer.method=oidc with "
+            ".client.id, .client.secret and .token.endpoint.url, or in Python give a function as `oauth_cb`"
+        )
+
+
+def _plain(value: GivenValue) -> ConfigValue:
     # librdkafka reads "true", Python's str(True) is "True".
-    return str(value).lower() if isinstance(value, bool) else value
+    return str(value).lower() if isinstance(value, bool) else cast("ConfigValue", value)
+
+
+def refusal_of(name: str) -> str | None:
+    """Returns why a setting can't be set; None: it may be."""
+    if name in RULES:
+        return RULES[name]
+    if name != TOKEN_CALLBACK and (name.endswith("_cb") or name == "logger"):
+        return "callbacks are taken by kafka_pubsub, except oauth_cb"
+    return None
+
+
+def is_known(name: str) -> bool:
+    """Returns whether librdkafka has a setting of that name."""
+    try:
+        Consumer({"group.id": "-", name: "x", _SENTINEL: "-"})
+    except KafkaException as error:  # of an unknown name, a wrong value, or the name that can't exist
+        return f'No such configuration property: "{name}"' not in error_of(error).str()
+    except (TypeError, ValueError):
+        return True
+    return True
 
 
 def _check(name: object, value: object) -> None:
     if not isinstance(name, str) or not name:
         raise InvalidArgument(f"config: {name!r} isn't the name of a setting; names are strings")
-    if name in RULES:
-        raise InvalidArgument(f"config[{name!r}] can't be set: {RULES[name]}")
-    if name.endswith("_cb") or name == "logger":
-        raise InvalidArgument(f"config[{name!r}] can't be set: callbacks are taken by kafka_pubsub")
+    refused = refusal_of(name)
+    if refused is not None:
+        raise InvalidArgument(f"config[{name!r}] can't be set: {refused}")
+    if name == TOKEN_CALLBACK:
+        if not callable(value) or inspect.iscoroutinefunction(value):
+            kind = "a coroutine function" if callable(value) else type(value).__name__
+            raise InvalidArgument(
+                f"config[{name!r}] must be a function, not {kind}: it gets the value of sasl.oauthbearer.config and "
+                "returns a token and the time, in seconds since the epoch, at which it expires"
+            )
+        return
     if not isinstance(value, str | int | float):
         kind = type(value).__name__
         raise InvalidArgument(f"config[{name!r}] must be a string, a number or a bool, not {kind}")
 
 
-def _bootstrap(bootstrap: str | None, config: Mapping[str, ConfigValue]) -> str:
+def _bootstrap(bootstrap: str | None, config: Mapping[str, GivenValue]) -> str:
     given = [str(config[name]) for name in _ADDRESS_SETTINGS if name in config]
     if bootstrap is not None:
         given.insert(0, bootstrap)

@@ -47,6 +47,7 @@ __all__ = [
     "denied_topic",
     "error_of",
     "is_denial",
+    "is_refusal",
     "is_transient",
     "translate",
     "unreachable",
@@ -148,6 +149,12 @@ FENCED = frozenset(
         KafkaError._FENCED,
     }
 )
+
+#: How brokers say that they don't take a client's certificate; the connection ends with it.
+_BAD_CERTIFICATE = re.compile(r"alert (bad certificate|certificate \w+|unknown ca)\b")
+
+#: What librdkafka says of a broker's certificate that it can't verify.
+_BAD_BROKER = "certificate verify failed"
 
 _LOOK = "check the address, that the cluster runs, and the network between"
 _NO_BROKER = f"no broker could be reached; {_LOOK}"
@@ -310,6 +317,13 @@ def is_denial(error: KafkaError) -> bool:
     return error.code() in _DENIALS
 
 
+def is_refusal(error: KafkaError) -> bool:
+    """Returns whether a broker refuses this client, or the client the broker, as it will the next time, too."""
+    refusals = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL)
+    text = error.str()
+    return error.code() in refusals or _BAD_BROKER in text or _BAD_CERTIFICATE.search(text) is not None
+
+
 def is_transient(failure: BaseException) -> bool:
     """Returns whether the same call is likely to work in a moment."""
     if not isinstance(failure, KafkaException):
@@ -335,7 +349,7 @@ def translate(failure: KafkaError | KafkaException, doing: str) -> PubSubError:
     text = meaning.text or f"the cluster refused it: {said}"
     if error.code() in _DENIALS:
         text += _missing(_DENIALS[error.code()], doing)
-    quote = f": {said}" if meaning.text and said and error.code() in _QUOTED else ""
+    quote = f": {_NOISE.sub('', said)}" if meaning.text and said and error.code() in _QUOTED else ""
     return meaning.kind(f"{doing}: {text}{quote} [{error.name()}]")
 
 
@@ -356,6 +370,16 @@ def denied_topic(error: PermissionDenied, partitions: int, config: Mapping[str, 
 
 def unreachable(doing: str, address: str, trouble: KafkaError | None) -> PubSubError:
     """Returns the error for a missing answer; `trouble` is librdkafka's last complaint, None: there was none."""
+    if trouble is not None and _BAD_CERTIFICATE.search(trouble.str()):
+        return PermissionDenied(
+            f"{doing} at {address}: the broker refused this client's certificate: it is missing, has expired, or its "
+            f"CA isn't trusted there; check ssl.certificate.location and ssl.key.location: {_reason(trouble)}"
+        )
+    if trouble is not None and _BAD_BROKER in trouble.str():
+        return BrokerUnavailable(
+            f"{doing} at {address}: TLS failed, since the broker's certificate couldn't be verified: give the CA that "
+            f"signed it as ssl.ca.location, and look whether it has expired: {_reason(trouble)}"
+        )
     if trouble is None or trouble.code() in CONNECTION or trouble.code() == KafkaError._BAD_MSG:
         missing = BrokerUnavailable(f"no broker answers at {address} ({_reason(trouble)}): {_LOOK}")
         missing.outage = True
@@ -367,7 +391,7 @@ def _reason(trouble: KafkaError | None) -> str:
     """Returns why no broker could be reached, in a few words."""
     # "1/1 brokers are down" names no reason, so none is known: something takes connections and doesn't answer.
     if trouble is None or trouble.code() == KafkaError._ALL_BROKERS_DOWN:
-        return "no answer"
+        return "no answer; if it expects TLS or a login, set security.protocol" if trouble else "no answer"
     said = _NOISE.sub("", trouble.str()).strip()
     if trouble.code() == KafkaError._RESOLVE:
         return f"host not found: {said.rpartition(': ')[2]}"

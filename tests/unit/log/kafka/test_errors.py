@@ -130,7 +130,11 @@ def test_what_a_policy_says_is_quoted() -> None:
             "h:1/bootstrap: Connection setup timed out in state CONNECT (after 10041ms in state CONNECT)",
             "no answer",
         ),
-        (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down", "no answer"),
+        (
+            KafkaError._ALL_BROKERS_DOWN,
+            "1/1 brokers are down",
+            "no answer; if it expects TLS or a login, set security.protocol",
+        ),
         (
             KafkaError._TRANSPORT,
             "h:1/bootstrap: SSL handshake failed: Disconnected (after 2ms in state SSL_HANDSHAKE)",
