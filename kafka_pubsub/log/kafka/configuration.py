@@ -127,7 +127,7 @@ class Configuration:
 
 def _check_files(config: Mapping[str, GivenValue]) -> None:
     """Raises an error that names a file that can't be read; librdkafka's names the setting only."""
-    for name in _FILES & set(config):
+    for name in sorted(_FILES & set(config)):
         try:
             Path(str(config[name])).open("rb").close()
         except IsADirectoryError:
