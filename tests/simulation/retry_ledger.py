@@ -355,7 +355,9 @@ class RetryLedger(Ledger):
         """Origins that are parked until somebody releases them, and the messages that wait behind these."""
         log, beside = self.logs[number], self.beside[number]
         found: set[int] = set()
-        for info in beside.waiting(beside.stored[1], self.undecided(number)):
+        overtaken = self._overtaken(number, *beside.stored)
+        _, retry = self._decided(number) if overtaken else beside.stored
+        for info in beside.waiting(retry, self.undecided(number)):
             if info.due >= FOREVER:
                 key = log.keys[info.origin]
                 alone = key is None or not self.ordered

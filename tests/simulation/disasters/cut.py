@@ -51,6 +51,10 @@ def befall(world: SimulatedWorld) -> None:
     if world.plan.grows or any(place.partition == number for number, _, _ in world._open):
         return
     end_all(world)
+    with world.cluster.changed:
+        forgotten = place not in world.cluster.group(GROUP).offsets
+    if forgotten and place.topic == RETRY:  # the lost checkpoints were all that told of the end
+        return
     end = _end(world, place)
     if end is None:
         return
