@@ -281,7 +281,9 @@ class World(Handlers):
     def fetch(self, owner: Owner) -> None:
         batch = [m for m in self.main if m.offset() >= owner.read_main][: self.random.randint(1, 8)]
         half = owner.partition._retry_partition
-        if batch and not (half.retries.older and not owner.caught_up):  # newer copies are known by then
+        if batch and not (
+            half.retries.copies.possible and not owner.caught_up
+        ):  # newer copies are known by then
             owner.read_main = batch[-1].offset() + 1
             inline = self.plan.inline and self.chance(0.5)
             self.do_inline(owner, Fetched(batch, inline))

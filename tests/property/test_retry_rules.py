@@ -19,6 +19,7 @@ from kafka_pubsub.subscribe.partition import commits, maintenance, parked_keys, 
 from kafka_pubsub.subscribe.partition.appointments import Appointments
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
 from kafka_pubsub.subscribe.partition.commits import Commits
+from kafka_pubsub.subscribe.partition.copies import Copies
 from kafka_pubsub.subscribe.partition.crash_suspects import CrashSuspects, TrialLock
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth, Deliver
 from kafka_pubsub.subscribe.partition.events import (
@@ -219,12 +220,12 @@ def aborted_is_stored(patch: Patch) -> None:
 
 def older_records_count(patch: Patch) -> None:
     """Of several records of the same origin all are delivered."""
-    patch.setattr(retry_state.RetryState, "_keep_newest", lambda self: None)
+    patch.setattr(Copies, "take_outdated", lambda self: [])
 
 
 def originals_count(patch: Patch) -> None:
     """A message of main is delivered though a newer copy of it waits."""
-    patch.setattr(retry_state.RetryState, "without_copies", lambda self, records: records)
+    patch.setattr(Copies, "without", lambda self, records: records)
 
 
 def forgotten_once_only(patch: Patch) -> None:

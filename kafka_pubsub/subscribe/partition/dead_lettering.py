@@ -48,10 +48,10 @@ class DeadLettering:
         """Makes the move if the body is in memory and the policy still wants a dead letter."""
         if letter.move is not None:
             return letter.message
-        retries = self._retries
-        body = retries.bodies.kept.get(letter.offset)
+        retries, bodies = self._retries, self._retries.bodies
+        body = bodies.kept.get(letter.offset)
         if body is None:
-            retries.bodies.want(letter.offset, letter.key)
+            bodies.want(letter.offset, letter.key)
             return None
         move = retries.schedules.spent(body, letter.key, now)
         if move.death is None:  # the policy now parks such messages until released
@@ -86,10 +86,9 @@ class DeadLettering:
         retries = self._retries
         touched: dict[bytes, None] = {}
         self.written = self.joined = False
-        for letter in self._queue.stored():
-            retries.finished_runs.finish(letter.offset)
-            retries.bodies.forget(letter.offset)
-            retries.retry.suspects.finished((letter.offset,))
+        letters = self._queue.stored()
+        retries.finish([letter.offset for letter in letters])
+        for letter in letters:
             retries.news.append(_news_of(letter))
             self._leave(letter)
             if letter.key is not None:

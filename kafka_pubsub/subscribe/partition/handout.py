@@ -42,20 +42,22 @@ class Handout:
 
     def __init__(self, retries: RetryState, queues: KeyQueues, offsets: Offsets) -> None:
         self._retries = retries
+        self._parking, self._bodies = retries.parking, retries.bodies
+        self._suspects, self._home_suspects = retries.retry.suspects, retries.home.suspects
         self._queues = queues
         self._offsets = offsets
 
     def origin_of(self, key: bytes) -> int | None:
         """Returns the origin of a key's next message if that may be handed out, wherever it waits."""
-        queue, parked = self._queues.queues.get(key), self._retries.parking
-        if key in parked.lines:
-            return parked.origin_of(key)
+        queue = self._queues.queues.get(key)
+        if key in self._parking.lines:
+            return self._parking.origin_of(key)
         return queue[0].offset() if queue and key not in self._queues.blocked else None
 
     def _take_only(self, key: bytes, now: float) -> Taken | None:
         if (origin := self.origin_of(key)) is None:
             return None
-        is_parked = key in self._retries.parking.lines
+        is_parked = key in self._parking.lines
         if not is_parked:
             self._queues.park(key)  # its entry among the keys that are ready is void now
         if (taken := self._take_keyed(origin, key, 1, now)) is None and not is_parked:
@@ -73,8 +75,8 @@ class Handout:
             return
         for _ in range(limit):
             probing = retries.outage.fresh
-            fresh = retries.parking.first_fresh() if probing else None
-            first = fresh or retries.parking.first()
+            fresh = self._parking.first_fresh() if probing else None
+            first = fresh or self._parking.first()
             earlier = bool(retries.loose) and (first is None or retries.loose[0][0].origin < first[0])
             if retries.loose and fresh is None and (probing or earlier):
                 taken = self._take_loose()
@@ -93,12 +95,12 @@ class Handout:
         """
         retries, records = self._retries, list[Record]()
         keys: list[bytes | None] = []
-        lines, bodies = retries.parking.lines, retries.bodies
+        lines, bodies = self._parking.lines, self._bodies
         while retries.loose and len(records) < most and not self._is_noted(retries.loose[0][0]):
             records.append(retries.loose.popleft()[1])
         if records:
             keys.append(None)
-        while len(records) < most and (first := retries.parking.first()) is not None:
+        while len(records) < most and (first := self._parking.first()) is not None:
             origin, key = first
             front = lines.front(key)
             if front is not None and self.is_noted(front[1], parts_of(front[3])[1]):
@@ -125,8 +127,7 @@ class Handout:
         return Taken(None, [record], [entry])
 
     def _take_keyed(self, origin: int, key: bytes, run: int, now: float) -> Taken | None:
-        retries = self._retries
-        entry = retries.parking.lines.peek(key)
+        entry = self._parking.lines.peek(key)
         if entry is None or origin < entry.origin:
             taken = self._take_home_with_care(origin, key, entry, run)
         elif self._must_wait(entry):
@@ -138,22 +139,22 @@ class Handout:
         return taken
 
     def _hold(self, key: bytes) -> None:
-        self._retries.parking.unsettle(key)
+        self._parking.unsettle(key)
         self._queues.block(key)
 
     def _must_wait(self, entry: Entry) -> bool:
         """Returns whether the message must be noted, and there is no room for the note."""
-        return self._is_noted(entry) and not self._retries.retry.suspects.takes(entry.offset)
+        return self._is_noted(entry) and not self._suspects.takes(entry.offset)
 
     def is_noted(self, offset: int, crashes: int) -> bool:
         """Returns whether a message of that retry offset must not start unnoted (rule 1)."""
-        return crashes > 0 or self._retries.retry.suspects.concerns(offset)
+        return crashes > 0 or self._suspects.concerns(offset)
 
     def _is_noted(self, entry: Entry) -> bool:
         return self.is_noted(entry.offset, entry.crashes)
 
     def _take_home_with_care(self, origin: int, key: bytes, entry: Entry | None, run: int) -> Taken | None:
-        suspects = self._retries.home.suspects
+        suspects = self._home_suspects
         if suspects.concerns(origin):
             if not suspects.takes(origin):
                 return None
@@ -161,19 +162,19 @@ class Handout:
         return self._take_home(key, entry, run)
 
     def _take_home(self, key: bytes, entry: Entry | None, run: int) -> Taken:
-        moving = self._retries.parking.moving.get(key, ())
+        moving = self._parking.moving.get(key, ())
         stop = self._retries.followers.next_in(self._queues.queues.get(key, ()))
         below = min([*moving, NEVER if entry is None else entry.origin, NEVER if stop is None else stop])
         return Taken(key, self._queues.take_from(key, run, below))
 
     def _take_parked(self, key: bytes, entry: Entry | None, run: int, now: float) -> Taken:
-        retries, lines = self._retries, self._retries.parking.lines
+        lines, bodies = self._parking.lines, self._bodies
         records: list[Record] = []
         entries: list[Entry] = []
         noted = entry is not None and self._is_noted(entry)
         if noted and entry is not None:
-            run = 1 if entry.crashes else min(run, retries.retry.suspects.together(entry.offset))
-        while entry is not None and (body := retries.bodies.take(entry.offset)) is not None:
+            run = 1 if entry.crashes else min(run, self._suspects.together(entry.offset))
+        while entry is not None and (body := bodies.take(entry.offset)) is not None:
             lines.drop_first(key)
             records.append(body)
             entries.append(entry)
@@ -182,22 +183,20 @@ class Handout:
                 break
             if not entry.never_failed or entry.due > now or entry.origin >= self._below(key):
                 break
-            body = retries.bodies.kept.get(entry.offset)
-            if body is None or not retries.followers.goes_along(body):
+            body = bodies.kept.get(entry.offset)
+            if body is None or not self._retries.followers.goes_along(body):
                 break
         return Taken(key, records, entries)
 
     def _below(self, key: bytes) -> int:
         """Returns the origin below which the key's parked messages may follow each other, with no other between."""
-        queue, moving = self._queues.queues.get(key, []), self._retries.parking.moving.get(key, ())
+        queue, moving = self._queues.queues.get(key, []), self._parking.moving.get(key, ())
         lowest: int = min([self._offsets.position, *moving, *(each.offset() for each in queue[:1])])
         return lowest
 
     def finish(self, records: Iterable[Record]) -> None:
         """Finishes these acked records."""
-        offsets = [cast("RetryRecord", record).retry_offset for record in records]
-        self._retries.finished_runs.finish_all(offsets)
-        self._retries.retry.suspects.finished(offsets)
+        self._retries.finish([cast("RetryRecord", record).retry_offset for record in records])
 
     def give_back(self, lease: Lease, records: Iterable[Record]) -> None:
         """Returns records that were never begun to where they waited."""
@@ -210,5 +209,5 @@ class Handout:
         if key is None:
             self._retries.loose.appendleft((entry, record))
         else:
-            self._retries.parking.lines.add(key, entry)
-            self._retries.bodies.keep(record)
+            self._parking.lines.add(key, entry)
+            self._bodies.keep(record)

@@ -61,9 +61,7 @@ def finished(passed: Passed) -> Sequence[Record]:
     done = list(done)  # finding a few is quicker than looking at all
     for record in rest:
         at = bisect_left(done, record.offset(), key=_offset)
-        while (
-            done[at] is not record
-        ):  # a message that was moved twice may wait twice (`RetryState.without_copies`)
+        while done[at] is not record:  # a message that was moved twice may wait twice (`copies`)
             at += 1
         del done[at]
     return done

@@ -43,6 +43,7 @@ class Intake:
 
     def __init__(self, retries: RetryState, queues: KeyQueues, *, ordered: bool) -> None:
         self._retries = retries
+        self._parking, self._bodies, self._suspects = retries.parking, retries.bodies, retries.retry.suspects
         self._queues = queues
         self._ordered = ordered
 
@@ -50,7 +51,7 @@ class Intake:
         """Takes in records of the retry partition, ours and those of other programs."""
         retries = self._retries
         touched: dict[bytes, None] = {}
-        culprit = retries.retry.suspects.culprit
+        culprit = self._suspects.culprit
         hurry = self._ordered and not retries.caught_up and not retries.transit
         for record in self._deserving(records, now) if hurry else self._news(records):
             offset = cast("int", record.offset())
@@ -91,13 +92,9 @@ class Intake:
         A million may come, and nothing begins before that: another call for each costs a tenth of a second.
         """
         retries = self._retries
-        lines, queues, scan = retries.parking.lines, self._queues.queues, retries.origins.scan
-        receive, culprit, known = (
-            retries.finished_runs.receive,
-            retries.retry.suspects.culprit,
-            retries.origins.known,
-        )
-        line_of, due_of, has_room = lines.get, retries.schedules.due, retries.bodies.has_room
+        lines, queues, scan = self._parking.lines, self._queues.queues, retries.origins.scan
+        receive, culprit, known = retries.finished_runs.receive, self._suspects.culprit, retries.origins.known
+        line_of, due_of, has_room = lines.get, retries.schedules.due, self._bodies.has_room
         soon = ticks(now + SOON)
         for record in records:
             key: bytes | None = record.key()
@@ -132,21 +129,22 @@ class Intake:
         retries, info = self._retries, record.info
         if key is None:
             entry = retries.schedules.entry(info, record.retry_offset, now)
-            retries.parking.loose.add(entry)
-            if len(retries.parking.loose) <= BATCH and _is_near(entry.due, now):
-                retries.bodies.offer(record)
+            loose = self._parking.loose
+            loose.add(entry)
+            if len(loose) <= BATCH and _is_near(entry.due, now):
+                self._bodies.offer(record)
             return
         due = retries.schedules.due(info.due, info.why, now)
         schedule = ticks(due), flags_of(info.attempt, info.crashes, info.why)
         retries.park(key)
-        alone = retries.parking.lines.put(key, info.origin, record.retry_offset, schedule)
+        alone = self._parking.lines.put(key, info.origin, record.retry_offset, schedule)
         if _is_near(due, now) if alone else self._is_first_near(key, now):
-            retries.bodies.offer(record)
+            self._bodies.offer(record)
         touched[key] = None
 
     def _is_first_near(self, key: bytes, now: float) -> bool:
         """Returns whether the key's first message is due soon, and few wait behind it."""
-        lines = self._retries.parking.lines
+        lines = self._parking.lines
         first = lines.peek(key) if lines.count(key) <= NEAR else None
         return first is not None and _is_near(first.due, now)
 
@@ -157,45 +155,45 @@ class Intake:
 
     def bodies(self, event: Bodies, now: float) -> None:
         """Takes in the bodies that were asked for."""
-        retries = self._retries
+        retries, bodies = self._retries, self._bodies
         touched: dict[bytes, None] = {}
         for offset in event.missing:
             self._gone(offset, touched)
         for record in event.records:
             found, offset = retries.origins.read(record), record.offset() or 0
             if isinstance(found, Broken):
-                retries.bodies.forget(offset)
+                bodies.forget(offset)
                 if offset in retries.unreadable:
                     retries.unreadable[offset] = record
             elif offset in retries.loose_wanted:
-                retries.bodies.forget(offset)
+                bodies.forget(offset)
                 retries.loose.append((retries.loose_wanted.pop(offset), found))
             else:
-                retries.bodies.offer(found)
+                bodies.offer(found)
                 if (key := retries.key(found)) is not None:
                     touched[key] = None
-        retries.bodies.answered()
+        bodies.answered()
         retries.settle_all(touched, now)
 
     def _gone(self, offset: int, touched: dict[bytes, None]) -> None:
         """Finishes a record that retention or a client has deleted."""
         retries = self._retries
-        asked, key = retries.bodies.missing(offset)
+        asked, key = self._bodies.missing(offset)
         if not asked or retries.finished_runs.finished(offset):
             return
         retries.news.append(Announce(News.GONE, f"offset {offset}"))
-        lines = retries.parking.lines
+        lines, loose = self._parking.lines, self._parking.loose
         if key is not None:
             for entry in _at(lines.entries(key), offset):
                 lines.remove(key, entry)
                 touched[key] = None
-        for entry in _at(retries.parking.loose, offset):
-            retries.parking.loose.remove(entry)
+        for entry in _at(loose, offset):
+            loose.remove(entry)
         retries.loose_wanted.pop(offset, None)
         retries.unreadable.pop(offset, None)
         pending = retries.dead_letters.take_back(offset)
         if pending is not None and pending.key is not None:
-            retries.parking.arrives(pending.key, pending.origin)
+            self._parking.arrives(pending.key, pending.origin)
             touched[pending.key] = None
         retries.finished_runs.finish(offset)
         retries.followers.leave(touched)

@@ -56,8 +56,8 @@ def check(partition: Parts) -> None:
 def _check_parts(retries: RetryState) -> None:
     for part in (retries.finished_runs, retries.parking, retries.bodies, retries.outage):
         part.check()
-    retries.retry.suspects.check()
-    retries.home.suspects.check()
+    for side in (retries.home, retries.retry):
+        side.suspects.check()
 
 
 def _check_lease_runners(partition: Parts) -> None:
@@ -73,9 +73,7 @@ def _check_lease_runners(partition: Parts) -> None:
             raise InvariantViolated(f"I1: a key of the inline {inline!r} isn't held")
         return
     keys = {record.key() for record in inline.records} - {None}
-    if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(
-        partition.retry_partition.retries.parking.lines
-    ):
+    if not keys.isdisjoint(queues.queues) or not keys.isdisjoint(queues.parked):
         raise InvariantViolated(f"I1: a key of the inline {inline!r} is in the queues, or parked")
 
 
@@ -92,10 +90,10 @@ def _handed(partition: Parts) -> list[Record]:
 
 def _check_retry_places(partition: Parts, retries: RetryState) -> None:
     moves = (*retries.moves.waiting, *retries.moves.unanswered)
-    unfinished = retries.finished_runs.lowest(_ALL)
+    unfinished, lines = retries.finished_runs.lowest(_ALL), retries.parking.lines
     _check_places(
         unfinished,
-        [entry.offset for key in retries.parking.lines for entry in retries.parking.lines.entries(key)],
+        [entry.offset for key in lines for entry in lines.entries(key)],
         [entry.offset for entry in retries.parking.loose],
         [entry.offset for entry, _ in retries.loose],
         retries.loose_wanted,
@@ -109,10 +107,10 @@ def _check_retry_places(partition: Parts, retries: RetryState) -> None:
 
 def _check_parked(partition: Parts, retries: RetryState) -> None:
     """Checks that records of home behind a parked key are noted as its backlog."""
-    queues = partition.queues.queues
-    for key in queues.keys() & retries.parking.lines.keys():
-        noted = key in retries.parking.backlogged or not retries.caught_up
+    queues, parking = partition.queues.queues, retries.parking
+    for key in queues.keys() & parking.lines.keys():
+        noted = key in parking.backlogged or not retries.caught_up
         if queues[key] and not noted:
             raise InvariantViolated(f"I6: nothing would move what waits behind the parked key {key!r}")
-    if not retries.parking.backlogged.keys() <= retries.parking.lines.keys():
+    if not parking.backlogged.keys() <= parking.lines.keys():
         raise InvariantViolated("a key has a backlog behind it, and isn't parked")

@@ -57,6 +57,7 @@ class RecordOutcomes:
         self._leases = leases
         self._commits = commits
         self._retry_partition = retry_partition
+        self._retries = retry_partition.retries
         #: The number of records finished so far.
         self.finished = 0
         #: The time of the event that is being handled.
@@ -64,7 +65,7 @@ class RecordOutcomes:
 
     def line_up(self, records: Sequence[Record], after: Collection[int] = ()) -> None:
         """Queues records of home behind those that wait already; `after`: those that may wait for other lanes."""
-        retries = self._retry_partition.retries
+        retries = self._retries
         held = retries.followers.take(records, after, self.now)
         for key in held:
             if not self._queues.queues.get(key):
@@ -76,7 +77,7 @@ class RecordOutcomes:
 
     def hold_next(self, key: bytes | None) -> None:
         """Parks a key that has a lease if its next message may wait for another lane."""
-        retries = self._retry_partition.retries
+        retries = self._retries
         if key is not None and retries.followers.read:
             queue = self._queues.queues.get(key)
             if queue and queue[0].offset() in retries.followers.read:
@@ -99,7 +100,7 @@ class RecordOutcomes:
         """Ends an inline lease of new records, or of `queued` ones; `rest` has to queue."""
         if acked:
             self.book(acked)
-            self._retry_partition.retries.followers.leave([record.key() for record in acked])
+            self._retries.followers.leave([record.key() for record in acked])
         self._fail_all(nacked)  # before anything queues behind it
         if queued:
             self._queues.put_back(None, rest)
@@ -123,19 +124,19 @@ class RecordOutcomes:
             self._put_back(record)
         self._fail_all(nacked)
         free = [key for key in keys if key not in kept]
-        self._retry_partition.retries.parking.acked(free, self.now)
+        self._retries.parking.acked(free, self.now)
         self.free_keys(free)
 
     def _put_back(self, record: Record) -> None:
         """Returns a record that no callback has begun to the front of the place where it waited."""
-        key = self._retry_partition.retries.key(record)
+        key = self._retries.key(record)
         if isinstance(record, RetryRecord):
             self._retry_partition.lending.put_back(record, Entry.of(record), key)
         else:
             self._queues.put_back(key, [record])
 
     def _fail_all(self, nacked: Sequence[Nacked]) -> None:
-        retries = self._retry_partition.retries
+        retries = self._retries
         for record, delay, error in nacked:
             retries.fail(record, retries.key(record), Why.NACKED, delay, error, self.now)
 
@@ -156,7 +157,7 @@ class RecordOutcomes:
         else:
             self.book(self._leases.close_whole(leases))
         keys = [lease.key for lease in leases]
-        if (parking := self._retry_partition.retries.parking).backlogged:
+        if (parking := self._retries.parking).backlogged:
             parking.acked(keys, self.now)
         self.free_keys(keys, leases)
 
@@ -165,9 +166,7 @@ class RecordOutcomes:
         if lease.entries is None:
             self._queues.put_back(lease.key, records)
             if lease.key is not None and records:
-                self._retry_partition.retries.settle(
-                    lease.key, self.now
-                )  # the key may be parked, and has a backlog again
+                self._retries.settle(lease.key, self.now)  # it may be parked, and has a backlog again
         else:
             self._retry_partition.lending.give_back(lease, records)
 
@@ -180,22 +179,23 @@ class RecordOutcomes:
         self._queues.unblock_all(keys)
         self._retry_partition.over(leases)
         self._retry_partition.freed(keys, self.now)
-        self._retry_partition.retries.followers.leave(keys)
+        self._retries.followers.leave(keys)
 
     def fail(self, lease: Lease, why: Why, delay: float | None, error: str, now: float) -> None:
         """Moves the current record, which failed; the records behind it go back."""
         record, *rest = self._leases.close(lease)
         if rest:
             self.give_back(lease, rest)
-        self._retry_partition.retries.fail(record, lease.key, why, delay, error, now)
+        self._retries.fail(record, lease.key, why, delay, error, now)
         self.free(lease)
 
     def book(self, news: Sequence[Record]) -> None:
         """Marks these acked records of home as finished."""
         self._offsets.finish(news)
         self._count(news)
-        if self._retry_partition.retries.home.suspects.duty:
-            self._retry_partition.retries.home.suspects.finished([record.offset() for record in news])
+        suspects = self._retries.home.suspects
+        if suspects.duty:
+            suspects.finished([record.offset() for record in news])
 
     def _book_retried(self, news: Sequence[Record]) -> None:
         self._retry_partition.lending.finish(news)
@@ -204,7 +204,7 @@ class RecordOutcomes:
     def _count(self, news: Sequence[Record]) -> None:
         self.finished += len(news)
         self._commits.dirty = True
-        self._retry_partition.retries.outage.acked(len(news))
+        self._retries.outage.acked(len(news))
 
 
 class LeaseReports:

@@ -52,6 +52,8 @@ class Maintenance:
         rules: Rules,
     ) -> None:
         self._retries = retries
+        self._parking, self._bodies = retries.parking, retries.bodies
+        self._suspects, self._home_suspects = retries.retry.suspects, retries.home.suspects
         self._queues = queues
         self._offsets = offsets
         self._leases = leases
@@ -64,10 +66,10 @@ class Maintenance:
     def do(self, now: float, *, stuffed: bool = False) -> None:
         """Does all maintenance; `stuffed`: nothing more is read before messages leave."""
         retries = self._retries
-        if retries.parking.lines:
-            for key in retries.parking.due(now):
+        if self._parking.lines:
+            for key in self._parking.due(now):
                 retries.settle(key, now)
-        if retries.parking.loose.count:
+        if self._parking.loose.count:
             self._loose(now)
         if retries.outage.look(now):
             retries.news.append(Announce(News.OUTAGE if retries.outage.probing else News.RECOVERED))
@@ -80,13 +82,13 @@ class Maintenance:
             self._move_waiting(now)
         elif stuffed and self._stands(now):
             self._thin_out(now)
-        retries.retry.suspects.passed(retries.finished_runs.committable)
-        retries.home.suspects.passed(self._offsets.committable)
+        self._suspects.passed(retries.finished_runs.committable)
+        self._home_suspects.passed(self._offsets.committable)
 
     @property
     def restless(self) -> bool:
         """Whether time alone may bring something to do, at no time that is known."""
-        return bool(self._retries.parking.backlogged) and self._waiting() > MOST_WAITING
+        return bool(self._parking.backlogged) and self._waiting() > MOST_WAITING
 
     def _waiting(self) -> int:
         """Returns how many of home's messages are neither with a lease runner nor moving."""
@@ -98,16 +100,16 @@ class Maintenance:
         room = LOOSE - len(retries.loose) - len(retries.loose_wanted)
         if room <= 0 or not retries.loose_may_go:
             return
-        for entry in retries.parking.loose.due(now, room):
+        for entry in self._parking.loose.due(now, room):
             if retries.schedules.is_spent(entry.attempt, entry.crashes, entry.why):
                 retries.dead_letters.add(DeadLetter(entry.offset, entry.origin, None))
                 continue
-            body = retries.bodies.take(entry.offset)
+            body = self._bodies.take(entry.offset)
             if body is not None:
                 retries.loose.append((entry, body))
             else:
                 retries.loose_wanted[entry.offset] = entry
-                retries.bodies.want(entry.offset)
+                self._bodies.want(entry.offset)
 
     def _slow(self, now: float) -> None:
         """Relieves keys whose callback takes long, with a backlog that has outgrown its bound."""
@@ -131,15 +133,15 @@ class Maintenance:
     def _stands(self, now: float) -> bool:
         """Returns whether nothing can begin, and nothing is about to end (rule 2)."""
         retries, queues = self._retries, self._queues
-        if queues.ready or queues.loose or retries.loose or retries.parking.first() is not None:
+        if queues.ready or queues.loose or retries.loose or self._parking.first() is not None:
             return False
         if not all(self._takes_long(lease, now) for lease in self._leases.active):
             return False
-        return len(self._stuck(now)) == len(retries.parking.backlogged)
+        return len(self._stuck(now)) == len(self._parking.backlogged)
 
     def _stuck(self, now: float) -> list[bytes]:
         """Returns parked keys with a backlog that don't go on soon: due later, or without an ack for that long."""
-        queues, parking = self._queues.queues, self._retries.parking
+        queues, parking = self._queues.queues, self._parking
         for key in [key for key in parking.backlogged if not queues.get(key)]:
             del parking.backlogged[key]
         later, then, lines = passed(now + SOON), now - SOON, parking.lines
@@ -164,7 +166,7 @@ class Maintenance:
         """Moves messages that wait behind parked messages, if they fill too much of the window that all keys share."""
         if now < self._waiting_look_at:
             return
-        self._waiting_look_at = now + max(LOOK, LOOK_EACH * len(self._retries.parking.backlogged))
+        self._waiting_look_at = now + max(LOOK, LOOK_EACH * len(self._parking.backlogged))
         queues = self._queues.queues
         waiting = {key: len(queues[key]) for key in self._stuck(now)}
         left = min(BATCH, sum(waiting.values()) - MOST_WAITING)
@@ -186,7 +188,7 @@ class Maintenance:
         for offset in sorted(retries.unreadable)[:UNREADABLE_AT_ONCE]:
             record = retries.unreadable[offset]
             if record is None:
-                retries.bodies.want(offset)
+                self._bodies.want(offset)
             elif len(retries.dead_letters.waiting) < UNREADABLE_AT_ONCE:
                 retries.dead_letter_unreadable(offset, record, now)
 
@@ -198,12 +200,12 @@ class Maintenance:
                     self._finish_request(offset)
                 continue
             key, origin = self._retries.key(request), request.offset()
-            if key is not None and origin in self._retries.parking.moving.get(key, ()):
+            if key is not None and origin in self._parking.moving.get(key, ()):
                 continue  # rule 3
             entry = self._asked_for(request, key)
-            body = None if entry is None else self._retries.bodies.kept.get(entry.offset)
+            body = None if entry is None else self._bodies.kept.get(entry.offset)
             if entry is not None and body is None:
-                self._retries.bodies.want(entry.offset, key)
+                self._bodies.want(entry.offset, key)
             elif isinstance(body, RetryRecord) and self._understood(request):
                 move = self._retries.release(body, now, drop=request.info.why is Why.DROP)
                 if move is not None:
@@ -222,7 +224,7 @@ class Maintenance:
 
     def _asked_for(self, request: RetryRecord, key: bytes | None) -> Entry | None:
         """Returns the waiting message that is to be released; only one that waits for ever can be dropped."""
-        parking, origin = self._retries.parking, request.offset()
+        parking, origin = self._parking, request.offset()
         if key is None:
             entry = next((entry for entry in parking.loose if entry.origin == origin), None)
         else:

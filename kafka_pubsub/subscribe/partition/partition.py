@@ -102,7 +102,7 @@ class Partition:
         self._retry_partition = RetryPartition(
             start, rules, jitter, turn or TrialLock(), self._queues, self._offsets, self._leases
         )
-        self._commits = self._retry_partition.commits
+        self._commits, self._retries = self._retry_partition.commits, self._retry_partition.retries
         self._outcomes = RecordOutcomes(
             self._offsets, self._queues, self._leases, self._commits, self._retry_partition
         )
@@ -172,7 +172,7 @@ class Partition:
     @property
     def retry_position(self) -> int:
         """The next offset of the retry partition that wasn't received."""
-        return self._retry_partition.retries.finished_runs.position
+        return self._retries.finished_runs.position
 
     @property
     def read(self) -> LogEnd:
@@ -182,12 +182,12 @@ class Partition:
     @property
     def retry_read(self) -> LogEnd:
         """How far the retry partition was ever read."""
-        return self._retry_partition.retries.finished_runs.read
+        return self._retries.finished_runs.read
 
     @property
     def retry_finished(self) -> bool:
         """Whether all that was read of the retry partition is finished."""
-        return self.retry_position == self._retry_partition.retries.finished_runs.committable
+        return self.retry_position == self._retries.finished_runs.committable
 
     @property
     def checkpoint_at(self) -> int | None:
@@ -208,7 +208,7 @@ class Partition:
     @property
     def asking(self) -> bool:
         """Whether a request of any kind is unanswered."""
-        retries = self._retry_partition.retries
+        retries = self._retries
         return bool(self.in_flight or retries.bodies.reading or retries.dead_letters.unanswered)
 
     @property
@@ -219,7 +219,7 @@ class Partition:
     @property
     def caught_up(self) -> bool:
         """Whether the retry partition was read up to its end at the assignment."""
-        return self._retry_partition.retries.caught_up
+        return self._retries.caught_up
 
     @property
     def saves(self) -> bool:
@@ -279,13 +279,13 @@ class Partition:
         """Whether a `Demand` might be answered with leases."""
         if not self.open or not self._retry_partition.may_begin:
             return False
-        return bool(self._queues.ready or self._queues.loose) or self._retry_partition.retries.ready
+        return bool(self._queues.ready or self._queues.loose) or self._retries.ready
 
     # Keys, for lanes and operators
 
     def follow(self, names: Names | None) -> None:
         """Asks these names from now on for the messages in other lanes for which messages wait."""
-        self._retry_partition.retries.followers.ask(names, self.number)
+        self._retries.followers.ask(names, self.number)
 
     def watch(self, watch: Watch) -> list[Record]:
         """Reports to `watch` from now on which records come, go and come back; returns the waiting records."""
@@ -300,7 +300,7 @@ class Partition:
     @property
     def parked_ready(self) -> bool:
         """Whether a message may go that waits in the retry topic, or behind such a message."""
-        return self._retry_partition.retries.ready
+        return self._retries.ready
 
     @property
     def oldest(self) -> int | None:
@@ -313,19 +313,19 @@ class Partition:
 
     def key(self, key: bytes) -> KeyView:
         """Returns the waiting, running and moving messages of a key."""
-        retries = self._retry_partition.retries
-        front = retries.parking.lines.front(key)
+        parking, bodies = self._retries.parking, self._retries.bodies
+        front = parking.lines.front(key)
         return KeyView(
             key in self._queues.blocked,
-            retries.parking.moving.get(key, ()),
+            parking.moving.get(key, ()),
             None if front is None else front[0],
-            None if front is None else retries.bodies.kept.get(front[1]),
+            None if front is None else bodies.kept.get(front[1]),
             self._queues.queues.get(key, ()),
         )
 
     def parked_keys(self) -> Iterator[ParkedKey]:
         """Yields the keys that wait in the retry topic, or for other lanes."""
-        retries = self._retry_partition.retries
+        retries = self._retries
         lines, names = retries.parking.lines, retries.followers.names
         for key in lines:
             waiting = lines.count(key) + len(self._queues.queues.get(key, ()))
@@ -346,7 +346,7 @@ class Partition:
         return () if lease is None else (Deliver([lease]),)
 
     def _followed(self, event: Followed, now: float) -> Sequence[Effect]:
-        self._retry_partition.retries.settle_all(event.keys, now)
+        self._retries.settle_all(event.keys, now)
         return ()
 
     def _inline(self, news: Sequence[Record]) -> tuple[Lease | None, Sequence[Record]]:
@@ -423,7 +423,7 @@ class Partition:
         retry_partition, handout = self._retry_partition, self._retry_partition.lending
         limit = retry_partition.limit(event.limit, now)
         taken = 0
-        most = retry_partition.parked(limit) if event.key is not None or retry_partition.retries.ready else 0
+        most = retry_partition.parked(limit) if event.key is not None or self._retries.ready else 0
         for each in handout.take(most, self._run(event), now, event.key) if most else ():
             lease = self._lease(each.records)
             lease.entries = each.entries
@@ -432,7 +432,7 @@ class Partition:
             taken += 1
             if retry_partition.admit(lease):
                 leases.append(lease)
-        suspects = retry_partition.retries.home.suspects
+        suspects = self._retries.home.suspects
         while (
             taken < limit
             and retry_partition.careful(self._queues.oldest())
@@ -450,7 +450,7 @@ class Partition:
             oldest = None
         left = 0 if retry_partition.careful(oldest) else limit - taken
         if taken or (left and oldest is not None):
-            retry_partition.retries.outage.began(now)
+            self._retries.outage.began(now)
         return left
 
     def _run(self, event: Demand) -> int:

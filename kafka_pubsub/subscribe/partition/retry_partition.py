@@ -74,19 +74,20 @@ class RetryPartition:
         self._leases = leases
         self._queues = queues
         self.retries = retries = RetryState(start.found, rules, jitter, queues, offsets, leases.active, turn)
-        self.commits = Commits(start, retries.home, retries.retry, lambda: retries.older)
+        self.commits = Commits(start, retries.home, retries.retry, lambda: retries.copies.possible)
         self.commits.hurry()  # rules 1 and 2
         self.intake = Intake(self.retries, queues, ordered=rules.ordered)
         self.lending = Handout(self.retries, queues, offsets)
         self.dead_lettering = DeadLettering(self.retries)
         self.maintenance = Maintenance(self.retries, queues, offsets, leases, rules)
         self._both = (retries.home.suspects, retries.retry.suspects)
-        self._tried = retries.home.suspects
+        self._tried = self._home_suspects = retries.home.suspects
         #: Whether a commit was accepted that was made since the partition came, or came back.
         self.announced = False
         #: The commit that was unanswered when the partition came back: its answer says nothing about the time since.
         self._before: CommitBoth | None = None
-        self._trimmed = start.found.retry.position
+        found = start.found
+        self._trimmed = found.retry.position
 
     # Starting
 
@@ -103,13 +104,12 @@ class RetryPartition:
     @property
     def careful_at_all(self) -> bool:
         """Whether messages of home are noted before they start."""
-        return self.retries.home.suspects.end > 0
+        return self._home_suspects.end > 0
 
     @property
     def unhindered(self) -> bool:
         """Whether home's records may be handed out without a note and without a probe."""
-        retries = self.retries
-        return self.may_begin and not retries.home.suspects.end and not retries.outage.probing
+        return self.may_begin and not self._home_suspects.end and not self.retries.outage.probing
 
     @property
     def waiting_suspects(self) -> int:
@@ -154,7 +154,7 @@ class RetryPartition:
 
     def careful(self, oldest: int | None) -> bool:
         """Returns whether home's oldest ready record must not start unnoted."""
-        return oldest is not None and self.retries.home.suspects.concerns(oldest)
+        return oldest is not None and self._home_suspects.concerns(oldest)
 
     def admit(self, lease: Lease) -> bool:
         """Returns whether the lease may start now; else it waits for its note, or for its trial."""
@@ -173,9 +173,10 @@ class RetryPartition:
 
     def came(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Returns home's records without the one that killed the last owner's process, which is moved."""
-        suspects = self.retries.home.suspects
-        if self.retries.older:
-            records = self.retries.without_copies(records)
+        suspects = self._home_suspects
+        copies = self.retries.copies
+        if copies.possible:
+            records = copies.without(records)
         if suspects.culprit is None:
             return records
         for at, record in enumerate(records):
@@ -243,7 +244,8 @@ class RetryPartition:
 
     def _needed(self) -> int:
         """Returns the offset of the retry partition below which everything may be deleted."""
-        low, named = self.commits.stored.retry.offset, self.commits.checkpoints.named
+        stored, named = self.commits.stored, self.commits.checkpoints.named
+        low = stored.retry.offset
         return low if named is None else min(low, named.offset)
 
     def final_commit(self, now: float, *, closing: bool) -> CommitBoth | StoreMoves | None:
@@ -275,7 +277,8 @@ class RetryPartition:
             times.append(0.0 if self.dead_lettering.written else None)
         elif self.commits.in_flight is None:
             times.append(self.commits.due_at())
-        if retries.parking.lines or retries.parking.loose.count:
+        parking = retries.parking
+        if parking.lines or parking.loose.count:
             times.append(self._parked_due_at())
         if (retries.bodies.wanted and retries.bodies.waiting) or retries.news:
             times.append(0.0)
@@ -285,10 +288,10 @@ class RetryPartition:
 
     def _parked_due_at(self) -> float | None:
         """Returns when parked messages become due."""
-        retries = self.retries
+        retries, parking = self.retries, self.retries.parking
         room = len(retries.loose) + len(retries.loose_wanted) < LOOSE
-        loose = room and retries.parking.loose.count > 0 and retries.loose_may_go
-        due = retries.parking.next_due(loose=loose)
+        loose = room and parking.loose.count > 0 and retries.loose_may_go
+        due = parking.next_due(loose=loose)
         return None if due is None else ceil(due / TOGETHER) * TOGETHER
 
     # Answers

@@ -24,11 +24,12 @@ from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Header, StoredRecord
 from kafka_pubsub.subscribe.formats.record import RETRY_HEADER, RetryInfo, RetryRecord, Why, encode
 from kafka_pubsub.subscribe.partition.body_cache import Bodies
+from kafka_pubsub.subscribe.partition.copies import Copies
 from kafka_pubsub.subscribe.partition.crash_suspects import TrialLock
 from kafka_pubsub.subscribe.partition.effects import Announce, News
 from kafka_pubsub.subscribe.partition.finished_runs import FinishedRuns
 from kafka_pubsub.subscribe.partition.followers import Followers
-from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry, outdated, parts_of
+from kafka_pubsub.subscribe.partition.key_line import NEVER, Entry, parts_of
 from kafka_pubsub.subscribe.partition.key_queues import KeyQueues
 from kafka_pubsub.subscribe.partition.leases import Lease
 from kafka_pubsub.subscribe.partition.log_side import LogSide
@@ -70,6 +71,7 @@ class RetryState:
         self.retry = LogSide(begun, self.finished_runs, active, turn, retry=True)
         self.origins = OriginCheck(start, offsets)
         self.parking = ParkedKeys()
+        self.copies = Copies(start, offsets, self.parking, ordered=rules.ordered)
         self.followers = Followers()
         queues.parked, queues.stops = self.parking.lines, self.followers.read
         self.bodies = Bodies()
@@ -88,36 +90,21 @@ class RetryState:
         self.releasing: dict[int, RetryRecord] = {}
         #: Whether the retry partition was read up to its end at the assignment.
         self.caught_up = False
-        #: Whether home's records may have newer copies here; and the origins of the copies without a key.
-        self.older = start.older
-        self.copied: set[int] = set()
-        self._home_end = start.home.end
         #: News for the client.
         self.news: list[Announce] = []
 
     def settle_everybody(self, now: float) -> None:
         """Settles all keys: everything that waits has been read."""
         self.caught_up = True
-        if self.older:
-            self._keep_newest()
+        self.finish([entry.offset for entry in self.copies.take_outdated()])
         self.settle_all(list(self.parking.lines), now)
 
-    def _keep_newest(self) -> None:
-        """Keeps the newest of several records of the same origin: a message that has moved since lies here twice."""
-        lines = self.parking.lines
-        for key in lines:
-            if lines.count(key) > 1:
-                for entry in outdated(lines.entries(key)):
-                    lines.remove(key, entry)
-                    self._drop(entry)
-        for entry in outdated(sorted(self.parking.loose)):
-            self.parking.loose.remove(entry)
-            self._drop(entry)
-        self.copied = {entry.origin for entry in self.parking.loose}
-
-    def _drop(self, entry: Entry) -> None:
-        self.bodies.forget(entry.offset)
-        self.finished_runs.finish(entry.offset)
+    def finish(self, offsets: Collection[int]) -> None:
+        """Finishes these records of the retry partition: no body of them is needed, and none is a suspect."""
+        self.finished_runs.finish_all(offsets)
+        self.retry.suspects.finished(offsets)
+        for offset in offsets:
+            self.bodies.forget(offset)
 
     @property
     def ready(self) -> bool:
@@ -127,22 +114,7 @@ class RetryState:
     @property
     def loose_may_go(self) -> bool:
         """Whether messages without a key may go: those that home still has must be known as copies first."""
-        return self.caught_up and not (self.older and self._offsets.position < self._home_end)
-
-    def without_copies(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Returns home's records without those of which a newer copy waits here; these are finished."""
-        old = [record for record in records if record.offset() in self.copied or self._waits(record)]
-        if self._offsets.position >= self._home_end:
-            self.older, self.copied = False, set()
-        if not old:
-            return records
-        self._offsets.finish(old)
-        gone = {record.offset() for record in old}
-        return [record for record in records if record.offset() not in gone]
-
-    def _waits(self, record: Record) -> bool:
-        key = self.key(record)
-        return key is not None and self.parking.lines.first_of(key, record.offset()) is not None
+        return self.caught_up and self.copies.known
 
     def lacks_slow(self, is_slow: Callable[[Lease, float], bool], now: float) -> bool:
         """Returns whether a callback keeps a message for long that no log names."""
@@ -329,11 +301,8 @@ class RetryState:
         fresh = [move for move in moves if move.source is None]
         self._offsets.finish([move.record for move in fresh])
         self.home.suspects.finished([move.origin for move in fresh])
+        self.finish([move.source for move in moves if move.source is not None])
         for move in moves:
-            if move.source is not None:
-                self.finished_runs.finish(move.source)
-                self.bodies.forget(move.source)
-                self.retry.suspects.finished((move.source,))
             self._tell(move)
             if move.key is not None and move.read_back:
                 self.parking.arrives(move.key, move.origin)
@@ -343,9 +312,9 @@ class RetryState:
         self.settle_all(touched, now)
 
     def _tell(self, move: Move) -> None:
-        before = move.record.info.why if isinstance(move.record, RetryRecord) else None
-        if isinstance(move.info, RetryInfo) and move.info.why is Why.EXHAUSTED is not before:
-            self.news.append(Announce(News.PARKED, message=move.record))
+        record, why = move.record, move.info.why if isinstance(move.info, RetryInfo) else None
+        if why is Why.EXHAUSTED and not (isinstance(record, RetryRecord) and record.info.why is why):
+            self.news.append(Announce(News.PARKED, message=record))
 
     def aborted(self, refused: Mapping[int, str], now: float) -> None:
         """Takes back the moves of an aborted transaction."""

@@ -167,7 +167,8 @@ class AssignmentListener:
 
     def retries_read(self) -> Mapping[TopicPartition, int]:
         """Returns up to where each owned retry partition was read; any thread may call it."""
-        layout, owned = self.layout, list(self._runner.coordinator.partitions.owned.items())
+        layout, partitions = self.layout, self._runner.coordinator.partitions
+        owned = list(partitions.owned.items())
         return {layout.beside(number): partition.retry_position for number, partition in owned}
 
     def topics(self) -> list[str]:
@@ -316,8 +317,8 @@ class AssignmentListener:
     def _stepped_out(self, place: TopicPartition, error: PubSubError) -> None:
         """Handles a position outside the log; retention may have moved the log's start past it."""
         number = self.layout.number(place)
-        owned = self._runner.coordinator.partitions.owned.get(number)
-        if owned is None:
+        partitions = self._runner.coordinator.partitions
+        if (owned := partitions.owned.get(number)) is None:
             return
         if self.layout.is_retry(place.topic):
             self._retry_stepped_out(place, owned.retry_position, owned.retry_read)

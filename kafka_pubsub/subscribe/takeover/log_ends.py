@@ -128,12 +128,14 @@ class LogEnds:
 
     def _saves(self) -> bool:
         """Returns whether a partition still has something to write before its final commit."""
-        return any(each.saves for each in list(self._runner.coordinator.partitions.owned.values()))
+        partitions = self._runner.coordinator.partitions
+        return any(each.saves for each in list(partitions.owned.values()))
 
     def _may_hide_markers(self) -> bool:
         """Returns whether a log that is finished may still have markers; asks for all logs at once."""
         finished: list[TopicPartition] = []
-        for number, partition in list(self._runner.coordinator.partitions.owned.items()):
+        partitions = self._runner.coordinator.partitions
+        for number, partition in list(partitions.owned.items()):
             if not self._is_read_on(number):
                 continue
             main, beside = self._places(number)
@@ -155,7 +157,8 @@ class LogEnds:
         """Returns those of these logs that were read to their ends now, but for a marker that it reports (rule 4)."""
         ends, positions = self._reader.readable_ends(places, ANSWER), self._reader.positions(places)
         read = {place for place, end in ends.items() if positions[place].offset == end.offset}
-        written = self._rebalances.pairs.retry_side.written
+        pairs = self._rebalances.pairs
+        written = pairs.retry_side.written
         ours = {place: written[place] for place in ends if place not in read and place in written}
         tops = self._reader.high_watermarks(list(ours)) if ours else {}
         for place, last in ours.items():

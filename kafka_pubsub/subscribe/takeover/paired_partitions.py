@@ -289,8 +289,8 @@ class PairedPartitions:
 
     def _starts(self, number: PartitionId) -> tuple[LogEnd, LogEnd]:
         """Returns where to read the home partition from, and the retry partition."""
-        partition = self._runner.coordinator.partitions.owned.get(number)
-        if partition is None:
+        partitions = self._runner.coordinator.partitions
+        if (partition := partitions.owned.get(number)) is None:
             raise InvariantViolated(f"partition {number} was taken on, and isn't there")
         main, beside = partition.position, partition.retry_position
         epochs = partition.read.epoch_at(main), partition.retry_read.epoch_at(beside)
@@ -308,9 +308,11 @@ class PairedPartitions:
         """Ends the transactions of other writers; `all_of_them`: also of those that left in good order, and our own."""
         maps = [map_of(stored) for stored in self._reader.committed_unstable(places).values()]
         known = [found for found in maps if found is not None]
-        own = self._runner.coordinator.partitions.process
+        partitions = self._runner.coordinator.partitions
         for writer in {
-            found.writer for found in known if all_of_them or not (found.clean or found.writer == own)
+            found.writer
+            for found in known
+            if all_of_them or not (found.clean or found.writer == partitions.process)
         }:
             self.retry_side.fence(self.layout.record.name, writer)
 
@@ -344,7 +346,8 @@ class PairedPartitions:
 
     def hold_still(self, numbers: Sequence[PartitionId], timeout: float) -> list[PartitionId]:
         """Waits until no request of them is unanswered; returns those for which that takes longer than `timeout`."""
-        self._runner.ask(lambda: self._runner.coordinator.partitions.hold_still(numbers))
+        partitions = self._runner.coordinator.partitions
+        self._runner.ask(lambda: partitions.hold_still(numbers))
         return self.retry_side.wait(numbers, timeout)
 
     # Records that are read
@@ -412,8 +415,8 @@ class PairedPartitions:
         asked: set[PartitionId] = set()
         while self._again:  # the runner may add to it meanwhile
             asked.add(self._again.popleft())
-        owned = self._runner.coordinator.partitions.owned
-        numbers = sorted(n for n in asked if n not in owned and self._whole(n.partition))
+        partitions = self._runner.coordinator.partitions
+        numbers = sorted(n for n in asked if n not in partitions.owned and self._whole(n.partition))
         try:
             starts = self._begin(numbers) if numbers else {}
         except (BrokerUnavailable, DeadlineExceeded, NotFound) as error:

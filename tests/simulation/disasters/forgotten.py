@@ -20,6 +20,7 @@ from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Named
 from kafka_pubsub.subscribe.partition import checkpoint_schedule, commits
 from kafka_pubsub.subscribe.partition.checkpoint_schedule import Checkpoints
 from kafka_pubsub.subscribe.partition.commits import Commits
+from kafka_pubsub.subscribe.partition.copies import Copies
 from kafka_pubsub.subscribe.partition.retry_state import RetryState
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import stored_by
 from kafka_pubsub.subscribe.retry_topic.lost_tails import Recovery
@@ -158,12 +159,12 @@ def older_one_taken(patch: Patch) -> None:
 
 def copies_delivered(patch: Patch) -> None:
     """A message of main that waits in the retry partition, too, comes from both."""
-    patch.setattr(RetryState, "without_copies", lambda self, records: records)
+    patch.setattr(Copies, "without", lambda self, records: records)
 
 
 def outdated_counts(patch: Patch) -> None:
     """Of several records of the same origin each counts."""
-    patch.setattr(RetryState, "_keep_newest", lambda self: None)
+    patch.setattr(Copies, "take_outdated", lambda self: [])
 
 
 def copies_go_on(patch: Patch) -> None:

@@ -1,18 +1,13 @@
 """No module reaches two dots into an object of another one: `a.b.c.d` stands nowhere, whatever `a` is.
 
-What an object holds is its own: the first dot of `self.a.b.c` isn't counted. The allowance of a folder may only shrink.
+What an object holds is its own: the first dot of `self.a.b.c` isn't counted.
 """
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from pathlib import Path
 
 from tests.unit.house.repository import PACKAGE, python_files, relative
-
-#: The most that there may be still, by folder of the package.
-LEFT = {"subscribe/partition": 52, "subscribe/takeover": 9}
 
 #: Dots after the first name that are too many, and after `self`.
 MOST, MOST_OF_SELF = 2, 3
@@ -36,19 +31,9 @@ def chains(source: str) -> list[str]:
 
 
 def test_no_chain_is_too_long() -> None:
-    found: dict[Path, list[str]] = {}
-    for path in python_files():
-        if path.is_relative_to(PACKAGE) and (some := chains(path.read_text(encoding="utf-8"))):
-            found[path] = some
-    counted: Counter[str] = Counter()
-    for path, some in found.items():
-        counted[path.parent.relative_to(PACKAGE).as_posix()] += len(some)
-    over = {
-        relative(path): some
-        for path, some in found.items()
-        if counted[folder := path.parent.relative_to(PACKAGE).as_posix()] > LEFT.get(folder, 0)
-    }
-    assert over == {}, "give the object in the middle a name, or a method that says what is wanted"
+    package = (path for path in python_files() if path.is_relative_to(PACKAGE))
+    found = {relative(path): some for path in package if (some := chains(path.read_text(encoding="utf-8")))}
+    assert found == {}, "give the object in the middle a name, or a method that says what is wanted"
 
 
 def test_chains_are_found() -> None:
