@@ -29,7 +29,7 @@ from kafka_pubsub.options import Start, SubscriptionSettings, TopicChanges, Topi
 from kafka_pubsub.repartition.repartition import RepartitionProgress
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscription import Subscription
-from kafka_pubsub.topic import Topic, names_of
+from kafka_pubsub.topic import Topic, names_of, new_topic
 from kafka_pubsub.topics.catalog_changes import options_of
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class PubSub(FlatNames):
     def topic(self, name: str) -> Topic:
         """Returns a handle, without checking that the topic exists."""
         cluster = self._cluster
-        return Topic(
+        return new_topic(
             name,
             admin=lambda: cluster.topics,
             publisher=partial(cluster.publisher, name),

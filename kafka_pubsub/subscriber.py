@@ -59,7 +59,7 @@ from kafka_pubsub.subscribe.workers.ack_futures import check_answers
 from kafka_pubsub.subscribe.workers.asyncio_workers import AsyncioWorkers
 from kafka_pubsub.subscribe.workers.forgotten_acks import ForgottenAcks
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
-from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
+from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, Tracing
 from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
 from kafka_pubsub.subscribe.workers.thread_workers import (
     BatchWorkers,
@@ -68,7 +68,17 @@ from kafka_pubsub.subscribe.workers.thread_workers import (
     WorkerPool,
 )
 
-__all__ = ["Stream", "Subscriber", "SubscriptionState", "turn_of"]
+__all__ = ["Stream", "Subscriber", "SubscriptionState", "trace", "turn_of"]
+
+# What makes spans around callbacks; None: nothing does.
+_tracing: Tracing | None = None
+
+
+def trace(tracing: Tracing | None) -> None:
+    """Puts spans around the callbacks of streams that are opened from now on; None: around none."""
+    global _tracing
+    _tracing = tracing
+
 
 _making = threading.Lock()
 #: By topic id and name: a process may read subscriptions of the same name in several clusters.
@@ -143,6 +153,8 @@ class Subscriber:
         def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
             observer = engine.inbox.observer
             observed = observer.around(callback)
+            if _tracing is not None:
+                observed = _tracing.around(observed, engine.rebalances.record)
             if executor is not None:
                 return ExecutorWorkers(observed, executor, workers, engine.inbox)
             return ThreadWorkers(observed, workers, engine.inbox, name)
@@ -166,10 +178,14 @@ class Subscriber:
         if not 0 <= latency <= 60:
             raise InvalidArgument(f"max_latency must be from 0 to 60 seconds, not {max_latency!r}")
         workers = _workers(max_workers, WORKERS)
-        return self._open(
-            lambda engine, name: BatchWorkers(callback, max_messages, latency, workers, engine.inbox, name),
-            flow,
-        )
+
+        def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
+            traced = callback
+            if _tracing is not None:
+                traced = _tracing.around_batch(callback, engine.rebalances.record)
+            return BatchWorkers(traced, max_messages, latency, workers, engine.inbox, name)
+
+        return self._open(worker_pool, flow)
 
     def pull_async(
         self,
@@ -185,7 +201,10 @@ class Subscriber:
 
         def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
             observer = engine.inbox.observer
-            return AsyncioWorkers(observer.around_coroutine(callback), loop, workers, engine.inbox)
+            observed = observer.around_coroutine(callback)
+            if _tracing is not None:
+                observed = _tracing.around_coroutine(observed, engine.rebalances.record)
+            return AsyncioWorkers(observed, loop, workers, engine.inbox)
 
         return self._open(worker_pool, flow)
 
@@ -254,7 +273,7 @@ class Subscriber:
 
     def _start(self, engine: StreamRunner, worker_pool: WorkerPool, name: str) -> Stream:
         stream = Stream(engine, worker_pool, self._ended)
-        PARTS.add(stream)
+        PARTS.add(stream._part)
         with self._lock:
             self._streams.add(stream)
             self._engines[stream] = engine
@@ -308,7 +327,7 @@ class Subscriber:
         with self._lock:
             self._streams.discard(stream)
             engine = self._engines.pop(stream, None)
-        PARTS.end(stream)
+        PARTS.end(stream._part)
         if engine is not None:
             chooser, observer = engine.coordinator.chooser, engine.inbox.observer
             chooser.close()
@@ -434,6 +453,8 @@ class Subscriber:
             engine.rebalances.noticed(record)
         read = [engine.rebalances.retries_read() for engine in engines]
         self._open_transactions.look(record.name, {place: at for each in read for place, at in each.items()})
+        for engine in engines:
+            engine.rebalances.held_up = self._open_transactions.seconds
 
     @property
     def pulling(self) -> bool:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.looks.tail import tail_of
@@ -28,7 +28,19 @@ if TYPE_CHECKING:
     from kafka_pubsub.multicast.multicast import Multicast
     from kafka_pubsub.topics.key_places import KeyPlaces
 
-__all__ = ["Topic", "names_of"]
+__all__ = ["Topic", "names_of", "new_topic", "use"]
+
+
+class TopicParts(TypedDict):
+    """What a handle calls."""
+
+    admin: Callable[[], TopicAdmin]
+    publisher: Callable[[], HomePublisher]
+    publishers: Mapping[str, HomePublisher]
+    delayed: Callable[[], DelayedPublisher]
+    multicast: Callable[[], Multicast]
+    delete: Callable[[], bool]
+    wall: Callable[[], float]
 
 
 class Topic:
@@ -54,24 +66,17 @@ class Topic:
     def __init__(
         self,
         name: str,
-        *,
-        admin: Callable[[], TopicAdmin],
-        publisher: Callable[[], HomePublisher],
-        publishers: Mapping[str, HomePublisher],
-        delayed: Callable[[], DelayedPublisher],
-        multicast: Callable[[], Multicast],
-        delete: Callable[[], bool],
-        wall: Callable[[], float],
+        **parts: Unpack[TopicParts],
     ) -> None:
         self._name = name
-        self._admin = admin
-        self._publisher = publisher
+        self._admin = parts["admin"]
+        self._publisher = parts["publisher"]
         # The open ones, as they are now: a look that costs a message less than the call.
-        self._publishers = publishers
-        self._delayed = delayed
-        self._multicast = multicast
-        self._delete = delete
-        self._wall = wall
+        self._publishers = parts["publishers"]
+        self._delayed = parts["delayed"]
+        self._multicast = parts["multicast"]
+        self._delete = parts["delete"]
+        self._wall = parts["wall"]
 
     @property
     def name(self) -> str:
@@ -260,3 +265,18 @@ def names_of(topics: Iterable[str | Topic]) -> Iterable[str]:
     if isinstance(topics, (str, bytes)):
         return topics
     return [each.name if isinstance(each, Topic) else each for each in topics]
+
+
+# The class of new handles.
+_class: type[Topic] = Topic
+
+
+def use(kind: type[Topic]) -> None:
+    """Makes new handles of this class, which `observe.tracing` has for spans."""
+    global _class
+    _class = kind
+
+
+def new_topic(name: str, **parts: Unpack[TopicParts]) -> Topic:
+    """Returns a handle."""
+    return _class(name, **parts)

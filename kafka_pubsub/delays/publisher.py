@@ -78,7 +78,6 @@ class DelayedPublisher:
         self._homes = Homes(backend)
         self._publisher = _IngestPublisher(INGEST, self._target, writers, self._homes)
         self._publisher.configure(batching=_BATCHING)
-        PARTS.add(self._publisher)
         self._watch = watch
         watch.running = topics.is_routed
         # The topics of which delayed messages were published here.
@@ -128,6 +127,8 @@ class DelayedPublisher:
 
     def _used(self, topic: str) -> None:
         """Notes that delayed messages of a topic are about to be published."""
+        if not self._published:
+            PARTS.add(self._publisher)
         self._published.add(topic)
         self._watch.used()
 

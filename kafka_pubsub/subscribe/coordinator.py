@@ -81,11 +81,15 @@ from kafka_pubsub.subscribe.partition.events import (
 from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlement
 from kafka_pubsub.subscribe.partition.settings import Found, Rules
 from kafka_pubsub.subscribe.workers.forgotten_acks import ForgottenAcks
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from kafka_pubsub.subscribe.workers.thread_workers import Inline, WorkerPool
 
 __all__ = ["Coordinator", "Counts", "RetrySide"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
+
+#: Seconds between two lines about slow callbacks of one stream.
+SAY_SLOW = 60.0
 
 
 class Coordinator:
@@ -112,6 +116,8 @@ class Coordinator:
         self.commits: dict[PartitionId, CommitBoth] = {}
         #: New final commits of partitions that were given up, because their last move was aborted.
         self._late_commits: dict[PartitionId, CommitBoth] = {}
+        #: Seconds after which a callback is slow, and when to say so next.
+        self._slow, self._say_slow_at = rules.ack_deadline, 0.0
         #: Whether the stream ends: revoked partitions don't return then.
         self.closing = False
         #: Warns of callbacks that never ack; None: no warning is wanted.
@@ -348,9 +354,26 @@ class Coordinator:
             if lease_runner.begun and lease.state is LeaseState.RUNNING:
                 if done != lease_runner.seen:
                     lease_runner.seen, lease_runner.seen_at = done, now
+                elif now - lease_runner.seen_at > self._slow and now >= self._say_slow_at:
+                    self._tell_slow(lease_runner, now)
                 steps[lease.partition].append(Progress(lease, done, lease_runner.seen_at))
         for number, some in steps.items():
             self._handle(number, Progressed(some), now)
+
+    def _tell_slow(self, lease_runner: LeaseRunner, now: float) -> None:
+        records, done = lease_runner.lease.records, lease_runner.done
+        if done >= len(records):
+            return  # it has ended just now
+        self._say_slow_at = now + SAY_SLOW
+        record = cast("StoredRecord", records[done])
+        log.info(
+            "subscription %r: the callback of message %s takes long: %.0f s so far, more than the ack deadline; its "
+            "lease is kept while it runs. This is said once in %.0f s",
+            self._subscription,
+            message_id_of(record),
+            now - lease_runner.seen_at,
+            SAY_SLOW,
+        )
 
     def wakeup_at(self) -> float | None:
         """Returns when something becomes due by itself; None if nothing does."""

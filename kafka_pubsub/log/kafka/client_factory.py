@@ -26,8 +26,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+
+# Not those of the package: OpenTelemetry's instrumentation puts others there, whose spans would be about our requests.
+from confluent_kafka.cimpl import Consumer, Producer
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.log.kafka.admin_client import LockedAdminClient

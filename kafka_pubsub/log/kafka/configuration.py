@@ -18,7 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException
+from confluent_kafka.cimpl import Consumer
 
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka.errors import error_of

@@ -52,6 +52,11 @@ class OpenTransactions:
         self._look_at = 0.0
         self._seen: dict[TopicPartition, _Seen] = {}
 
+    @property
+    def seconds(self) -> float:
+        """For how long the oldest of them has been seen; 0: none is open."""
+        return max((self._clock() - each.since for each in self._seen.values()), default=0.0)
+
     def look(self, subscription: str, read: Mapping[TopicPartition, int]) -> None:
         """Looks for open transactions if a look is due. `read`: where reading stands in each owned partition."""
         now = self._clock()

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 from kafka_pubsub.counters import Reading
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
 
-__all__ = ["stream_readings"]
+__all__ = ["StreamPart", "stream_readings"]
+
+
+class StreamPart:
+    """A stream, as a part of the process that counts."""
+
+    def __init__(self, engine: StreamRunner) -> None:
+        self._engine = engine
+
+    def readings(self) -> Iterator[Reading]:
+        """Returns what it has counted."""
+        return stream_readings(self._engine)
 
 
 def stream_readings(engine: StreamRunner) -> Iterator[Reading]:
@@ -34,6 +45,7 @@ def stream_readings(engine: StreamRunner) -> Iterator[Reading]:
             "buffered_bytes": sum(each.bytes for each in partitions.held().values()),
             "partitions": len(partitions.owned),
             "paused_partitions": len(partitions.gate.paused),
+            "open_transaction": rebalances.held_up,
         },
         {"callback": callbacks.times()},
     )

@@ -13,13 +13,12 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from kafka_pubsub.counters import Reading
-from kafka_pubsub.subscribe.stream.reading import stream_readings
+from kafka_pubsub.subscribe.stream.reading import StreamPart
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from kafka_pubsub.subscribe.workers.thread_workers import WorkerPool
 
@@ -76,6 +75,7 @@ class Stream:
         self._engine = engine
         self._worker_pool = worker_pool
         self._on_closed = on_closed
+        self._part = StreamPart(engine)
         self._closing = threading.Lock()
         #: How many callbacks still ran when it was closed; 0 until then.
         self._left = 0
@@ -162,10 +162,6 @@ class Stream:
     def joined(self) -> bool:
         """Whether it is a member of its group, with or without partitions."""
         return self._engine.rebalances.joined
-
-    def readings(self) -> Iterator[Reading]:
-        """Returns what it has counted, for `kafka_pubsub.observe`."""
-        return stream_readings(self._engine)
 
     @property
     def stats(self) -> Stats:

@@ -91,6 +91,8 @@ class AssignmentListener:
         self.joined = False
         #: Assignments so far, and the takeovers from before another retry topic was taken.
         self.rebalances = self.past_takeovers = 0
+        #: Seconds for which an open transaction has held up a retry partition.
+        self.held_up = 0.0
         #: When a close began to leave the group (monotonic seconds); None: it hasn't.
         self._leaving_since: float | None = None
 

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.model import Message
 from kafka_pubsub.partition_id import PartitionId
 
-__all__ = ["UNOBSERVED", "LeaseObserver", "MessageRun"]
+__all__ = ["UNOBSERVED", "LeaseObserver", "MessageRun", "Tracing"]
 
 
 class MessageRun(Protocol):
@@ -60,3 +61,22 @@ class LeaseObserver:
 
 
 UNOBSERVED = LeaseObserver()
+
+
+class Tracing(Protocol):
+    """Puts spans around the callbacks of a subscription (`observe.tracing`)."""
+
+    def around(
+        self, callback: Callable[[Message], object], record: SubscriptionRecord
+    ) -> Callable[[Message], object]:
+        """Returns the callback to call in the place of this one."""
+
+    def around_coroutine(
+        self, callback: Callable[[Message], Awaitable[object]], record: SubscriptionRecord
+    ) -> Callable[[Message], Awaitable[object]]:
+        """Returns the coroutine function to call in the place of this one."""
+
+    def around_batch(
+        self, callback: Callable[[list[Message]], object], record: SubscriptionRecord
+    ) -> Callable[[list[Message]], object]:
+        """Returns the callback of batches to call in the place of this one."""

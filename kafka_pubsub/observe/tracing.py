@@ -1,0 +1,390 @@
+"""Spans for OpenTelemetry (extra `tracing`): one for each message that is sent, and one for each delivery.
+
+Theory. `instrument` puts other classes and callbacks in the place of the plain ones, for handles and streams that are
+made afterwards. Without it, and where the program has set no SDK, nothing is in the way of a message.
+
+Rules
+1. What goes wrong in a tracer or an exporter never reaches the program: the message goes its way without a span.
+2. A delivery links to the context that the message carries (`traceparent`); with `parent` that is the span's parent
+   instead. A redelivery also links to the first delivery's span, if that was in this process and not too long ago.
+3. Names are those of OpenTelemetry's semantic conventions; ours begin with `kafka_pubsub.`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+from kafka_pubsub import subscriber, topic
+from kafka_pubsub.config import SubscriptionRecord
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.model import Message
+from kafka_pubsub.publish.many import PublishFutures, PublishItem
+from kafka_pubsub.subscribe.partition.settings import REJECTED
+from kafka_pubsub.subscribe.workers.lease_runner import ACKED, NACKED
+from kafka_pubsub.topic import Topic
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanContext, Tracer, TracerProvider
+
+__all__ = ["Instrumentor", "instrument", "uninstrument"]
+
+_log = logging.getLogger("kafka_pubsub.tracing")
+
+#: First deliveries that are remembered, of messages that weren't acked.
+REMEMBERED: Final = 10_000
+
+SYSTEM: Final = "messaging.system"
+OPERATION: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+DESTINATION: Final = "messaging.destination.name"
+SUBSCRIPTION: Final = "messaging.destination.subscription.name"
+GROUP: Final = "messaging.consumer.group.name"
+PARTITION: Final = "messaging.destination.partition.id"
+OFFSET: Final = "messaging.kafka.offset"
+KEY: Final = "messaging.kafka.message.key"
+MESSAGE_ID: Final = "messaging.message.id"
+BODY_SIZE: Final = "messaging.message.body.size"
+BATCH: Final = "messaging.batch.message_count"
+ERROR: Final = "error.type"
+ATTEMPT: Final = "kafka_pubsub.delivery_attempt"
+#: How a delivery has ended: `ack`, `nack`, `dead_letter`, or `open` if the callback left the message leased.
+OUTCOME: Final = "kafka_pubsub.outcome"
+
+Attributes = dict[str, str | int]
+
+
+def instrument(tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
+    """Makes spans from now on: `send {topic}` for a publish, `process {topic}` for a delivery.
+
+    `tracer_provider`: the one to use; None, the default, is the program's global one. Set that before this call:
+    without an SDK there is nothing to record, and nothing is changed. `parent`: True makes the sender's span the parent
+    of the delivery's, in one trace; False, the default, links to it. Call it before you make handles of topics and open
+    streams.
+    """
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        raise FailedPrecondition(
+            "tracing needs opentelemetry-api: pip install 'kafka-pubsub-orderly[tracing]'"
+        ) from None
+    provider = trace.get_tracer_provider() if tracer_provider is None else tracer_provider
+    if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+        _log.info(
+            "no OpenTelemetry SDK is set, so there are no spans: set one before kafka_pubsub is instrumented"
+        )
+        return
+    tracing = _Tracing(trace.get_tracer("kafka_pubsub", tracer_provider=provider), parent=parent)
+
+    class TracedTopic(_TracedTopic):
+        __slots__ = ()
+
+    TracedTopic.tracing = tracing
+    topic.use(TracedTopic)
+    subscriber.trace(tracing)
+
+
+def uninstrument() -> None:
+    """Makes no spans for handles and streams that are made from now on."""
+    topic.use(Topic)
+    subscriber.trace(None)
+
+
+class Instrumentor:
+    """What `opentelemetry-instrument` calls, through the entry point `opentelemetry_instrumentor`."""
+
+    def instrument(self, **options: object) -> None:
+        """Calls `instrument` with the `tracer_provider` and `parent` among the options, if they are there."""
+        provider = cast("TracerProvider | None", options.get("tracer_provider"))
+        instrument(provider, parent=bool(options.get("parent")))
+
+    def uninstrument(self, **_: object) -> None:
+        """Calls `uninstrument`."""
+        uninstrument()
+
+
+class _Tracing:
+    """Makes the spans."""
+
+    def __init__(self, tracer: Tracer, *, parent: bool) -> None:
+        from opentelemetry import context, propagate, trace
+
+        self._tracer, self._parent = tracer, parent
+        self._context, self._propagate, self._trace = context, propagate, trace
+        #: The first deliveries of messages that will come again, by subscription and message.
+        self._first: OrderedDict[tuple[str, str], SpanContext] = OrderedDict()
+        self._failed = False
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def send(self, name: str, attributes: Attributes) -> Span | None:
+        """Begins the span of a publish; None: that failed."""
+        try:
+            common: Attributes = {
+                SYSTEM: "kafka",
+                OPERATION: "send",
+                OPERATION_TYPE: "send",
+                DESTINATION: name,
+                **attributes,
+            }
+            return self._tracer.start_span(
+                f"send {name}", kind=self._trace.SpanKind.PRODUCER, attributes=common
+            )
+        except Exception as error:
+            self._told(error)
+            return None
+
+    def carried(self, span: Span | None, attributes: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """Returns the message's attributes with the span's context."""
+        if span is None:
+            return attributes
+        try:
+            carrier: dict[str, str] = {}
+            self._propagate.inject(carrier, self._trace.set_span_in_context(span))
+            return {**carrier, **(attributes or {})}
+        except Exception as error:
+            self._told(error)
+            return attributes
+
+    def sent(self, span: Span, future: Future[str]) -> None:
+        """Ends the span of a publish."""
+        error = future.exception()
+        try:
+            if error is None and span.is_recording():
+                message_id = future.result()
+                span.set_attribute(MESSAGE_ID, message_id)
+                span.set_attribute(PARTITION, message_id.rpartition(":")[0].rpartition(":")[2])
+        except Exception as wrong:
+            self._told(wrong)
+        self.end(span, error)
+
+    def end(self, span: Span | None, error: BaseException | None = None) -> None:
+        """Ends a span, as failed with an `error`."""
+        if span is None:
+            return
+        try:
+            if error is not None:
+                span.set_attribute(ERROR, type(error).__qualname__)
+                span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, str(error)))
+            span.end()
+        except Exception as wrong:
+            self._told(wrong)
+
+    # -- receiving -----------------------------------------------------------------------------------------------
+
+    def around(
+        self, callback: Callable[[Message], object], record: SubscriptionRecord
+    ) -> Callable[[Message], object]:
+        """Returns a callback with a span around."""
+
+        def traced(message: Message) -> object:
+            with self._delivery(record, [message]):
+                return callback(message)
+
+        return traced
+
+    def around_coroutine(
+        self, callback: Callable[[Message], Awaitable[object]], record: SubscriptionRecord
+    ) -> Callable[[Message], Awaitable[object]]:
+        """Returns a coroutine function with a span around."""
+
+        async def traced(message: Message) -> object:
+            with self._delivery(record, [message]):
+                return await callback(message)
+
+        return traced
+
+    def around_batch(
+        self, callback: Callable[[list[Message]], object], record: SubscriptionRecord
+    ) -> Callable[[list[Message]], object]:
+        """Returns a callback of batches with one span around each batch."""
+
+        def traced(messages: list[Message]) -> object:
+            with self._delivery(record, messages):
+                return callback(messages)
+
+        return traced
+
+    @contextmanager
+    def _delivery(self, record: SubscriptionRecord, messages: Sequence[Message]) -> Iterator[None]:
+        span = token = None
+        try:
+            span = self._process(record, messages)
+            token = self._context.attach(self._trace.set_span_in_context(span))
+        except Exception as wrong:
+            self._told(wrong)
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            if token is not None:
+                self._context.detach(token)
+            if span is not None:
+                self._processed(span, record, messages, error)
+
+    def _process(self, record: SubscriptionRecord, messages: Sequence[Message]) -> Span:
+        attributes: Attributes = {
+            SYSTEM: "kafka",
+            OPERATION: "process",
+            OPERATION_TYPE: "process",
+            DESTINATION: record.topic,
+            SUBSCRIPTION: record.name,
+            GROUP: record.name,
+        }
+        links: list[Link] = []
+        parent: Context | None = None
+        if len(messages) == 1:
+            message = messages[0]
+            attributes |= {
+                PARTITION: str(message.partition),
+                OFFSET: message.offset,
+                MESSAGE_ID: message.message_id,
+                BODY_SIZE: len(message.data),
+                ATTEMPT: message.delivery_attempt,
+            }
+            if (key := message.key) is not None:
+                attributes[KEY] = key.decode("utf-8", "replace")
+            if self._parent:
+                parent = self._propagate.extract(message.attributes)
+        else:
+            attributes[BATCH] = len(messages)
+        for each in messages:
+            links += self._links(record, each, carried=parent is None)
+        return self._tracer.start_span(
+            f"process {record.topic}",
+            context=parent,
+            kind=self._trace.SpanKind.CONSUMER,
+            attributes=attributes,
+            links=links,
+        )
+
+    def _links(self, record: SubscriptionRecord, message: Message, *, carried: bool) -> Iterator[Link]:
+        if carried:
+            context = self._trace.get_current_span(
+                self._propagate.extract(message.attributes, self._context.Context())
+            ).get_span_context()
+            if context.is_valid:
+                yield self._trace.Link(context)
+        if message.delivery_attempt > 1:
+            first = self._first.get((record.name, message.message_id))
+            if first is not None:
+                yield self._trace.Link(first, {"kafka_pubsub.link": "first delivery"})
+
+    def _processed(
+        self,
+        span: Span,
+        record: SubscriptionRecord,
+        messages: Sequence[Message],
+        error: BaseException | None,
+    ) -> None:
+        try:
+            outcomes = [_outcome(each, error) for each in messages]
+            span.set_attribute(OUTCOME, outcomes[0] if len(set(outcomes)) == 1 else "mixed")
+            for message, outcome in zip(messages, outcomes, strict=True):
+                key = record.name, message.message_id
+                if outcome == "ack":
+                    self._first.pop(key, None)
+                elif key not in self._first:
+                    self._first[key] = span.get_span_context()
+                    if len(self._first) > REMEMBERED:
+                        self._first.popitem(last=False)
+        except Exception as wrong:
+            self._told(wrong)
+        self.end(span, error)
+
+    def _told(self, error: Exception) -> None:
+        level = logging.DEBUG if self._failed else logging.WARNING
+        self._failed = True
+        _log.log(level, "a span couldn't be made; messages go on without: %s", error, exc_info=error)
+
+
+def _outcome(message: Message, error: BaseException | None) -> str:
+    if message._state == ACKED:
+        return "ack"
+    if message._state == NACKED:
+        return "dead_letter" if getattr(message._sink, "_delay", None) == REJECTED else "nack"
+    return "open" if error is None else "nack"
+
+
+class _TracedTopic(Topic):
+    """A handle that makes spans."""
+
+    __slots__ = ()
+    tracing: _Tracing
+
+    def publish(
+        self,
+        data: bytes,
+        *,
+        ordering_key: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+        priority: int | None = None,
+        durable: bool | None = None,
+    ) -> Future[str]:
+        said = _said(data, ordering_key)
+        tracing = self.tracing
+        span = tracing.send(self._name, said)
+        try:
+            future = super().publish(
+                data,
+                ordering_key=ordering_key,
+                attributes=tracing.carried(span, attributes),
+                delay=delay,
+                deliver_at=deliver_at,
+                priority=priority,
+                durable=durable,
+            )
+        except BaseException as error:
+            tracing.end(span, error)
+            raise
+        if span is not None:
+            sent = span
+            future.add_done_callback(lambda done: tracing.sent(sent, done))
+        return future
+
+    def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
+        tracing, listed = self.tracing, list(items)
+        span = tracing.send(self._name, {BATCH: len(listed)})
+        try:
+            return super().publish_many(_carrying(listed, tracing.carried(span, None)))
+        except BaseException as error:
+            tracing.end(span, error)
+            span = None
+            raise
+        finally:
+            # The answers come later: a callback for each message would cost more than all else.
+            tracing.end(span)
+
+
+def _said(data: object, ordering_key: object) -> Attributes:
+    """Returns the attributes of a message; the publish itself says which argument is wrong."""
+    said: Attributes = {BODY_SIZE: len(data)} if isinstance(data, bytes) else {}
+    if isinstance(ordering_key, str):
+        said[KEY] = ordering_key
+    return said
+
+
+def _carrying(
+    items: Iterable[bytes | PublishItem], carried: Mapping[str, str] | None
+) -> Iterable[bytes | PublishItem]:
+    return [_carry(each, carried) for each in items] if carried else items
+
+
+def _carry(item: bytes | PublishItem, carried: Mapping[str, str]) -> bytes | PublishItem:
+    if isinstance(item, bytes):
+        return {"data": item, "attributes": carried}
+    try:
+        return {**item, "attributes": {**carried, **(item.get("attributes") or {})}}
+    except (TypeError, AttributeError):
+        return item  # the publish itself says what is wrong
