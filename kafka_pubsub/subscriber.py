@@ -124,7 +124,7 @@ class Subscriber:
         self._process = secrets.randbits(60)
         self._lock = threading.RLock()
         self._streams: set[Stream] = set()
-        self._engines: dict[Stream, StreamRunner] = {}
+        self._runners: dict[Stream, StreamRunner] = {}
         #: Synchronous pull.
         self.receiver = Receiver(self._open)
         #: Messages whose ack id the user has read.
@@ -150,14 +150,14 @@ class Subscriber:
         _check_callable(callback)
         workers = _workers(max_workers, WORKERS)
 
-        def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
-            observer = engine.inbox.observer
+        def worker_pool(runner: StreamRunner, name: str) -> WorkerPool:
+            observer = runner.inbox.observer
             observed = observer.around(callback)
             if _tracing is not None:
-                observed = _tracing.around(observed, engine.rebalances.record)
+                observed = _tracing.around(observed, runner.rebalances.record)
             if executor is not None:
-                return ExecutorWorkers(observed, executor, workers, engine.inbox)
-            return ThreadWorkers(observed, workers, engine.inbox, name)
+                return ExecutorWorkers(observed, executor, workers, runner.inbox)
+            return ThreadWorkers(observed, workers, runner.inbox, name)
 
         return self._open(worker_pool, flow)
 
@@ -179,11 +179,11 @@ class Subscriber:
             raise InvalidArgument(f"max_latency must be from 0 to 60 seconds, not {max_latency!r}")
         workers = _workers(max_workers, WORKERS)
 
-        def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
+        def worker_pool(runner: StreamRunner, name: str) -> WorkerPool:
             traced = callback
             if _tracing is not None:
-                traced = _tracing.around_batch(callback, engine.rebalances.record)
-            return BatchWorkers(traced, max_messages, latency, workers, engine.inbox, name)
+                traced = _tracing.around_batch(callback, runner.rebalances.record)
+            return BatchWorkers(traced, max_messages, latency, workers, runner.inbox, name)
 
         return self._open(worker_pool, flow)
 
@@ -199,12 +199,12 @@ class Subscriber:
         _check_callable(callback)
         workers = _workers(max_workers, TASKS)
 
-        def worker_pool(engine: StreamRunner, name: str) -> WorkerPool:
-            observer = engine.inbox.observer
+        def worker_pool(runner: StreamRunner, name: str) -> WorkerPool:
+            observer = runner.inbox.observer
             observed = observer.around_coroutine(callback)
             if _tracing is not None:
-                observed = _tracing.around_coroutine(observed, engine.rebalances.record)
-            return AsyncioWorkers(observed, loop, workers, engine.inbox)
+                observed = _tracing.around_coroutine(observed, runner.rebalances.record)
+            return AsyncioWorkers(observed, loop, workers, runner.inbox)
 
         return self._open(worker_pool, flow)
 
@@ -226,8 +226,8 @@ class Subscriber:
         reader: LogReader = joining
         evidence = None
         if self._histories is not None:
-            evidence = Recorder(self._histories.of_stream(record), lambda: engine.rebalances.layout)
-            reader = RecordedReader(reader, lambda: engine.rebalances.layout, evidence)
+            evidence = Recorder(self._histories.of_stream(record), lambda: runner.rebalances.layout)
+            reader = RecordedReader(reader, lambda: runner.rebalances.layout, evidence)
         # A number for each stream: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 
@@ -239,21 +239,21 @@ class Subscriber:
             return made
 
         def read_anew() -> Sequence[str]:
-            layout = self._layout_of(engine.rebalances.look_again())
-            now, laned[0] = engine.rebalances.layout, layout.laned
+            layout = self._layout_of(runner.rebalances.look_again())
+            now, laned[0] = runner.rebalances.layout, layout.laned
             if layout.identity != now.identity and layout.extends(now):
-                return engine.rebalances.widen(layout)
-            return engine.rebalances.go_over(layout.record, retry_side_for(layout))
+                return runner.rebalances.widen(layout)
+            return runner.rebalances.go_over(layout.record, retry_side_for(layout))
 
         retry_side = retry_side_for(layout)
-        engine = self._make_engine(reader, record, watch, retry_side)
-        engine.inbox.observer = evidence or UNOBSERVED
-        engine.rebalances.layout_of = self._layout_of
-        engine.rebalances.renew = lambda: joining.rejoin(read_anew)
-        worker_pool = make_worker_pool(engine, name)
-        if isinstance(engine, VirtualRunner):
-            engine.serve(worker_pool)
-        engine.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
+        runner = self._make_runner(reader, record, watch, retry_side)
+        runner.inbox.observer = evidence or UNOBSERVED
+        runner.rebalances.layout_of = self._layout_of
+        runner.rebalances.renew = lambda: joining.rejoin(read_anew)
+        worker_pool = make_worker_pool(runner, name)
+        if isinstance(runner, VirtualRunner):
+            runner.serve(worker_pool)
+        runner.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
             _rules(record),
             flow or FlowControl(),
             worker_pool,
@@ -266,21 +266,21 @@ class Subscriber:
         )
         if evidence is not None and isinstance(coordinator, RecordedCoordinator):
             coordinator.evidence = evidence
-        coordinator.chooser = self._lanes(record, engine, flow or FlowControl())
+        coordinator.chooser = self._lanes(record, runner, flow or FlowControl())
         coordinator.chooser.watch(coordinator.partitions)
         coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))
-        return self._start(engine, worker_pool, name)
+        return self._start(runner, worker_pool, name)
 
-    def _start(self, engine: StreamRunner, worker_pool: WorkerPool, name: str) -> Stream:
-        stream = Stream(engine, worker_pool, self._ended)
+    def _start(self, runner: StreamRunner, worker_pool: WorkerPool, name: str) -> Stream:
+        stream = Stream(runner, worker_pool, self._ended)
         PARTS.add(stream._part)
         with self._lock:
             self._streams.add(stream)
-            self._engines[stream] = engine
-        engine.start(name)
+            self._runners[stream] = runner
+        runner.start(name)
         return stream
 
-    def _make_engine(
+    def _make_runner(
         self,
         reader: LogReader,
         record: SubscriptionRecord,
@@ -289,27 +289,27 @@ class Subscriber:
     ) -> StreamRunner:
         clock = self._backend.clock
         make = StreamRunner if clock is None else partial(VirtualRunner, moved=clock)
-        engine: StreamRunner = make(
+        runner: StreamRunner = make(
             reader,
             record,
             self._process,
             look_up=self._look_up,
-            on_end=lambda: self._failed(engine),
+            on_end=lambda: self._failed(runner),
             on_handed_out=self._handed_out,
             watch=watch,
             retry_side=retry_side,
         )
-        return engine
+        return runner
 
-    def _lanes(self, record: SubscriptionRecord, engine: StreamRunner, flow: FlowControl) -> LaneChoices:
+    def _lanes(self, record: SubscriptionRecord, runner: StreamRunner, flow: FlowControl) -> LaneChoices:
         options = record.options
         source = LaneSource(
-            lambda: engine.rebalances.layout,
+            lambda: runner.rebalances.layout,
             LaneEnds(self._backend.admin, f"kafka_pubsub-{record.name}-lane-ends"),
-            engine.post,
+            runner.post,
             None if options.strict else options.ageing,
             options.message_ordering,
-            lambda: engine.rebalances.looks,
+            lambda: runner.rebalances.looks,
         )
         return LaneChoices(source, flow.max_bytes)
 
@@ -317,40 +317,40 @@ class Subscriber:
         """Returns the topics of the subscription, by its topic's record as it is now."""
         return Layout(record, self._backend.catalog.topics().get(record.topic))
 
-    def _failed(self, engine: StreamRunner) -> None:
+    def _failed(self, runner: StreamRunner) -> None:
         with self._lock:
-            stream = next((stream for stream, each in self._engines.items() if each is engine), None)
+            stream = next((stream for stream, each in self._runners.items() if each is runner), None)
         if stream is not None:
             stream.cancel()
 
     def _ended(self, stream: Stream) -> None:
         with self._lock:
             self._streams.discard(stream)
-            engine = self._engines.pop(stream, None)
+            runner = self._runners.pop(stream, None)
         PARTS.end(stream._part)
-        if engine is not None:
-            chooser, observer = engine.coordinator.chooser, engine.inbox.observer
+        if runner is not None:
+            chooser, observer = runner.coordinator.chooser, runner.inbox.observer
             chooser.close()
             observer.close()
             # On a thread of its own: a cluster that is gone would hold up closing for as long as a call may take.
             copying = threading.Thread(
-                target=self._copy_positions, args=(engine,), name="kafka_pubsub-copy", daemon=True
+                target=self._copy_positions, args=(runner,), name="kafka_pubsub-copy", daemon=True
             )
             copying.start()
-            copying.join(engine.rebalances.time_left(COPY_WAIT))
+            copying.join(runner.rebalances.time_left(COPY_WAIT))
             if copying.is_alive():
                 log.warning(
-                    "the positions of %r aren't copied to the catalog yet; not waiting", engine.subscription
+                    "the positions of %r aren't copied to the catalog yet; not waiting", runner.subscription
                 )
 
-    def _copy_positions(self, engine: StreamRunner) -> None:
-        partitions, layout = engine.coordinator.partitions, engine.rebalances.layout
+    def _copy_positions(self, runner: StreamRunner) -> None:
+        partitions, layout = runner.coordinator.partitions, runner.rebalances.layout
         positions = partitions.committed_positions()
         if not positions:
             return
         try:
             catalog = self._backend.catalog
-            record = catalog.subscriptions().get(engine.subscription)
+            record = catalog.subscriptions().get(runner.subscription)
             if record is None or record.topic_id != self._look_up().topic_id:
                 return
             after = layout.with_positions(record, positions, partitions.retry_positions())
@@ -359,7 +359,7 @@ class Subscriber:
         except NotFound:
             pass  # the subscription is deleted: there is nothing to copy
         except PubSubError as error:
-            log.warning("the positions of %r weren't copied to the catalog: %s", engine.subscription, error)
+            log.warning("the positions of %r weren't copied to the catalog: %s", runner.subscription, error)
 
     # Acks by id
 
@@ -413,9 +413,9 @@ class Subscriber:
                 "a message can be acked only where it was received"
             )
         with self._lock:
-            engines = list(self._engines.values())
-        if engines:  # an id of ours that is finished and forgotten: counted like any late ack
-            engines[0].inbox.stale()
+            runners = list(self._runners.values())
+        if runners:  # an id of ours that is finished and forgotten: counted like any late ack
+            runners[0].inbox.stale()
         if self.exactly_once:
             raise StaleAck("the ack id is of a delivery that was settled long ago: this ack changed nothing")
 
@@ -434,8 +434,8 @@ class Subscriber:
         if limit < 0:
             raise InvalidArgument(f"limit must be 0 or more, not {limit!r}")
         with self._lock:
-            engines = list(self._engines.values())
-        return state_of(self._backend, self._look_up(), engines, limit)
+            runners = list(self._runners.values())
+        return state_of(self._backend, self._look_up(), runners, limit)
 
     def waiting_followers(self, record: SubscriptionRecord, states: Sequence[KeyState]) -> list[KeyState]:
         """Returns the keys that wait for other lanes; `states`: those that retry topics hold up."""
@@ -448,13 +448,13 @@ class Subscriber:
     def noticed(self, record: SubscriptionRecord) -> None:
         """Takes the subscription's record as it is now in the catalog."""
         with self._lock:
-            engines = list(self._engines.values())
-        for engine in engines:
-            engine.rebalances.noticed(record)
-        read = [engine.rebalances.retries_read() for engine in engines]
+            runners = list(self._runners.values())
+        for runner in runners:
+            runner.rebalances.noticed(record)
+        read = [runner.rebalances.retries_read() for runner in runners]
         self._open_transactions.look(record.name, {place: at for each in read for place, at in each.items()})
-        for engine in engines:
-            engine.rebalances.held_up = self._open_transactions.seconds
+        for runner in runners:
+            runner.rebalances.held_up = self._open_transactions.seconds
 
     @property
     def pulling(self) -> bool:
@@ -465,8 +465,8 @@ class Subscriber:
         """Closes the open streams; with an `error`, they fail with it."""
         with self._lock:
             streams = list(self._streams)
-            for engine in self._engines.values():
-                engine.failure = engine.failure or error
+            for runner in self._runners.values():
+                runner.failure = runner.failure or error
         for stream in streams:
             stream.close()
 

@@ -258,7 +258,7 @@ class World(Handlers):
         assert owner.commit is None, "a transaction beside a plain commit"
         assert owner.transaction is None, "two transactions"
         if any(record.dead for record in effect.records):
-            assert owner.written is not None, "a burial that isn't written"
+            assert owner.written is not None, "dead letters that aren't written"
             assert effect.records == owner.written.records, "other dead letters than those that are written"
             owner.written = None
         owner.transaction = Transaction(owner, effect)

@@ -339,13 +339,18 @@ class LanedWorld(SimulatedWorld):
     def layout_of(self, record: SubscriptionRecord) -> Layout:
         return Layout(record, self.backend.catalog.topics()[TOPIC], RETRY)
 
-    def give_lanes(self, engine: StreamRunner) -> None:
+    def give_lanes(self, stream_runner: StreamRunner) -> None:
         bound = None if self.plan.steps % 3 else 1.0
         ordered = self.plan.rules.ordered
         source = LaneSource(
-            lambda: engine.rebalances.layout, InstantEnds(self), engine.post, bound, ordered, self._looks
+            lambda: stream_runner.rebalances.layout,
+            InstantEnds(self),
+            stream_runner.post,
+            bound,
+            ordered,
+            self._looks,
         )
-        coordinator = engine.coordinator
+        coordinator = stream_runner.coordinator
         coordinator.chooser = choices = CheckedChoices(source, coordinator.partitions.gate.max_bytes)
         choices.copied = self._copied
         self.choices.append(choices)

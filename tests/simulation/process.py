@@ -1,4 +1,4 @@
-"""A simulated process: the client's real engine and coordinator without their threads.
+"""A simulated process: the client's real runner and coordinator without their threads.
 
 Rules
 1. The loops of the fetcher's and the runner's threads are steps here, taken when the schedule says so.
@@ -76,7 +76,7 @@ class World(Protocol):
     def say(self, text: str) -> None: ...
     def record(self) -> SubscriptionRecord: ...
     def layout_of(self, record: SubscriptionRecord) -> Layout: ...
-    def give_lanes(self, engine: StreamRunner) -> None: ...
+    def give_lanes(self, stream_runner: StreamRunner) -> None: ...
     def go_on(self, steps: int) -> None: ...
     def time_passes(self, seconds: float) -> None: ...
     def refuses(self, topic: str) -> PubSubError | None: ...
@@ -92,7 +92,7 @@ class Instant(threading.Event):
 
 
 class SimulatedRunner(StreamRunner):
-    """The engine without threads; tells the ledger of its steps."""
+    """The runner without threads; tells the ledger of its steps."""
 
     owner: Process
     #: While partitions are given up: the acks that their final commit must hold.
@@ -203,7 +203,7 @@ class SimulatedCoordinator(SparingCoordinator):
         now: float,
     ) -> None:
         if isinstance(effect, StoreMoves | Restart):
-            self.owner.engine.said(number)
+            self.owner.stream_runner.said(number)
         super()._have_done(number, effect, now)
 
     def passed(self, passed: Passed, now: float) -> None:
@@ -232,7 +232,7 @@ class Process:
             self._joining.membership,
             self._joining.rejoin,
         )
-        self.engine = SimulatedRunner(
+        self.stream_runner = SimulatedRunner(
             self._joining,
             self.subscription,
             number,
@@ -243,24 +243,29 @@ class Process:
             wall=lambda: world.now() + self.wrong_by,
             retry_side=self.retry_side,
         )
-        self.engine.owner = self
-        self.engine.inbox.__class__ = SimulatedInbox
-        vars(self.engine.inbox)["owner"] = self
-        self.engine._drained = Instant()
-        self.engine._leaving = {}
-        self.worker_pool = ScriptedWorkers(self, self.engine.inbox, mode)
+        self.stream_runner.owner = self
+        self.stream_runner.inbox.__class__ = SimulatedInbox
+        vars(self.stream_runner.inbox)["owner"] = self
+        self.stream_runner._drained = Instant()
+        self.stream_runner._leaving = {}
+        self.worker_pool = ScriptedWorkers(self, self.stream_runner.inbox, mode)
         flow = FlowControl.model_construct(
             max_messages=world.plan.max_messages, max_bytes=world.plan.max_bytes
         )
-        self.coordinator = self.engine.coordinator = SimulatedCoordinator(
-            world.plan.rules, flow, self.worker_pool, self.engine.inbox.process, world.jitter, self.retry_side
+        self.coordinator = self.stream_runner.coordinator = SimulatedCoordinator(
+            world.plan.rules,
+            flow,
+            self.worker_pool,
+            self.stream_runner.inbox.process,
+            world.jitter,
+            self.retry_side,
         )
         self.coordinator.owner = self
-        self.engine.rebalances.layout_of = world.layout_of
-        world.give_lanes(self.engine)
+        self.stream_runner.rebalances.layout_of = world.layout_of
+        world.give_lanes(self.stream_runner)
         #: Inline callbacks that run, each inside the other's take-over.
         self._depth = 0
-        self._joining.subscribe(self.engine.rebalances.topics(), self.engine)
+        self._joining.subscribe(self.stream_runner.rebalances.topics(), self.stream_runner)
         faults.process = self
         #: Set when the process has died; how many of its requests are on their way; tries of the last assignment.
         self.dead = False
@@ -283,13 +288,13 @@ class Process:
 
     def fetcher(self) -> None:
         """A turn of the fetcher's loop."""
-        self.engine._make_room()
+        self.stream_runner._make_room()
         self._meanwhile()
-        self.engine.fetch(READ_WAIT)
+        self.stream_runner.fetch(READ_WAIT)
         self.worker_pool.sort()
         self._meanwhile()
         if not self.world.chance(0.1):
-            self.engine.commit_posted()
+            self.stream_runner.commit_posted()
 
     def _meanwhile(self) -> None:
         """The runner doesn't wait for the fetcher."""
@@ -300,7 +305,7 @@ class Process:
         """A sweep of the runner's."""
         if self.worker_pool.run == 1 and self.world.chance(0.5):
             self.worker_pool.wanted = int(self.world.between(1, 5))
-        self.engine.step(self.world.now())
+        self.stream_runner.step(self.world.now())
 
     def mover(self) -> None:
         """A single step of any mover."""
@@ -340,7 +345,7 @@ class Process:
 
     def make_way(self) -> None:
         """An inline callback waits for its ack: others commit meanwhile."""
-        self.engine.make_way()
+        self.stream_runner.make_way()
         self._depth += 1
         self.world.go_on(int(self.world.between(1, 12)))
         self._depth -= 1
@@ -355,7 +360,7 @@ class Process:
             self._beside()
         if world.chance(plan.taken_over):
             self.say("takes over")
-            self.engine.take_over()
+            self.stream_runner.take_over()
             world.go_on(int(world.between(1, 12)))
         self._depth -= 1
 
@@ -369,13 +374,13 @@ class Process:
     def leave(self) -> None:
         """Begins to close."""
         self.patience = self.world.now() + self.world.between(0.0, 30.0)
-        self.engine.begin_nothing_more()
+        self.stream_runner.begin_nothing_more()
 
     def finish(self) -> None:
         """Leaves the group, with a final commit, as `Stream.close` does."""
         self._joining.close()
-        self.engine.step(self.world.now())
-        Subscriber(self._backend, self.world.record)._copy_positions(self.engine)
+        self.stream_runner.step(self.world.now())
+        Subscriber(self._backend, self.world.record)._copy_positions(self.stream_runner)
         self.coordinator.end(self.world.now())
         self.world.answers.check()
 
@@ -388,7 +393,7 @@ class Process:
 
     def share(self) -> set[PartitionId]:
         """The partitions that its reader was told are its own."""
-        layout = self.engine.rebalances.layout
+        layout = self.stream_runner.rebalances.layout
         return {layout.number(place) for place in self.reader._held}
 
     def valid(self) -> bool:
@@ -401,7 +406,7 @@ class Process:
         """The group's stored state."""
         with self.world.cluster.changed:
             offsets = self.world.cluster.group(self.subscription.name).offsets
-            layout = self.engine.rebalances.layout
+            layout = self.stream_runner.rebalances.layout
             homes = {view.topic for view in layout.views.values()}
             return {layout.number(place): value for place, value in offsets.items() if place.topic in homes}
 
@@ -434,7 +439,7 @@ class Process:
         begun = active - sum(half.waiting_suspects for half in halves)
         promise(begun <= self.world.plan.max_messages, f"{begun} leases, more than max_messages")
         promise(partitions.owned.keys() <= self.share(), f"{self.name} owns what it doesn't hold")
-        stale = coordinator.counts.stale + len(self.engine.inbox._stale)
+        stale = coordinator.counts.stale + len(self.stream_runner.inbox._stale)
         promise(stale >= self.worker_pool.late, f"I4: {self.worker_pool.late} late reports, {stale} counted")
 
     # The pool's view (Stage)
@@ -463,7 +468,9 @@ class Process:
         partition = self.coordinator.partitions.owned.get(lease.partition)
         now_owned = partition is not None and partition.open and partition.epoch == lease.epoch
         promise(now_owned, f"{self.name} begins {lease!r}, which was taken from it")
-        whole = self.engine.rebalances.layout.places(lease.partition.partition) <= set(self.reader._held)
+        whole = self.stream_runner.rebalances.layout.places(lease.partition.partition) <= set(
+            self.reader._held
+        )
         promise(
             whole or not self.reader._held, f"{self.name} begins {lease!r} and has one half of the partition"
         )

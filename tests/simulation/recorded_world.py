@@ -156,7 +156,7 @@ class RecordedWorld(SimulatedWorld):
                 _listen(process, file)
 
     def _died(self, process: Process, file: HistoryFile) -> None:
-        if not process.engine.inbox.ended.is_set():
+        if not process.stream_runner.inbox.ended.is_set():
             self._driver.crash(self._pids[process])
         file.close = lambda: None  # type: ignore[method-assign]
         file._over = True
@@ -197,14 +197,14 @@ class RecordedSteppedRetryIO(RecordedRetryIO, SteppedRelocating):
 
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells of its steps."""
-    engine, worker_pool, finish = process.engine, process.worker_pool, process.finish
-    evidence = engine.inbox.observer = Recorder(file, lambda: engine.rebalances.layout)
+    stream_runner, worker_pool, finish = process.stream_runner, process.worker_pool, process.finish
+    evidence = stream_runner.inbox.observer = Recorder(file, lambda: stream_runner.rebalances.layout)
     process.coordinator.__class__ = RecordedSimulatedCoordinator
     process.retry_side.__class__ = RecordedSteppedRetryIO
     vars(process.coordinator)["evidence"] = vars(process.retry_side)["evidence"] = evidence
-    reader = RecordedReader(process.reader, lambda: engine.rebalances.layout, evidence)
-    engine._reader = engine.rebalances._reader = reader
-    reader.subscribe(engine.rebalances.topics(), engine)
+    reader = RecordedReader(process.reader, lambda: stream_runner.rebalances.layout, evidence)
+    stream_runner._reader = stream_runner.rebalances._reader = reader
+    reader.subscribe(stream_runner.rebalances.topics(), stream_runner)
     begins, leave, call = process.begins, worker_pool._leave, worker_pool.callback
 
     def recorded_begins(lease: Lease, message: Message, together: Sequence[int]) -> None:
@@ -224,7 +224,7 @@ def _listen(process: Process, file: HistoryFile) -> None:
 
     def recorded_finish() -> None:
         finish()
-        engine.inbox.ended.set()
+        stream_runner.inbox.ended.set()
         evidence.close()
 
     _replace(process, "begins", recorded_begins)

@@ -2,7 +2,7 @@
 
 Theory. `ScriptedWorkers` keeps the holders that the client gives it and moves a holder when told to: begin a message,
 use its verbs, end the callback, or say something long after. Its reports to the client are those of the thread pool,
-the batch pool and the mailbox (`thread_workers.py`, `pull_queue.py`); its reports to
+the batch pool and the pull queue (`thread_workers.py`, `pull_queue.py`); its reports to
 the ledger are the handler's view.
 
 Rules
@@ -101,12 +101,12 @@ class Hand:
 
 
 class ScriptedWorkers:
-    """Runs callbacks that are a script. `mode`: "walk", "batch" or "mailbox"."""
+    """Runs callbacks that are a script. `mode`: "walk", "batch" or "pull queue"."""
 
     spread = False
 
     def __init__(self, stage: Stage, reports: Reports, mode: str) -> None:
-        self.run = 1 if mode == "mailbox" else stage.plan.run
+        self.run = 1 if mode == "pull queue" else stage.plan.run
         self.spread = mode == "batch"
         self.hands: list[Hand] = []
         #: Reports that came too late.
@@ -114,7 +114,7 @@ class ScriptedWorkers:
         self._stage = stage
         self._reports = reports
         self._mode = mode
-        #: Messages that somebody waits for, in a mailbox.
+        #: Messages that somebody waits for, in a pull queue.
         self.wanted = 0
         #: Whether the fetcher is walking, and the broken promises of inline callbacks, which no callback can raise.
         self._lent = False
@@ -202,7 +202,7 @@ class ScriptedWorkers:
     # The pool's side (subscribe/workers/thread_workers.py)
 
     def wants(self, free: int) -> int:
-        if self._mode == "mailbox":
+        if self._mode == "pull queue":
             return min(free, self.wanted)
         if self._aside is not None:
             return free
@@ -220,7 +220,7 @@ class ScriptedWorkers:
                 continue
             hand = Hand(lease_runner)
             self.hands.append(hand)
-            if self._mode == "mailbox":
+            if self._mode == "pull queue":
                 self.wanted = max(0, self.wanted - 1)
                 hand.working = True
                 self._begin(hand)

@@ -173,7 +173,7 @@ class SimulatedWorld(Troubles):
         """The topics of the subscription, and the numbers of their partitions."""
         return Layout(record, retry=RETRY)
 
-    def give_lanes(self, engine: StreamRunner) -> None:
+    def give_lanes(self, stream_runner: StreamRunner) -> None:
         """The topic has none."""
 
     def page(self, partition: PartitionId) -> int:
@@ -264,7 +264,7 @@ class SimulatedWorld(Troubles):
     def join(self) -> None:
         if len(self.processes) < self.plan.processes:
             self._born += 1
-            mode = self.random.choice(["walk", "walk", "walk", "batch", "mailbox"])
+            mode = self.random.choice(["walk", "walk", "walk", "batch", "pull queue"])
             process = Process(self, f"p{self._born}", mode)
             self.say(f"{process.name} joins ({mode})")
             self.processes.append(process)

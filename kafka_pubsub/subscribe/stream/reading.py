@@ -13,19 +13,19 @@ __all__ = ["StreamPart", "stream_readings"]
 class StreamPart:
     """A stream, as a part of the process that counts."""
 
-    def __init__(self, engine: StreamRunner) -> None:
-        self._engine = engine
+    def __init__(self, runner: StreamRunner) -> None:
+        self._runner = runner
 
     def readings(self) -> Iterator[Reading]:
         """Returns what it has counted."""
-        return stream_readings(self._engine)
+        return stream_readings(self._runner)
 
 
-def stream_readings(engine: StreamRunner) -> Iterator[Reading]:
+def stream_readings(runner: StreamRunner) -> Iterator[Reading]:
     """Yields a stream's counters; those of dead letters once more by the class of the reason."""
-    coordinator, rebalances = engine.coordinator, engine.rebalances
-    counts, partitions, callbacks = coordinator.counts, coordinator.partitions, engine.inbox.callbacks
-    labels = {"subscription": engine.subscription, "topic": rebalances.record.topic}
+    coordinator, rebalances = runner.coordinator, runner.rebalances
+    counts, partitions, callbacks = coordinator.counts, coordinator.partitions, runner.inbox.callbacks
+    labels = {"subscription": runner.subscription, "topic": rebalances.record.topic}
     yield Reading(
         labels,
         {

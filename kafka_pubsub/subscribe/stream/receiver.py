@@ -124,18 +124,18 @@ class _Session:
         self._joined_in_time = False
         self.stream = open_stream(self._make_worker_pool, _FLOW, self._watch)
 
-    def _make_worker_pool(self, engine: StreamRunner, name: str) -> WorkerPool:
-        self._engine = engine
-        self.pull_queue = PullQueue(engine.inbox, engine.wake)
+    def _make_worker_pool(self, runner: StreamRunner, name: str) -> WorkerPool:
+        self._runner = runner
+        self.pull_queue = PullQueue(runner.inbox, runner.wake)
         return self.pull_queue
 
     def is_idle(self) -> bool:
         """Returns whether it was idle for so long that it must end."""
-        return self.pull_queue.idle(self._engine.coordinator.in_flight()) >= IDLE
+        return self.pull_queue.idle(self._runner.coordinator.in_flight()) >= IDLE
 
     def note_end_of_call(self) -> None:
         """Notes that a call returns."""
-        self._joined_in_time = self._joined_in_time or self._engine.rebalances.joined
+        self._joined_in_time = self._joined_in_time or self._runner.rebalances.joined
 
     def _watch(self) -> None:
         if self._given_up or not self.is_idle() or not self._give_up(self):
@@ -146,7 +146,7 @@ class _Session:
                 "subscription %r: receive() returned before this process had joined the consumer group, and wasn't "
                 "called again for %g s, so the process leaves the group and has received nothing. Joining takes some "
                 "seconds: give receive() a longer timeout, or call it again sooner",
-                self._engine.subscription,
+                self._runner.subscription,
                 IDLE,
             )
         self.stream.cancel()

@@ -108,7 +108,7 @@ class SubscriptionState:
 
 
 def state_of(
-    backend: Backend, record: SubscriptionRecord, engines: Sequence[StreamRunner], limit: int
+    backend: Backend, record: SubscriptionRecord, runners: Sequence[StreamRunner], limit: int
 ) -> SubscriptionState:
     """Reads the state from the log, and asks the streams of this process.
 
@@ -116,7 +116,7 @@ def state_of(
     """
     layout = Layout(record, backend.catalog.topics().get(record.topic))
     members = backend.admin.group_members(record.name)
-    here = _Streams(engines)
+    here = _Streams(runners)
     with closing(backend.record_fetch()) as fetch:
         backlogs = read_backlogs(backend, layout, fetch, limit, alive=members > 0)
         letters = count_dead_letters(backend, fetch, record, limit)
@@ -153,18 +153,18 @@ def state_of(
 class _Streams:
     """What the streams of this process hold."""
 
-    def __init__(self, engines: Sequence[StreamRunner]) -> None:
+    def __init__(self, runners: Sequence[StreamRunner]) -> None:
         self.blocked: list[BlockedKey] = []
         #: The numbers of their partitions.
         self.own: set[PartitionId] = set()
         self.in_flight = self.buffered = 0
-        for engine in engines:
+        for runner in runners:
             with suppress(FailedPrecondition):  # it has ended meanwhile
-                self._take(engine, engine.ask(partial(_blocked_in, engine)))
+                self._take(runner, runner.ask(partial(_blocked_in, runner)))
 
-    def _take(self, engine: StreamRunner, blocked: Sequence[BlockedKey]) -> None:
-        partitions = engine.coordinator.partitions
-        self.in_flight += engine.coordinator.in_flight()
+    def _take(self, runner: StreamRunner, blocked: Sequence[BlockedKey]) -> None:
+        partitions = runner.coordinator.partitions
+        self.in_flight += runner.coordinator.in_flight()
         self.buffered += sum(held.bytes for held in partitions.held().values())
         self.own.update(partitions.owned)
         self.blocked += blocked
@@ -208,9 +208,9 @@ def _moment(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def _blocked_in(engine: StreamRunner) -> list[BlockedKey]:
+def _blocked_in(runner: StreamRunner) -> list[BlockedKey]:
     """Returns at most `LISTED` keys: a million may be parked, and the stream stands still meanwhile."""
-    home, partitions = engine.rebalances.place, engine.coordinator.partitions
+    home, partitions = runner.rebalances.place, runner.coordinator.partitions
     blocked = (
         each for number, partition in partitions.owned.items() for each in _blocked(partition, home(number))
     )

@@ -70,12 +70,12 @@ class Stream:
     """
 
     def __init__(
-        self, engine: StreamRunner, worker_pool: WorkerPool, on_closed: Callable[[Stream], None]
+        self, runner: StreamRunner, worker_pool: WorkerPool, on_closed: Callable[[Stream], None]
     ) -> None:
-        self._engine = engine
+        self._runner = runner
         self._worker_pool = worker_pool
         self._on_closed = on_closed
-        self._part = StreamPart(engine)
+        self._part = StreamPart(runner)
         self._closing = threading.Lock()
         #: How many callbacks still ran when it was closed; 0 until then.
         self._left = 0
@@ -86,17 +86,17 @@ class Stream:
     def result(self, timeout: float | None = None) -> None:
         """Waits for the end. Raises the error that the stream failed with; `TimeoutError` if it is still running."""
         self._wait(timeout)
-        if self._engine.failure is not None:
-            raise self._engine.failure
+        if self._runner.failure is not None:
+            raise self._runner.failure
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Returns the error that the stream failed with, None if it was closed; waits for the end as `result` does."""
         self._wait(timeout)
-        return self._engine.failure
+        return self._runner.failure
 
     def _wait(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout
-        ended = self._engine.inbox.ended
+        ended = self._runner.inbox.ended
         while not ended.is_set():
             left = 0.5 if until is None else min(0.5, until - time.monotonic())
             if left <= 0:
@@ -105,7 +105,7 @@ class Stream:
 
     def done(self) -> bool:
         """Returns whether it has ended."""
-        ended = self._engine.inbox.ended
+        ended = self._runner.inbox.ended
         return ended.is_set()
 
     def add_done_callback(self, callback: Callable[[Stream], object]) -> None:
@@ -132,7 +132,7 @@ class Stream:
     def _drain(self) -> None:
         """Begins no more callbacks, and returns at once; `close` waits for those that run."""
         if not self.done():
-            drain = self._engine.begin_nothing_more
+            drain = self._runner.begin_nothing_more
             threading.Thread(target=drain, name="kafka_pubsub-drain", daemon=True).start()
 
     def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
@@ -143,15 +143,15 @@ class Stream:
             self._close(timeout)
 
     def _close(self, timeout: float | None) -> None:
-        engine = self._engine
-        engine.begin_nothing_more()
+        runner = self._runner
+        runner.begin_nothing_more()
         if not self._worker_pool.close(timeout):
             running = [lease_runner.lease for lease_runner in self._worker_pool.running()]
             log.warning(
                 "closed while callbacks still run; their messages will be delivered again: %s", running
             )
             self._left = len(running)
-        engine.finish()
+        runner.finish()
         self._on_closed(self)
         with self._listening:
             listeners, self._listeners = self._listeners, None
@@ -161,12 +161,12 @@ class Stream:
     @property
     def joined(self) -> bool:
         """Whether it is a member of its group, with or without partitions."""
-        return self._engine.rebalances.joined
+        return self._runner.rebalances.joined
 
     @property
     def stats(self) -> Stats:
         """Returns the stream's counters as they are now."""
-        coordinator = self._engine.coordinator
+        coordinator = self._runner.coordinator
         partitions = coordinator.partitions
         counts, held = coordinator.counts, partitions.held()
         return Stats(
@@ -193,4 +193,4 @@ class Stream:
 
     def __repr__(self) -> str:
         state = "ended" if self.done() else "open"
-        return f"<Stream of {self._engine.subscription!r}, {state}>"
+        return f"<Stream of {self._runner.subscription!r}, {state}>"

@@ -28,12 +28,12 @@ OTHER_MEANINGS = {
         "consumer, cycle, inherited, leader, level, member, metadata, message key, notes, offset, participant, queue, "
         "replica, starved, vote"
     ),
-    "another idea of the glossary": "key, place, position, reference, release, walk",
+    "another idea of the glossary": "engine, key, place, position, reference, release, walk",
     "a word of Python, of a model or of a schema": (
         "bucket, books, depth, focus, map, pack, plant, pointer, prepare, reply, submit, bundle, cursor, main log"
     ),
     "still to be replaced": (
-        "engine, flight, handler, holder, letter, main, outstanding, persistent, settle, settled, stuck, tail, "
+        "flight, handler, holder, letter, main, outstanding, persistent, settle, settled, stuck, tail, "
         "watermark"
     ),
 }

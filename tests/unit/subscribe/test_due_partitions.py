@@ -39,7 +39,7 @@ class Watched:
         self.sweep()
 
     def sweep(self, wall: float | None = None) -> None:
-        """Does what the engine does in one sweep; counts anew."""
+        """Does what the runner does in one sweep; counts anew."""
         self.asked.clear()
         self.ticked.clear()
         self.now += 1.0

@@ -59,10 +59,10 @@ def test_an_idle_stream_sweeps_and_reads_a_few_times_a_second(monkeypatch: pytes
     step, read = StreamRunner.step, MemoryReader.read
 
     def counted_step(
-        engine: StreamRunner, now: float, *, hand_out: bool = True, inline: bool = False
+        stream_runner: StreamRunner, now: float, *, hand_out: bool = True, inline: bool = False
     ) -> None:
-        sweeps.append(engine)
-        step(engine, now, hand_out=hand_out, inline=inline)
+        sweeps.append(stream_runner)
+        step(stream_runner, now, hand_out=hand_out, inline=inline)
 
     def counted_read(reader: MemoryReader, most: int, timeout: float) -> object:
         reads.append(timeout)

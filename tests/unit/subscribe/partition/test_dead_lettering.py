@@ -84,7 +84,7 @@ def test_redelivery_and_commits_go_on_while_dead_letters_are_written() -> None:
     nacked = scene.now
     scene.nack(scene.begun()[0])
     while not (leases := scene.begun()):
-        assert step(scene) == [], "a second burial beside the first"
+        assert step(scene) == [], "a second transaction of dead letters beside the first"
         assert scene.now < nacked + 3.0
     assert scene.now <= nacked + 1.5 + 0.5, "later than its backoff, and what a transaction gives others"
     scene.ack(leases[0])

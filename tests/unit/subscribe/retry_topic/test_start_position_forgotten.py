@@ -154,7 +154,7 @@ def test_nothing_that_a_checkpoint_holds_is_delivered_again_and_no_dead_letter_i
 ) -> None:
     monkeypatch.setattr(core_checkpoints, "EVERY", 0.3)
     if not closed:  # nothing is copied into the catalog, nor said at the end
-        monkeypatch.setattr(Subscriber, "_copy_positions", lambda self, engine: None)
+        monkeypatch.setattr(Subscriber, "_copy_positions", lambda self, stream_runner: None)
     first = Handler()
     with sub.pull(first):
         publish(ps)

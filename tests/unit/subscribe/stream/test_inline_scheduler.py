@@ -37,7 +37,7 @@ from tests.unit.subscribe.workers.walking import acked
 
 
 class Stage:
-    """An engine and its pool's session. Deciding takes `deciding` seconds, a callback `calling`; a step has leases."""
+    """A runner and its pool's session. Deciding takes `deciding` seconds, a callback `calling`; a step has leases."""
 
     def __init__(self, deciding: float = 0.0, calling: float = 0.0, steps: int = 5, leases: int = 10) -> None:
         self.now = 0.0
@@ -258,7 +258,7 @@ def test_a_full_worker_pool_whose_threads_only_wait_for_the_interpreter_is_relie
         by.append(threading.current_thread().name)
         message.ack()
 
-    worker_pool = stage.inline_worker = ThreadWorkers(called, 8, reports, "crew", stage.clock)
+    worker_pool = stage.inline_worker = ThreadWorkers(called, 8, reports, "workers", stage.clock)
     stage.inline = lambda partitions: False  # type: ignore[method-assign]
     worker_pool.take([lease_of(at, 1, b"%d" % at) for at in range(500)])
     while worker_pool._workers.hired < 8:
@@ -291,7 +291,7 @@ def test_what_a_take_over_leaves_waits_for_the_old_callback_where_there_is_one_w
         assert go.wait(SECONDS)
         message.ack()
 
-    worker_pool = stage.inline_worker = ThreadWorkers(called, 1, Reported(), "crew", stage.clock)
+    worker_pool = stage.inline_worker = ThreadWorkers(called, 1, Reported(), "workers", stage.clock)
 
     def step(now: float, *, hand_out: bool = True, inline: bool = False) -> None:
         worker_pool.take(leases)

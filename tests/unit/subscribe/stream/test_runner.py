@@ -1,4 +1,4 @@
-"""The engine keeps apart decisions from before a rebalance, and events after it."""
+"""The runner keeps apart decisions from before a rebalance, and events after it."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def log() -> Valves:
 
 
 @pytest.fixture
-def engine(log: Valves) -> Iterator[StreamRunner]:
+def stream_runner(log: Valves) -> Iterator[StreamRunner]:
     retry_side = RetryIO(MemoryBackend(), RECORD, Layout(RECORD, retry=RETRY), 7, log.membership)
-    engine = StreamRunner(
+    stream_runner = StreamRunner(
         log,
         RECORD,
         7,
@@ -136,20 +136,22 @@ def engine(log: Valves) -> Iterator[StreamRunner]:
         on_handed_out=lambda ack_id, message: None,
         retry_side=retry_side,
     )
-    worker_pool = PullQueue(engine.inbox, engine.wake)
-    engine.coordinator = Coordinator(
+    worker_pool = PullQueue(stream_runner.inbox, stream_runner.wake)
+    stream_runner.coordinator = Coordinator(
         Rules(ordered=True), FlowControl(), worker_pool, 7, random.random, retry_side
     )
-    engine.ask = lambda call, timeout=None: call()  # type: ignore[method-assign]
-    yield engine
-    engine.finish()
+    stream_runner.ask = lambda call, timeout=None: call()  # type: ignore[method-assign]
+    yield stream_runner
+    stream_runner.finish()
 
 
-def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(engine: StreamRunner, log: Valves) -> None:
+def test_a_pause_decided_before_a_rebalance_is_not_done_after_it(
+    stream_runner: StreamRunner, log: Valves
+) -> None:
     """Partition 0 was full, went and came back empty: paused now, nothing would ever resume it."""
-    engine._pauses.turn(Change([P[0], P[1]], []))
-    engine.assigned([TopicPartition("orders", 0), TopicPartition(RETRY, 0)])
-    engine._make_room()
+    stream_runner._pauses.turn(Change([P[0], P[1]], []))
+    stream_runner.assigned([TopicPartition("orders", 0), TopicPartition(RETRY, 0)])
+    stream_runner._make_room()
     assert log.paused == {1}
 
 
@@ -158,106 +160,108 @@ def _commit(offset: int) -> CommitBoth:
 
 
 @pytest.fixture
-def told(engine: StreamRunner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+def told(stream_runner: StreamRunner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """Offsets of commits that were answered, and whether these were accepted."""
     told: list[tuple[int, bool]] = []
 
     def answered(commits: Mapping[int, CommitBoth], accepted: Mapping[int, bool], now: float) -> None:
         told.extend((commits[number].offset, accepted[number]) for number in commits)
 
-    monkeypatch.setattr(engine, "post", lambda call: call())
-    monkeypatch.setattr(engine.coordinator, "answered", answered)
-    monkeypatch.setattr(engine.coordinator, "current", dict)
+    monkeypatch.setattr(stream_runner, "post", lambda call: call())
+    monkeypatch.setattr(stream_runner.coordinator, "answered", answered)
+    monkeypatch.setattr(stream_runner.coordinator, "current", dict)
     return told
 
 
 @pytest.mark.usefixtures("told")
-def test_what_waits_to_be_committed_shares_a_request(engine: StreamRunner, log: Valves) -> None:
+def test_what_waits_to_be_committed_shares_a_request(stream_runner: StreamRunner, log: Valves) -> None:
     """After a crash handlers of each partition wait for its commits: in turn they would wait for all."""
-    engine._to_commit.extend([{P[0]: _commit(3)}, {P[1]: _commit(4)}])
-    engine.commit_posted()
+    stream_runner._to_commit.extend([{P[0]: _commit(3)}, {P[1]: _commit(4)}])
+    stream_runner.commit_posted()
     assert log.commits == [{0: 3, 1: 4}]
 
 
 def test_callbacks_that_looked_slow_while_each_message_was_noted_are_tried_again(
-    engine: StreamRunner, monkeypatch: pytest.MonkeyPatch
+    stream_runner: StreamRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attention = type(engine.coordinator.partitions.attention)
+    attention = type(stream_runner.coordinator.partitions.attention)
     monkeypatch.setattr(attention, "careful", True)
-    engine.step(0.0)
-    engine.inline.pace.slow(0.0)
-    engine.step(0.0)
-    assert engine.inline.pace.limit(0.0) == 0
+    stream_runner.step(0.0)
+    stream_runner.inline.pace.slow(0.0)
+    stream_runner.step(0.0)
+    assert stream_runner.inline.pace.limit(0.0) == 0
     monkeypatch.setattr(attention, "careful", False)
-    engine.step(0.0)
-    assert engine.inline.pace.limit(0.0) > 0
+    stream_runner.step(0.0)
+    assert stream_runner.inline.pace.limit(0.0) > 0
 
 
 def test_a_refused_commit_is_no_accepted_one(
-    engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
+    stream_runner: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     """Taken for accepted, acks would count as stored, and retried messages begin unnoted."""
     log.refused[TopicPartition("orders", 1)] = PubSubError("the generation is over")
-    engine.send({P[0]: _commit(3), P[1]: _commit(4)})
+    stream_runner.send({P[0]: _commit(3), P[1]: _commit(4)})
     assert told == [(3, True), (4, False)]
 
 
 def test_a_commit_is_not_waited_for_and_no_other_is_sent_before_its_answer(
-    engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
+    stream_runner: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     """Stored later than the next commit, this commit would undo the next."""
     log.late = True
-    engine._to_commit.append({P[0]: _commit(3)})
-    engine.commit_posted()
-    engine._to_commit.append({P[1]: _commit(4)})
-    engine.commit_posted()
+    stream_runner._to_commit.append({P[0]: _commit(3)})
+    stream_runner.commit_posted()
+    stream_runner._to_commit.append({P[1]: _commit(4)})
+    stream_runner.commit_posted()
     assert (log.commits, told) == ([{0: 3}], [])
     log.answer()
     assert told == [(3, True)]
-    engine.commit_posted()
+    stream_runner.commit_posted()
     assert log.commits == [{0: 3}, {1: 4}]
 
 
 def test_a_final_commit_behind_a_commit_that_is_not_answered_is_not_sent(
-    engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
+    stream_runner: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     log.late = True
-    engine.send({P[0]: _commit(3)})
-    engine.commit({P[0]: _commit(4)})
+    stream_runner.send({P[0]: _commit(3)})
+    stream_runner.commit({P[0]: _commit(4)})
     assert (log.commits, told) == ([{0: 3}], [(4, False)])
 
 
 def test_a_final_commit_that_is_not_answered_in_time_counts_as_refused(
-    engine: StreamRunner, log: Valves, told: list[tuple[int, bool]]
+    stream_runner: StreamRunner, log: Valves, told: list[tuple[int, bool]]
 ) -> None:
     """Else its partition, when it comes back, would wait for the answer for ever."""
     log.late = True
-    engine.commit({P[0]: _commit(4)})
+    stream_runner.commit({P[0]: _commit(4)})
     assert (log.commits, told) == ([{0: 4}], [(4, False)])
 
 
-def test_each_tick_looks_at_the_wall_clock(engine: StreamRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_tick_looks_at_the_wall_clock(
+    stream_runner: StreamRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The clock may be wrong when a partition is taken over, and be set right later."""
     told: list[float | None] = []
     wall = [5000.0]
-    engine.clock, engine.wall = lambda: 100.0, WallClock(lambda: wall[0])
-    monkeypatch.setattr(engine.coordinator, "tick", lambda now, wall: told.append(wall))
-    engine.step(100.0)
+    stream_runner.clock, stream_runner.wall = lambda: 100.0, WallClock(lambda: wall[0])
+    monkeypatch.setattr(stream_runner.coordinator, "tick", lambda now, wall: told.append(wall))
+    stream_runner.step(100.0)
     wall[0] = 4000.0
-    engine.step(100.0 + TICK)
+    stream_runner.step(100.0 + TICK)
     assert told == [4900.0, 3900.0]
 
 
-def test_an_idle_runner_is_woken_when_the_fetcher_has_run(engine: StreamRunner) -> None:
+def test_an_idle_runner_is_woken_when_the_fetcher_has_run(stream_runner: StreamRunner) -> None:
     """What was acked inline is committed within the interval, though the runner meant to sleep for longer."""
-    now = engine.clock()
-    engine._dozing = True
-    assert engine._idling.sleep(now, TICK) == TICK_WAIT
-    engine.stand_in_ends()
-    assert engine._wake_up.empty()
-    engine._idling.swept(now, busy=True, wake_at=None)
-    engine.stand_in_ends()
-    assert engine._wake_up.qsize() == 1
+    now = stream_runner.clock()
+    stream_runner._dozing = True
+    assert stream_runner._idling.sleep(now, TICK) == TICK_WAIT
+    stream_runner.stand_in_ends()
+    assert stream_runner._wake_up.empty()
+    stream_runner._idling.swept(now, busy=True, wake_at=None)
+    stream_runner.stand_in_ends()
+    assert stream_runner._wake_up.qsize() == 1
 
 
 class Rebuilding:
@@ -271,31 +275,31 @@ class Rebuilding:
 
 
 def test_retry_partitions_are_rebuilt_in_large_reads_however_slow_callbacks_are(
-    engine: StreamRunner, log: Valves, monkeypatch: pytest.MonkeyPatch
+    stream_runner: StreamRunner, log: Valves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits there costs a few numbers a record; at two records a read a million of them took minutes."""
-    monkeypatch.setattr(engine.rebalances, "pairs", pairs := Rebuilding())
-    monkeypatch.setattr(engine.inline, "limit", lambda now: 2)
-    engine.fetch(0.0)
+    monkeypatch.setattr(stream_runner.rebalances, "pairs", pairs := Rebuilding())
+    monkeypatch.setattr(stream_runner.inline, "limit", lambda now: 2)
+    stream_runner.fetch(0.0)
     pairs.rebuilding = False
-    engine.fetch(0.0)
+    stream_runner.fetch(0.0)
     assert log.asked[0] == READ
     assert log.asked[1] < READ
 
 
-def test_a_sweep_takes_what_was_posted_before_it_and_goes_on(engine: StreamRunner) -> None:
+def test_a_sweep_takes_what_was_posted_before_it_and_goes_on(stream_runner: StreamRunner) -> None:
     """Else a fetcher that keeps up keeps the runner from commits and deadlines, as if it stood still."""
     taken: list[int] = []
 
     def take() -> None:
         taken.append(len(taken))
         if len(taken) < 100:
-            engine.post(take)
+            stream_runner.post(take)
 
-    engine.post(take)
-    engine.take_posted()
+    stream_runner.post(take)
+    stream_runner.take_posted()
     assert taken == [0]
-    engine.take_posted()
+    stream_runner.take_posted()
     assert taken == [0, 1]
 
 

@@ -50,7 +50,7 @@ class Life:
         self._acked: set[bytes] = set()
         self._changed = threading.Condition()
         self.stream: Stream = subscription.pull(self._handle, max_workers=workers)
-        self._engine: StreamRunner = self.stream._engine
+        self._runner: StreamRunner = self.stream._runner
 
     def _handle(self, message: Message) -> None:
         with self._changed:
@@ -67,11 +67,11 @@ class Life:
             return self._changed.wait_for(lambda: text in self._acked, timeout)
 
     def stand_still(self, seconds: float) -> None:
-        with self._engine.core:
-            before = self._engine.clock
-            self._engine.clock = lambda: before() + seconds
+        with self._runner.core:
+            before = self._runner.clock
+            self._runner.clock = lambda: before() + seconds
             # the runner may be about to use an earlier time
-            self._engine.step(self._engine.clock())
+            self._runner.step(self._runner.clock())
 
 
 @pytest.fixture(params=[1, 16])

@@ -157,16 +157,16 @@ def test_no_callback_begins_once_the_acks_of_the_final_commit_are_taken(
             go.set()
             until(lambda: bool(self._releases))  # the worker has ended its lease
 
-    def revoke(engine: StreamRunner) -> None:
+    def revoke(stream_runner: StreamRunner) -> None:
         revoking.set()
-        engine._revoke([P[0], P[1]], engine.clock())
+        stream_runner._revoke([P[0], P[1]], stream_runner.clock())
 
     room.publish("a", "a", "a")
     monkeypatch.setattr(Inbox, "take_reports", take_and_go_on)
     with room.sub.pull(handle) as stream:
         assert first.wait(PATIENCE)
-        engine = stream._engine
-        engine.ask(partial(revoke, engine))
+        stream_runner = stream._runner
+        stream_runner.ask(partial(revoke, stream_runner))
         assert begun == [b"a"]
 
 

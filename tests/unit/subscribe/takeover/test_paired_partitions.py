@@ -120,7 +120,7 @@ OURS, THEIRS = 7, 9
 
 
 class Held:
-    """A log whose answer waits for a transaction of `THEIRS`, and whoever fences; with an engine's coordinator."""
+    """A log whose answer waits for a transaction of `THEIRS`, and whoever fences; with a runner's coordinator."""
 
     layout = Layout(
         SubscriptionRecord(
@@ -179,7 +179,7 @@ def test_our_own_writer_is_not_the_first_to_be_fenced() -> None:
 
 
 class Landed:
-    """An engine's coordinator that is told what has landed."""
+    """A runner's coordinator that is told what has landed."""
 
     layout = Held.layout
     observer = UNOBSERVED

@@ -1,4 +1,4 @@
-"""What a holder or a pool reports to, and leases to hold, for tests without an engine."""
+"""What a holder or a pool reports to, and leases to hold, for tests without a runner."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_who_is_through_says_so_by_the_take_over_too() -> None:
 
 
 class Engine(Reported):
-    """Takes over when it is told to, as the engine does."""
+    """Takes over when it is told to, as the runner does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ class Engine(Reported):
             self.taken.append(narrow(self.lease_runner.lease, passed))
 
 
-def engine_of(keys: Sequence[bytes | None]) -> tuple[InlineLeaseRunner, Engine]:
+def runner_of(keys: Sequence[bytes | None]) -> tuple[InlineLeaseRunner, Engine]:
     reports = Engine()
     lease_runner, _ = lease_runner_of(keys)
     lease_runner.reports = reports
@@ -235,7 +235,7 @@ def engine_of(keys: Sequence[bytes | None]) -> tuple[InlineLeaseRunner, Engine]:
 
 
 def test_an_extension_inside_the_callback_gives_the_message_its_own_lease_first() -> None:
-    lease_runner, reports = engine_of([b"a", b"b", b"c"])
+    lease_runner, reports = runner_of([b"a", b"b", b"c"])
     seen: list[int] = []
 
     def handle(message: Message) -> None:
@@ -254,7 +254,7 @@ def test_an_extension_inside_the_callback_gives_the_message_its_own_lease_first(
 
 def test_an_extension_that_finds_the_message_left_meanwhile_is_about_its_own_lease() -> None:
     """Another thread's, which read the holder before the message was left."""
-    lease_runner, reports = engine_of([b"a", b"b"])
+    lease_runner, reports = runner_of([b"a", b"b"])
     messages: list[Message] = []
     passed = is_passed(lease_runner.pass_through(at(0, messages.append)))
     lease_runner.extend(messages[0], 60)
@@ -262,7 +262,7 @@ def test_an_extension_that_finds_the_message_left_meanwhile_is_about_its_own_lea
 
 
 def test_a_late_extension_takes_nothing_over() -> None:
-    lease_runner, reports = engine_of([b"a"])
+    lease_runner, reports = runner_of([b"a"])
 
     def handle(message: Message) -> None:
         message.ack()

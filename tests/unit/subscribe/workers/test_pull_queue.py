@@ -1,4 +1,4 @@
-"""The mailbox behind `receive`: who asks for how much, and who gets what."""
+"""The pull queue behind `receive`: who asks for how much, and who gets what."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.subscribe.workers.holding import PATIENCE, Reported, lease_of, w
 
 
 class Post:
-    """A mailbox and the runner at its bell: each ring brings as many leases as are wanted."""
+    """A pull queue and the runner at its bell: each ring brings as many leases as are wanted."""
 
     def __init__(self, stock: int = 1_000) -> None:
         self.reports = Reported()
