@@ -83,6 +83,8 @@ class Counts:
     dead_lettered: int = 0
     commit_failures: int = 0
     move_failures: int = 0
+    #: Partitions that were taken over from an owner that didn't leave in good order.
+    takeovers: int = 0
     #: The dead letters by the class of their reason.
     dead_letter_reasons: Counter[str] = field(default_factory=Counter)
 

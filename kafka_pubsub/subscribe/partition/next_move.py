@@ -4,9 +4,9 @@ Rules
 1. An attempt is a delivery that was nacked or whose deadline passed. A message that waited, or was moved within the
    retry partition, keeps its number. Crashes for which the message was blamed are counted by themselves and added in
    the end.
-2. Messages whose attempts are used up become dead letters, or lie in the retry partition and are never due. While
-   the partition probes (`outage`), only a message in a while is used up: the others keep their last attempt, unless
-   it is their only attempt.
+2. Messages whose attempts are used up become dead letters, or are parked: they lie in the retry partition and are never
+   due. While the partition probes (`outage`), only a message in a while is used up: the others keep their last attempt,
+   unless it is their only attempt.
    A message that is to become a dead letter moves into the retry partition first (`UNBURIED`) and is dead-lettered from
    there: however long the dead-letter topic is away, no owner runs its callback again. So does a message that its
    callback gave up (`REJECTED`), which counts as no failure: nothing is wrong with the callback's services. Where the
@@ -172,6 +172,7 @@ class NextMoves:
         return Move(cast("Record", record), broken, key=None, source=record.offset(), death=death)
 
     def _used_up(self, record: Record, key: bytes | None, info: RetryInfo, now: float) -> Move:
+        """Parks the message, as users call that, or moves it to where it becomes a dead letter (rule 2)."""
         if self._rules.policy.on_exhausted is Exhausted.PARK:
             return self._move(record, key, info._replace(due=FOREVER, why=Why.EXHAUSTED))
         unwritten = info._replace(attempt=info.attempt + 1, due=self.wall(now), why=Why.UNBURIED)

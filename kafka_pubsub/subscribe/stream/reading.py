@@ -38,7 +38,7 @@ def stream_readings(runner: StreamRunner) -> Iterator[Reading]:
             "commit_failures": counts.commit_failures,
             "move_failures": counts.move_failures,
             "rebalances": rebalances.rebalances,
-            "takeovers": rebalances.pairs.takeovers + rebalances.past_takeovers,
+            "takeovers": counts.takeovers,
         },
         {
             "in_flight": coordinator.in_flight(),

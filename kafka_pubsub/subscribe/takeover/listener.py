@@ -89,8 +89,8 @@ class AssignmentListener:
         self.looks = 0
         #: Whether the group has answered: with partitions, or with none because other members have them all.
         self.joined = False
-        #: Assignments so far, and the takeovers from before another retry topic was taken.
-        self.rebalances = self.past_takeovers = 0
+        #: Assignments so far.
+        self.rebalances = 0
         #: Seconds for which an open transaction has held up a retry partition.
         self.held_up = 0.0
         #: When a close began to leave the group (monotonic seconds); None: it hasn't.
@@ -105,7 +105,6 @@ class AssignmentListener:
     def go_over(self, record: SubscriptionRecord, retry_side: RetryIO) -> list[str]:
         """Goes over to another retry topic, while no partition is owned; returns the topics to read."""
         before, self.record = self.pairs, record
-        self.past_takeovers += before.takeovers
         self._runner.ask(lambda: self._runner.coordinator.go_over(retry_side, self._runner.clock()))
         self.pairs = PairedPartitions(self._runner, self._reader, retry_side)
         # Its last move requests may take a while.

@@ -90,8 +90,6 @@ class PairedPartitions:
         #: Partitions that must begin anew, filled by the runner; and the time before which they must not.
         self._again: deque[PartitionId] = deque()
         self._not_before = 0.0
-        #: Partitions taken on whose last owner didn't leave in good order.
-        self.takeovers = 0
         retry_side.connect(runner.post, self)
 
     # Partitions that come
@@ -147,6 +145,7 @@ class PairedPartitions:
         refuse(self.layout.record.name, findings)
         read = findings.read
         checkpoints = self._checkpoints(numbers, known, ends)
+        counts = self._runner.coordinator.counts
 
         def begin(number: PartitionId, stored: Committed) -> Found:
             (main, beside), view = self.layout.pair(number), self.layout.view(number)
@@ -154,7 +153,7 @@ class PairedPartitions:
             said = map_of(stored)
             clean = not stored.metadata or (said is not None and said.clean)
             if not clean:
-                self.takeovers += 1
+                counts.takeovers += 1
                 log.info("subscription %r: %s is taken over from an owner that didn't leave", view.name, main)
             checkpoint = checkpoints.get(number)
             home = beginning(view, main.partition, known[main], ranges[main], lane=lane)

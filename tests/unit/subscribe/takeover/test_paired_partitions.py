@@ -26,6 +26,7 @@ from kafka_pubsub.subscribe.partition.events import MovesAnswered
 from kafka_pubsub.subscribe.retry_topic import checkpoint_reader
 from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveRequest, MoveResult
+from kafka_pubsub.subscribe.stream.reading import stream_readings
 from kafka_pubsub.subscribe.takeover.paired_partitions import BLOCKED, DEAD, PairedPartitions
 from kafka_pubsub.subscribe.takeover.rejoining_reader import DelegatingReader
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
@@ -114,6 +115,20 @@ def test_an_origin_that_the_log_does_not_have_is_a_dead_letter(monkeypatch: pyte
         (dead_letter,) = sub.dead_letters()
     assert "offset 10, lies beyond offset 0" in dead_letter.reason
     assert AsksInTurn.asked[0] == BOTH[1].topic, "an honest origin is below what is asked for later"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_takeover_from_an_owner_that_did_not_leave_in_good_order_is_counted(clean: bool) -> None:
+    backend = MemoryBackend()
+    with PubSub.in_memory(backend) as ps:
+        ps.create_topic("orders", partitions=1)
+        sub = ps.create_subscription("billing", "orders", retry=RetryPolicy(min_backoff=1))
+        left = Committed(0, ack_map.encode(AckMap(THEIRS, (), clean), 0))
+        backend.admin.set_positions("billing", dict.fromkeys(BOTH, left))
+        with sub.pull(Message.ack) as stream:
+            until(lambda: stream.stats.commits > 0, patience=PATIENCE)
+            (found,) = stream_readings(stream._runner)
+    assert found.counts["takeovers"] == (not clean)
 
 
 OURS, THEIRS = 7, 9
