@@ -33,7 +33,6 @@ from kafka_pubsub.errors import (
     UnknownAck,
 )
 from kafka_pubsub.history.protocol import Histories
-from kafka_pubsub.history.recorded_stream import RecordedCoordinator, RecordedReader, RecordedRetryIO
 from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.lanes.choices import LaneChoices, LaneSource
 from kafka_pubsub.lanes.ends import LaneEnds
@@ -223,19 +222,18 @@ class Subscriber:
         layout = self._layout_of(record)
         laned = [layout.laned]  # as of the last join
         joining = RejoiningReader(lambda: self._backend.reader(record.name, member, lanes=laned[0]))
-        reader: LogReader = joining
-        evidence = None
-        if self._histories is not None:
-            evidence = Recorder(self._histories.of_stream(record), lambda: runner.rebalances.layout)
-            reader = RecordedReader(reader, lambda: runner.rebalances.layout, evidence)
+        histories = self._histories
+        recorder = (
+            None
+            if histories is None
+            else Recorder(histories.of_stream(record), lambda: runner.rebalances.layout)
+        )
         # A number for each stream: two streams of a process under one transactional id would fence each other.
         writer = secrets.randbits(60)
 
         def retry_side_for(layout: Layout) -> RetryIO:
-            kind = RetryIO if evidence is None else RecordedRetryIO
-            made = kind(self._backend, layout.record, layout, writer, reader.membership, joining.rejoin)
-            if evidence is not None and isinstance(made, RecordedRetryIO):
-                made.evidence = evidence
+            made = RetryIO(self._backend, layout.record, layout, writer, joining.membership, joining.rejoin)
+            made.on_answer = None if recorder is None else recorder.move_answered
             return made
 
         def read_anew() -> Sequence[str]:
@@ -246,14 +244,14 @@ class Subscriber:
             return runner.rebalances.go_over(layout.record, retry_side_for(layout))
 
         retry_side = retry_side_for(layout)
-        runner = self._make_runner(reader, record, watch, retry_side)
-        runner.inbox.observer = evidence or UNOBSERVED
+        runner = self._make_runner(joining, record, watch, retry_side)
+        runner.inbox.observer = runner.rebalances.observer = recorder or UNOBSERVED
         runner.rebalances.layout_of = self._layout_of
         runner.rebalances.renew = lambda: joining.rejoin(read_anew)
         worker_pool = make_worker_pool(runner, name)
         if isinstance(runner, VirtualRunner):
             runner.serve(worker_pool)
-        runner.coordinator = coordinator = (Coordinator if evidence is None else RecordedCoordinator)(
+        runner.coordinator = coordinator = Coordinator(
             _rules(record),
             flow or FlowControl(),
             worker_pool,
@@ -264,8 +262,7 @@ class Subscriber:
             turn_of(record),
             record.name,
         )
-        if evidence is not None and isinstance(coordinator, RecordedCoordinator):
-            coordinator.evidence = evidence
+        coordinator.observer = runner.inbox.observer
         coordinator.chooser = self._lanes(record, runner, flow or FlowControl())
         coordinator.chooser.watch(coordinator.partitions)
         coordinator.forgotten = ForgottenAcks(record, at_close=not isinstance(worker_pool, PullQueue))

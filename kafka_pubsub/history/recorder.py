@@ -23,9 +23,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, cast
 
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded
 from kafka_pubsub.history.protocol import History, Move, Standing, number_of
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import AckFuture, Committed, Ending, Header, Message, Run, StoredRecord
+from kafka_pubsub.model import AckFuture, CommitAnswers, Committed, Ending, Header, Message, Run, StoredRecord
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.formats.checkpoint import joined, united
 from kafka_pubsub.subscribe.formats.record import FOREVER, RETRY_HEADER, RetryInfo, RetryRecord, decode
@@ -44,7 +45,7 @@ from kafka_pubsub.subscribe.workers.lease_runner import (
     check_delay,
     check_extension,
 )
-from kafka_pubsub.subscribe.workers.observer import LeaseObserver, MessageRun
+from kafka_pubsub.subscribe.workers.observer import CommitsNoted, MessageRun, StreamObserver
 
 __all__ = ["RecordedMessage", "Recorder"]
 
@@ -123,7 +124,7 @@ def _evidence_of(lease_runner: LeaseRunner) -> Recorder:
     return cast("Recorder", lease_runner.reports.observer)
 
 
-class Recorder(LeaseObserver):
+class Recorder(StreamObserver):
     """Records the history of one stream."""
 
     message = RecordedMessage
@@ -299,7 +300,7 @@ class Recorder(LeaseObserver):
 
     # Writes
 
-    def committing(self, commits: Mapping[PartitionId, CommitBoth]) -> dict[PartitionId, tuple[int, int]]:
+    def committing(self, commits: Mapping[PartitionId, CommitBoth]) -> CommitsNoted:
         """Records the commits that are about to be sent; returns each one's number and epoch, for the answer."""
         number = next(self._requests)
         recorded = {partition: (number, self._open.get(partition, 0)) for partition in commits}
@@ -332,14 +333,20 @@ class Recorder(LeaseObserver):
         while len(known) > _CHECKPOINTS:
             del known[next(iter(known))]
 
-    def answered(
-        self, recorded: Mapping[PartitionId, tuple[int, int]], accepted: Mapping[PartitionId, bool | None]
-    ) -> None:
-        """Records the log's answers; None: no answer came."""
-        for partition, (number, epoch) in recorded.items():
+    def answered(self, noted: CommitsNoted, answers: CommitAnswers) -> None:
+        """Records the log's answers: a commit is accepted if both positions are, and unknown if one isn't known."""
+        accepted: dict[PartitionId, bool | None] = dict.fromkeys(noted, True)
+        layout = self._layout()
+        for place, error in answers.items():
+            partition = layout.number(place)
+            if isinstance(error, BrokerUnavailable | DeadlineExceeded):
+                accepted[partition] = None
+            elif error is not None and accepted[partition]:
+                accepted[partition] = False
+        for partition, (number, epoch) in noted.items():
             self._history.answer(number, number_of(partition), epoch, accepted[partition])
 
-    def retry_side(self, partition: PartitionId, epoch: int, effect: StoreMoves) -> None:
+    def storing(self, partition: PartitionId, epoch: int, effect: StoreMoves) -> None:
         """Records the moves, dead letters and commit of a transaction that is about to begin."""
         number = next(self._requests)
         if (whole := joined(effect.parts)) is not None:

@@ -82,6 +82,7 @@ from kafka_pubsub.subscribe.partition.leases import Lease, LeaseState, Settlemen
 from kafka_pubsub.subscribe.partition.settings import Found, Rules
 from kafka_pubsub.subscribe.workers.forgotten_acks import ForgottenAcks
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
+from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
 from kafka_pubsub.subscribe.workers.thread_workers import Inline, WorkerPool
 
 __all__ = ["Coordinator", "Counts", "RetrySide"]
@@ -112,6 +113,8 @@ class Coordinator:
         self._worker_pool = worker_pool
         self._beside = beside
         self.counts = Counts()
+        #: Is told of ownerships, deadlines and transactions; a history brings its own.
+        self.observer = UNOBSERVED
         #: Commits to send, the newest of each partition.
         self.commits: dict[PartitionId, CommitBoth] = {}
         #: New final commits of partitions that were given up, because their last move was aborted.
@@ -141,8 +144,11 @@ class Coordinator:
         beside: Mapping[PartitionId, Committed],
     ) -> dict[PartitionId, int]:
         """Takes on partitions (`OwnedPartitions.assign`); returns the offset at which to read each."""
-        positions, effects = self.partitions.assign(committed, begin, now, beside)
+        positions, effects, begun = self.partitions.assign(committed, begin, now, beside)
         self._carry_out_all(effects, now)
+        for number, stored in committed.items():
+            epoch = self.partitions.epoch_of(number)
+            self.observer.assigned(number, epoch, stored, beside[number], begun.get(number))
         return positions
 
     def first_commits(self, numbers: Iterable[PartitionId], now: float) -> dict[PartitionId, CommitBoth]:
@@ -170,6 +176,7 @@ class Coordinator:
 
     def lose(self, numbers: Sequence[PartitionId], now: float) -> None:
         """Drops partitions that were lost; their leases and commits no longer count."""
+        self.observer.revoked(numbers, lost=True)
         for number in numbers:
             self.commits.pop(number, None)
         self._carry_out_all(self.partitions.lose(numbers, now), now)
@@ -445,6 +452,7 @@ class Coordinator:
 
     def _expiring(self, effects: Sequence[Effect]) -> None:
         """Reports deadlines that have passed."""
+        self.observer.expiring(effects)
         if self.forgotten is not None:
             self.forgotten.expiring(effects)
 
@@ -497,7 +505,9 @@ class Coordinator:
         beside, partitions = self._beside, self.partitions
         match effect:
             case StoreMoves():
-                beside.write_moves(number, partitions.epoch_of(number), effect)
+                epoch = partitions.epoch_of(number)
+                self.observer.storing(number, epoch, effect)
+                beside.write_moves(number, epoch, effect)
             case WriteDeadLetters():
                 beside.write_dead_letters(number, partitions.epoch_of(number), effect)
             case ReadBodies(offsets):

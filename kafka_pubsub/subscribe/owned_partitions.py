@@ -168,8 +168,10 @@ class OwnedPartitions:
         begin: Callable[[PartitionId, Committed], Found],
         now: float,
         beside: Mapping[PartitionId, Committed],
-    ) -> tuple[dict[PartitionId, int], list[tuple[PartitionId, Sequence[Effect]]]]:
-        """Takes on partitions; returns the offset at which to read each, and the effects by partition.
+    ) -> tuple[
+        dict[PartitionId, int], list[tuple[PartitionId, Sequence[Effect]]], Mapping[PartitionId, Found]
+    ]:
+        """Takes on partitions; returns the offset at which to read each, the effects, and what each begins anew with.
 
         Drops resting partitions that didn't return. `beside`: the commits stored for their retry partitions.
         """
@@ -190,7 +192,7 @@ class OwnedPartitions:
                 positions[number] = partition.position
                 effects.append((number, self.handle(number, Returned(), now)))
         effects += [(number, self._forget(number, now)) for number in list(self.resting)]
-        return positions, effects
+        return positions, effects, starts
 
     def _returns(self, number: PartitionId, committed: Committed, beside: Committed) -> bool:
         """Returns whether a partition rests here, and no other owner has committed since (rule 1)."""

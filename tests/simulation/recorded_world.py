@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 
 from kafka_pubsub.history.history import HistoryFile, fingerprint
-from kafka_pubsub.history.recorded_stream import RecordedCoordinator, RecordedReader, RecordedRetryIO
 from kafka_pubsub.history.recorder import Recorder
 from kafka_pubsub.model import Header, Message, StoredRecord
 from kafka_pubsub.subscribe.partition.leases import Lease
@@ -30,8 +29,7 @@ from tests.checker.judgement import Judgement, judge
 from tests.checker.settings import Settings
 from tests.simulation.disasters import DISASTERS
 from tests.simulation.plan import Plan, PlanVariant, scaled
-from tests.simulation.process import SESSION, Process, SimulatedCoordinator
-from tests.simulation.retry import SteppedRelocating
+from tests.simulation.process import SESSION, Process
 from tests.simulation.trouble import GROUP, TOPIC
 from tests.simulation.worker_pool import Hand
 from tests.simulation.world import SimulatedWorld
@@ -187,24 +185,12 @@ class RecordedWorld(SimulatedWorld):
         self._driver.close()
 
 
-class RecordedSimulatedCoordinator(RecordedCoordinator, SimulatedCoordinator):
-    """The simulated coordinator, which tells its history."""
-
-
-class RecordedSteppedRetryIO(RecordedRetryIO, SteppedRelocating):
-    """The stepped side of the retry topic, which tells its history."""
-
-
 def _listen(process: Process, file: HistoryFile) -> None:
     """From now on the process tells of its steps."""
     stream_runner, worker_pool, finish = process.stream_runner, process.worker_pool, process.finish
-    evidence = stream_runner.inbox.observer = Recorder(file, lambda: stream_runner.rebalances.layout)
-    process.coordinator.__class__ = RecordedSimulatedCoordinator
-    process.retry_side.__class__ = RecordedSteppedRetryIO
-    vars(process.coordinator)["evidence"] = vars(process.retry_side)["evidence"] = evidence
-    reader = RecordedReader(process.reader, lambda: stream_runner.rebalances.layout, evidence)
-    stream_runner._reader = stream_runner.rebalances._reader = reader
-    reader.subscribe(stream_runner.rebalances.topics(), stream_runner)
+    evidence = Recorder(file, lambda: stream_runner.rebalances.layout)
+    stream_runner.inbox.observer = stream_runner.rebalances.observer = process.coordinator.observer = evidence
+    process.retry_side.on_answer = evidence.move_answered
     begins, leave, call = process.begins, worker_pool._leave, worker_pool.callback
 
     def recorded_begins(lease: Lease, message: Message, together: Sequence[int]) -> None:

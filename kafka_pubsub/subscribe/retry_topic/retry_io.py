@@ -144,6 +144,8 @@ class RetryIO:
         self._admin = backend.admin
         self._fetch = backend.record_fetch
         self._membership = membership
+        #: Is told of each answer before it has an effect; None: nothing is.
+        self.on_answer: Callable[[MoveResult], None] | None = None
         #: Ends this stream's membership, and with it the requests that are still unanswered under it.
         self.rejoin = rejoin
         policy = record.options.dead_letter
@@ -269,6 +271,8 @@ class RetryIO:
     # On the threads of their own
 
     def _answer(self, move_result: MoveResult) -> None:
+        if self.on_answer is not None:
+            self.on_answer(move_result)
         self._post(lambda: self._answers.move_answered(move_result))
 
     def _move_answered(self, move_result: MoveResult) -> None:

@@ -45,6 +45,7 @@ from kafka_pubsub.subscribe.retry_topic.retry_topics import RetryTopicGone, rema
 from kafka_pubsub.subscribe.retry_topic.start_position import TRY_AGAIN, beginning
 from kafka_pubsub.subscribe.runner_api import Runner
 from kafka_pubsub.subscribe.takeover.paired_partitions import PairedPartitions
+from kafka_pubsub.subscribe.workers.observer import UNOBSERVED
 
 __all__ = ["AssignmentListener"]
 
@@ -71,6 +72,7 @@ class AssignmentListener:
         retry_side: RetryIO,
     ) -> None:
         self.record = record
+        self.observer = UNOBSERVED
         self.pairs = PairedPartitions(runner, reader, retry_side)
         #: Makes the stream go over to the subscription's present topics (`renewal`). None: it can't.
         self.renew: Callable[[], None] | None = None
@@ -181,8 +183,10 @@ class AssignmentListener:
     ) -> None:
         """Sends commits; calls `answered`, on any thread, with whether each was accepted."""
         positions = self._positions(commits)
+        noted = self.observer.committing(commits)
 
         def tell(answers: CommitAnswers) -> None:
+            self.observer.answered(noted, answers)
             answered(self._accepted(commits, answers))
 
         try:
@@ -286,6 +290,7 @@ class AssignmentListener:
         # The last action may be a move.
         self._give_up(pairs.retry_side.wait(numbers, self.time_left(MOVE_WAIT)))
         self._runner.commit(self._runner.ask(self._runner.coordinator.take_late_commits))
+        self.observer.revoked(numbers, lost=False)
 
     def _give_up(self, stuck: Sequence[PartitionId]) -> None:
         if stuck:

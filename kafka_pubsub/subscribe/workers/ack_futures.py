@@ -30,7 +30,7 @@ from kafka_pubsub.subscribe.partition.durable_acks import PATIENCE
 from kafka_pubsub.subscribe.partition.effects import Unstored
 from kafka_pubsub.subscribe.partition.events import Ask
 from kafka_pubsub.subscribe.partition.leases import Lease
-from kafka_pubsub.subscribe.workers.observer import LeaseObserver
+from kafka_pubsub.subscribe.workers.observer import StreamObserver
 
 __all__ = ["DurableAcks", "check_answers", "refused"]
 
@@ -79,7 +79,7 @@ class DurableAcks:
         self,
         lease: Lease,
         message: Message,
-        observer: LeaseObserver,
+        observer: StreamObserver,
         make_way: Callable[[], None],
     ) -> AckFuture:
         """Returns the future of an ack; the thread that is about to wait for it calls `make_way`."""
@@ -137,7 +137,7 @@ class _Future(_Answer):
         acks: DurableAcks,
         lease: Lease,
         message: Message,
-        observer: LeaseObserver,
+        observer: StreamObserver,
         make_way: Callable[[], None],
     ) -> None:
         super().__init__()

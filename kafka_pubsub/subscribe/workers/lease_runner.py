@@ -30,7 +30,7 @@ from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, REJECTED
 from kafka_pubsub.subscribe.workers.ack_futures import refused
 from kafka_pubsub.subscribe.workers.failure_log import log_raised, rejection, words_of
-from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, LeaseObserver
+from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, StreamObserver
 
 __all__ = [
     "ACKED",
@@ -52,7 +52,7 @@ class Reports(Protocol):
     """The stream's runner, to which lease runners report. Any thread may call."""
 
     process: int
-    observer: LeaseObserver = UNOBSERVED
+    observer: StreamObserver = UNOBSERVED
     #: How long callbacks take.
     callbacks: Durations = Durations()
 

@@ -1,16 +1,21 @@
-"""An observer of callbacks; by default there is none. `recorder` records a history with one."""
+"""An observer of a stream; by default there is none. `recorder` records a history with one.
+
+It is told of causes before they take effect, and of results before they have one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.model import Message
+from kafka_pubsub.model import CommitAnswers, Committed, Message
 from kafka_pubsub.partition_id import PartitionId
+from kafka_pubsub.subscribe.partition.effects import CommitBoth, Effect, StoreMoves
+from kafka_pubsub.subscribe.partition.settings import Found
 
-__all__ = ["UNOBSERVED", "LeaseObserver", "MessageRun", "Tracing"]
+__all__ = ["UNOBSERVED", "CommitsNoted", "MessageRun", "StreamObserver", "Tracing"]
 
 
 class MessageRun(Protocol):
@@ -23,8 +28,12 @@ class MessageRun(Protocol):
     withdrawn: bool
 
 
-class LeaseObserver:
-    """An observer of what callbacks do. This one does nothing, so that streams without an observer pay nothing."""
+#: Of each commit that was noted: the number of its request, and the epoch of its ownership.
+CommitsNoted = Mapping[PartitionId, tuple[int, int]]
+
+
+class StreamObserver:
+    """An observer of callbacks, of ownerships and of writes. This one does nothing, so that others pay nothing."""
 
     #: The class of the stream's messages; None: the ordinary one.
     message: type[Message] | None = None
@@ -59,8 +68,33 @@ class LeaseObserver:
     def close(self) -> None:
         """Notes that the stream has ended in good order."""
 
+    # Ownerships
 
-UNOBSERVED = LeaseObserver()
+    def assigned(
+        self, partition: PartitionId, epoch: int, stored: Committed, beside: Committed, begun: Found | None
+    ) -> None:
+        """Notes that an ownership begins, with the stored positions; `begun` None: it continues where it was."""
+
+    def revoked(self, partitions: Iterable[PartitionId], *, lost: bool) -> None:
+        """Notes that partitions were lost, or given up after their final commit was answered."""
+
+    def expiring(self, effects: Sequence[Effect]) -> None:
+        """Notes the effects of a tick, which may withdraw leases whose deadline has passed."""
+
+    # Writes
+
+    def storing(self, partition: PartitionId, epoch: int, effect: StoreMoves) -> None:
+        """Notes that a transaction is about to be sent."""
+
+    def committing(self, commits: Mapping[PartitionId, CommitBoth]) -> CommitsNoted:
+        """Notes that commits are about to be sent; returns a note for the answer."""
+        return {}
+
+    def answered(self, noted: CommitsNoted, answers: CommitAnswers) -> None:
+        """Notes the log's answers to these commits."""
+
+
+UNOBSERVED = StreamObserver()
 
 
 class Tracing(Protocol):

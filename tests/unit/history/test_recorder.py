@@ -265,7 +265,7 @@ def land(stream: Stream, moves: Sequence[MovedRecord], *offsets: int, epoch: int
     """These records, and a checkpoint, are written."""
     parts = split(made((1, 2), (4, 6), main=[(3, 4)], nonce=nonce))
     forecast = both(0, named=Named(0, nonce))
-    stream.evidence.retry_side(P[0], epoch, StoreMoves(moves, forecast, parts, (), lambda offset: forecast))
+    stream.evidence.storing(P[0], epoch, StoreMoves(moves, forecast, parts, (), lambda offset: forecast))
     move_request = MoveRequest(P[0], epoch, [], {}, Membership("", None), len(moves))
     stream.evidence.move_answered(
         MoveResult(move_request, Ending.STORED if offsets else Ending.ABORTED, offsets)

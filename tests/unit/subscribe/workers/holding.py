@@ -12,7 +12,7 @@ from kafka_pubsub.subscribe.partition.events import LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.workers.ack_futures import DurableAcks
 from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
-from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, LeaseObserver
+from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, StreamObserver
 from tests.partition_ids import P
 from tests.support import FakeBody
 
@@ -26,7 +26,7 @@ class Reported:
     """Notes what was reported, and lets a test wait for it."""
 
     process = 7
-    observer: LeaseObserver = UNOBSERVED
+    observer: StreamObserver = UNOBSERVED
     callbacks = Durations()
 
     def __init__(self) -> None:
