@@ -32,7 +32,7 @@ _log = logging.getLogger("kafka_pubsub.metrics")
 
 #: Seconds between two looks, for which the first scrape waits, after which figures are left out, and without a scrape.
 EVERY: Final = 5.0
-FIRST: Final = 2.0
+FIRST: Final = 0.7
 FORGET: Final = 300.0
 IDLE: Final = 120.0
 #: The messages of the retry topics that are read, and the dead letters, of each subscription.
@@ -59,6 +59,8 @@ class KafkaView:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._scraped_at = 0.0
+        # Whether a scrape has waited for the first look.
+        self._waited = False
         # Set after the first look.
         self._looked = threading.Event()
         #: What was found last, by what was asked.
@@ -73,7 +75,9 @@ class KafkaView:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="kafka_pubsub-view", daemon=True)
                 self._thread.start()
-        self._looked.wait(FIRST)
+        if not self._waited:
+            self._waited = True
+            self._looked.wait(FIRST)
         now = time.monotonic()
         found = [each for each in list(self._found.values()) if now - each.at < FORGET]
         age = {"view_age": max((now - each.at for each in found), default=0.0)} if found else {}

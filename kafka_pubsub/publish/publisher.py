@@ -149,6 +149,8 @@ class TopicPublisher:
         self._forked = False
         # Messages that failed by their report, those that were refused, and the stored ones as last told.
         self._failed = self._refusals = self._told = 0
+        #: The class of its futures; `observe.tracing` has one that ends a span.
+        self.future_kind: type[PublishFuture] = PublishFuture
         tell_of_forks(self)
 
     @property
@@ -194,11 +196,11 @@ class TopicPublisher:
                 or (sent := epoch.sent_messages) >= epoch.free_until_messages
                 or (sent_bytes := epoch.sent_bytes + length) > epoch.free_until_bytes
             ):
-                future = PublishFuture(epoch)
+                future = self.future_kind(epoch)
                 self._publish_with_care(future, data, key, headers)
                 count = future.epoch.sent_messages
             else:
-                future = _new(PublishFuture)  # as its `__init__` does; the call would cost as much again
+                future = _new(self.future_kind)  # as its `__init__` does; the call would cost as much again
                 future.epoch = epoch
                 future._outcome = future._waiting = None
                 try:

@@ -15,6 +15,7 @@ from tests.benchmarks import (
     lane_scenarios,
     latency_scenarios,
     multicast_scenarios,
+    observed_scenarios,
     start_scenarios,
 )
 from tests.benchmarks.data import A_KEY_EACH
@@ -453,6 +454,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     **lane_scenarios.ALL,
     **latency_scenarios.ALL,
     **multicast_scenarios.ALL,
+    **observed_scenarios.ALL,
     **start_scenarios.ALL,
 }
 

@@ -25,7 +25,7 @@ from tests.benchmarks.cluster import create_plainly
 from tests.unit.house.repository import ROOT
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ENDLESS = re.compile(r"kafka-pubsub service|--follow")
+ENDLESS = re.compile(r"kafka-pubsub service|--follow|--http")
 #: Ids of messages that nobody has, as the pages show them.
 SHOWN_IDS = re.compile(r"_kafka_pubsub\.delay\.in:0:17|9f1c22ab34d05e67-18\.0")
 
@@ -107,6 +107,7 @@ PAGES: dict[str, Callable[[PubSub], str]] = {
     "docs/lanes.md": prepare_nothing,
     "docs/multicast.md": prepare_multicast,
     "docs/existing-topic.md": prepare_nothing,
+    "docs/metrics.md": prepare_orders,
 }
 
 

@@ -1,0 +1,96 @@
+"""The dashboard and the alerts: their queries name metrics that exist, and each alert has its paragraph."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import promql_parser
+import pytest
+
+from kafka_pubsub.observe.names import METRICS, PREFIX
+from tests.prometheus import MISSING, OBSERVE, there
+from tests.unit.house.repository import ROOT
+
+RULES = (OBSERVE / "rules.yml").read_text(encoding="utf-8")
+DASHBOARD = json.loads((OBSERVE / "dashboard.json").read_text(encoding="utf-8"))
+ALERTS = re.findall(r"^ +- alert: (\w+)$", RULES, re.MULTILINE)
+#: The names of series, as Prometheus has them.
+SERIES = {
+    name
+    for each in METRICS
+    for name in (
+        [f"{PREFIX}{each.name}_total"]
+        if each.kind == "counter"
+        else [f"{PREFIX}{each.name}_bucket"]
+        if each.kind == "histogram"
+        else [f"{PREFIX}{each.name}"]
+    )
+}
+
+
+def queries() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"].replace("$subscription", ".*")
+    yield from (
+        " ".join(text.split())
+        for text in re.findall(r"expr: (?:>-)?\s*((?:.|\n)*?)\n +(?:for|labels):", RULES)
+    )
+
+
+@pytest.mark.parametrize("query", list(queries()))
+def test_a_query_is_right_and_names_metrics_that_exist(query: str) -> None:
+    promql_parser.parse(query)
+    named = set(re.findall(r"kafka_pubsub_\w+", query))
+    assert named
+    assert named <= SERIES, named - SERIES
+
+
+def test_there_is_a_query_for_each_alert() -> None:
+    assert len(ALERTS) == 10
+    assert len(list(queries())) == len(ALERTS) + sum(len(panel["targets"]) for panel in DASHBOARD["panels"])
+
+
+def test_each_alert_has_a_paragraph_of_what_to_do_and_none_is_left_over() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^#### (KafkaPubSub\w+)$", page, re.MULTILINE)
+    assert titles == ALERTS
+    for alert in ALERTS:
+        assert f"runbook: docs/operations.md#{alert.lower()}" in RULES
+        text = page.split(f"#### {alert}\n", 1)[1].split("\n#", 1)[0].strip()
+        assert len(text) > 100, alert
+
+
+def test_a_panel_shows_each_metric_that_a_person_asks_for() -> None:
+    shown = set(re.findall(r"kafka_pubsub_\w+", " ".join(queries())))
+    left = {name for name in SERIES - shown if "service_" not in name}
+    assert left <= {
+        "kafka_pubsub_lag",
+        "kafka_pubsub_waiting_retry",
+        "kafka_pubsub_moved_total",
+        "kafka_pubsub_buffered_bytes",
+        "kafka_pubsub_silent_workers",
+        "kafka_pubsub_view_failures_total",
+    }
+
+
+def promtool(*arguments: str) -> str:
+    if not there():
+        pytest.skip(MISSING)
+    done = subprocess.run(["promtool", *arguments], cwd=OBSERVE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
+    assert f"{len(ALERTS)} rules found" in promtool("check", "rules", "rules.yml")
+
+
+def test_each_alert_fires_for_its_fault_and_not_before() -> None:
+    promtool("test", "rules", "rules.test.yml")
+    tested: Any = re.findall(r"alertname: (\w+)", (OBSERVE / "rules.test.yml").read_text(encoding="utf-8"))
+    assert set(tested) == set(ALERTS)
