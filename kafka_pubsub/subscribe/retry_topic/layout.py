@@ -8,16 +8,18 @@ topic and its retry topic deals with a lane in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from kafka_pubsub.config import LaneTopic, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.lane_names import Lane
-from kafka_pubsub.model import Committed, TopicPartition
+from kafka_pubsub.log.records import Record
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
 from kafka_pubsub.subscribe.retry_topic.retry_topics import retry_topic_of
 
-__all__ = ["NO_LANE", "Layout"]
+__all__ = ["NO_LANE", "Layout", "by_number", "by_partition"]
 
 #: Of messages of a topic without lanes.
 NO_LANE = Lane(0, True)
@@ -151,6 +153,36 @@ class Layout:
         for place in places:
             found.setdefault(self.number(place).lane, []).append(place)
         return found
+
+
+def by_partition(records: Sequence[StoredRecord]) -> dict[PartitionId, list[Record]]:
+    """Groups the records of a read of a single topic; a read is most often that, and this is faster."""
+    batches: dict[int | None, list[StoredRecord]] = {}
+    current: int | None = -1
+    add = list[StoredRecord]().append
+    for record in records:
+        number = record.partition()
+        if number != current:
+            current = number
+            add = batches.setdefault(number, []).append
+        add(record)
+    found = {PartitionId(0, number or 0): each for number, each in batches.items()}
+    return cast("dict[PartitionId, list[Record]]", found)
+
+
+def by_number(records: Sequence[StoredRecord], layout: Layout) -> dict[PartitionId, list[Record]]:
+    """Groups the records of a read by the numbers that their partitions have in the core."""
+    if not layout.laned:
+        return by_partition(records)
+    batches: dict[PartitionId, list[StoredRecord]] = {}
+    topic, partition = None, None
+    add = list[StoredRecord]().append
+    for record in records:
+        if record.partition() != partition or record.topic() != topic:
+            topic, partition = record.topic(), record.partition()
+            add = batches.setdefault(layout.number(TopicPartition(topic or "", partition or 0)), []).append
+        add(record)
+    return cast("dict[PartitionId, list[Record]]", batches)
 
 
 def _highest(before: Mapping[int, int], positions: Mapping[PartitionId, int], index: int) -> dict[int, int]:

@@ -34,18 +34,19 @@ from kafka_pubsub.log.joining import StreamThread, join
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.question import Question
 from kafka_pubsub.log.records import Record
-from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition
+from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition, decode_ordering_key
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
+from kafka_pubsub.subscribe.fetch_window import PausedPartitions
 from kafka_pubsub.subscribe.idle_waits import IdleWaits, WakeUp
 from kafka_pubsub.subscribe.inbox import Inbox
 from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
 from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, Found
-from kafka_pubsub.subscribe.paused_partitions import PausedPartitions
+from kafka_pubsub.subscribe.retry_topic.layout import by_number
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.stream.inline_scheduler import LOOK, SOON, InlineScheduler
-from kafka_pubsub.subscribe.takeover.batches import HotKeyWarnings, by_number
+from kafka_pubsub.subscribe.takeover.hot_keys import HotKeys
 from kafka_pubsub.subscribe.takeover.listener import AssignmentListener
 from kafka_pubsub.subscribe.takeover.log_ends import LogEnds
 
@@ -505,3 +506,25 @@ class StreamRunner:
     def lose(self, numbers: Sequence[PartitionId]) -> None:
         """Forgets partitions, on the runner."""
         self.ask(lambda: self.coordinator.lose(numbers, self.clock()))
+
+
+class HotKeyWarnings:
+    """Warns when one key carries most of a topic. Not for subscriptions whose keys set no order."""
+
+    def __init__(self, record: SubscriptionRecord) -> None:
+        self._subscription, self._topic = record.name, record.topic
+        self._ordered = record.options.message_ordering
+        self._keys = HotKeys()
+
+    def observe(self, batches: Iterable[Sequence[Record]]) -> None:
+        """Counts the keys of the records that were read."""
+        for records in batches if self._ordered else ():
+            if (hot := self._keys.observe(records)) is not None:
+                log.warning(
+                    "subscription %r: ordering key %r carries %.0f %% of what topic %r delivers; a key's messages are "
+                    "handled one at a time, so more workers don't help it: spread them over more keys",
+                    self._subscription,
+                    decode_ordering_key(hot.key),
+                    100 * hot.share,
+                    self._topic,
+                )

@@ -36,7 +36,7 @@ from kafka_pubsub.subscribe.partition.settings import Found, LogStart
 from kafka_pubsub.subscribe.retry_topic import dead_letter_writer
 from kafka_pubsub.subscribe.retry_topic.body_reader import FoundBodies
 from kafka_pubsub.subscribe.retry_topic.checkpoint_reader import map_of, named_by, stored_by
-from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.retry_topic.layout import Layout, by_number
 from kafka_pubsub.subscribe.retry_topic.lost_tails import refuse
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO, identity_of
 from kafka_pubsub.subscribe.retry_topic.retry_topics import marked_nonce, retry_beginning
@@ -49,7 +49,6 @@ from kafka_pubsub.subscribe.retry_topic.start_position import (
 )
 from kafka_pubsub.subscribe.retry_topic.transaction_thread import MoveResult
 from kafka_pubsub.subscribe.runner_api import Runner
-from kafka_pubsub.subscribe.takeover.batches import by_number
 
 __all__ = ["PairedPartitions"]
 

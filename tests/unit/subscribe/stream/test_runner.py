@@ -18,10 +18,9 @@ from kafka_pubsub.subscribe.fetch_window import Change
 from kafka_pubsub.subscribe.idle_waits import TICK_WAIT
 from kafka_pubsub.subscribe.partition.effects import Commit, CommitBoth
 from kafka_pubsub.subscribe.partition.settings import Rules
-from kafka_pubsub.subscribe.retry_topic.layout import Layout
+from kafka_pubsub.subscribe.retry_topic.layout import Layout, by_partition
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.stream.runner import READ, TICK, StreamRunner
-from kafka_pubsub.subscribe.takeover.batches import by_partition
 from kafka_pubsub.subscribe.workers.pull_queue import PullQueue
 from tests.partition_ids import P
 
