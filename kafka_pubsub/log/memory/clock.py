@@ -118,11 +118,13 @@ class VirtualClock:
             return self._first_due(leave_out)
 
     def jump(self, seconds: float, *, timeout: float = 10.0) -> None:
-        """Moves the time forward without a stop on the way, and waits there as `advance` does."""
+        """Moves the time forward without a stop on the way, and waits there as `advance` does.
+
+        It doesn't wait before it moves: jump by 0 first, unless the last call was one.
+        """
         with self._moving:
             self._advancing = True
             try:
-                self._settle(timeout, callbacks=True)
                 with self._lock:
                     self._now += max(0.0, seconds)
                 self._settle(timeout, callbacks=True)
@@ -142,7 +144,10 @@ class VirtualClock:
     def _go_on(self) -> None:
         """Lets a short wait pass (rule 2); needs the lock."""
         real = time.monotonic()
-        if self._until is not None and not self._advancing:
+        if self._advancing:  # the time stands still, or is moved
+            self._until = None
+            return
+        if self._until is not None:
             self._now = max(self._now, min(self._until, self._now + real - self._looked_at))
         self._looked_at = real
         due = self._first_due()
