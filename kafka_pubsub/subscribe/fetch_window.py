@@ -12,22 +12,14 @@ Rules
    resume it. At less it would be empty before its next records come: the client's fetch may just have begun to wait.
 3. A paused partition is never empty: it has records here, and when they finish it resumes.
 4. A paused partition doesn't count as full: the others share the bytes that it leaves, and one share at the least.
-5. The runner decides; the fetcher pauses and resumes between two reads, in the order of the decisions. A decision from
-   before a partition was taken on anew is dropped: the log's client fetches the partition from then on, and no later
-   decision would end a pause.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from kafka_pubsub.log.ports import LogReader
-from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.partition_id import PartitionId
-
-__all__ = ["WINDOW", "BufferGate", "Change", "Held", "PausedPartitions"]
+__all__ = ["WINDOW", "BufferGate", "Change", "Held"]
 
 Partition = TypeVar("Partition", bound=Hashable)
 
@@ -120,34 +112,3 @@ class BufferGate(Generic[Partition]):
         before, self._finished = self._finished, {p: each.finished for p, each in held.items()}
         here = ((p, each) for p, each in held.items() if p in before)
         return {p for p, each in here if each.finished - before[p] <= MOVES * each.records}
-
-
-class PausedPartitions:
-    """The decided pauses and resumes of one reader; `place` names a partition of the home topic."""
-
-    def __init__(self, reader: LogReader, place: Callable[[PartitionId], TopicPartition]) -> None:
-        self._reader = reader
-        self._place = place
-        self._changes: deque[Change[PartitionId]] = deque()
-
-    @property
-    def pending(self) -> bool:
-        """Whether decisions wait for the next `work`."""
-        return bool(self._changes)
-
-    def turn(self, change: Change[PartitionId]) -> None:
-        """Notes a decision for the next `work`."""
-        self._changes.append(change)
-
-    def forget(self, numbers: Container[PartitionId]) -> None:
-        """Drops the decisions on partitions that are taken on anew (rule 5)."""
-        for _ in range(len(self._changes)):
-            change = self._changes.popleft()
-            self._changes.append(Change(*([n for n in some if n not in numbers] for some in change)))
-
-    def work(self) -> None:
-        """Does the pauses and resumes that were decided; the thread that reads calls it."""
-        while self._changes:
-            change = self._changes.popleft()
-            self._reader.pause([self._place(number) for number in change.pause])
-            self._reader.resume([self._place(number) for number in change.resume])

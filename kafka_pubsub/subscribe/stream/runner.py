@@ -24,7 +24,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from kafka_pubsub.config import SubscriptionRecord
@@ -37,12 +37,12 @@ from kafka_pubsub.log.records import Record
 from kafka_pubsub.model import Committed, Message, ReadFrom, TopicPartition, decode_ordering_key
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.coordinator import Coordinator
-from kafka_pubsub.subscribe.fetch_window import PausedPartitions
 from kafka_pubsub.subscribe.idle_waits import IdleWaits, WakeUp
 from kafka_pubsub.subscribe.inbox import Inbox
 from kafka_pubsub.subscribe.partition.commits import COMMIT_INTERVAL
 from kafka_pubsub.subscribe.partition.effects import CommitBoth
 from kafka_pubsub.subscribe.partition.settings import RECORD_OVERHEAD, Found
+from kafka_pubsub.subscribe.paused_partitions import PausedPartitions
 from kafka_pubsub.subscribe.retry_topic.layout import by_number
 from kafka_pubsub.subscribe.retry_topic.retry_io import RetryIO
 from kafka_pubsub.subscribe.stream.inline_scheduler import LOOK, SOON, InlineScheduler
