@@ -101,8 +101,10 @@ COMMANDS = {
         "multicast": "kafka_pubsub.cli.multicast:multicast",
     },
     "Tools": {
+        "doctor": "kafka_pubsub.cli.doctor:doctor",
         "service": "kafka_pubsub.cli.service:service",
         "metrics": "kafka_pubsub.cli.metrics:metrics",
+        "access": "kafka_pubsub.cli.access:access",
         "topology": "kafka_pubsub.cli.topology:topology",
         "spark": "kafka_pubsub.cli.spark:spark",
         "bench": "kafka_pubsub.cli.bench:bench",

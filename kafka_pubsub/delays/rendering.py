@@ -68,7 +68,7 @@ def render_strimzi(declaration: DelayDeclaration) -> str:
     parts = []
     for topic in wanted_topics(declaration):
         lines = [
-            "apiVersion: kafka.strimzi.io/v1beta2",
+            "apiVersion: kafka.strimzi.io/v1",
             "kind: KafkaTopic",
             "metadata:",
             f"  name: {resource_name(topic.name)}",

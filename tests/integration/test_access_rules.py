@@ -1,9 +1,10 @@
-"""A cluster with access rules: the rights that docs/connecting.md names are enough, and a missing right is named."""
+"""A cluster with access rules: the rights of each role are enough together, and a missing right is named."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from kafka_pubsub import DeadLetterPolicy, DelayRouter, Message, PubSub
+from kafka_pubsub.access.rights import Access, rules_of
 from kafka_pubsub.delays.declaration import DelayDeclaration
 from kafka_pubsub.errors import PermissionDenied
 from kafka_pubsub.local import LocalKafka, broker_process
@@ -42,28 +44,31 @@ USERS = ("shop", "publisher", "sequencer", "subscriber", "admin", "router")
 TOPIC = ResourceType.TOPIC
 RETRY, MARKS = "orders.sub.billing.retry", "_kafka_pubsub.deadletters"
 
-PAGE = Path(__file__).parents[2] / "docs" / "connecting.md"
 KINDS = {
     "topic": TOPIC,
     "group": ResourceType.GROUP,
+    "transactionalId": ResourceType.TRANSACTIONAL_ID,
     "transactional id": ResourceType.TRANSACTIONAL_ID,
     "cluster": ResourceType.BROKER,
 }
+#: The names with which the programs of these tests work.
+ACCESS = Access(["orders"], "billing", "orders-dead", ["dead-letters"])
 
 Rights = dict[tuple[ResourceType, str], list[AclOperation]]
 
 
-def documented(*roles: str) -> Rights:
-    """Returns the rights that docs/connecting.md lists for these roles."""
+def rights_of(role: str, *extras: str) -> Rights:
+    """Returns the rights of a role as a broker takes them."""
     rights: Rights = {}
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("| ").split("|")]
-        if len(cells) == 4 and cells[0] in roles and cells[1] in KINDS:
-            resource = (KINDS[cells[1]], cells[2].strip("`") or "kafka-cluster")
-            operations = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cells[3]).upper().split(", ")
-            rights.setdefault(resource, []).extend(AclOperation[each] for each in operations)
-    assert rights, roles
+    for rule in rules_of(role, ACCESS._replace(extras=[*ACCESS.extras, *extras])):
+        operations = [operation_of(each) for each in rule.operations]
+        rights.setdefault((KINDS[rule.type], rule.name), []).extend(operations)
     return rights
+
+
+def operation_of(name: str) -> AclOperation:
+    """Returns an operation by its name in the data, such as DescribeConfigs."""
+    return AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()]
 
 
 class GuardedKafka:
@@ -116,8 +121,9 @@ class GuardedKafka:
         return self.login("shop")
 
 
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedKafka]:
+@contextmanager
+def guarded_kafka(users: Iterable[str]) -> Iterator[GuardedKafka]:
+    """Runs a broker with a listener at which these users log in."""
     (port,) = free_ports(1)
     added = {
         "listeners": f",LOGIN://{LOOPBACK}:{port}",
@@ -125,7 +131,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedKafka]:
         "listener.security.protocol.map": ",LOGIN:SASL_PLAINTEXT",
     }
 
-    logins = " ".join(f'user_{name}="secret"' for name in USERS)
+    logins = " ".join(f'user_{name}="secret"' for name in users)
 
     def guarded(settings: NodeSettings, log_dir: Path) -> str:
         lines = [
@@ -140,9 +146,16 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedKafka]:
         ]
         return "\n".join(lines) + "\n"
 
-    monkeypatch.setattr(broker_process, "server_properties", guarded)
-    with LocalKafka() as kafka:
-        yield GuardedKafka(kafka.bootstrap, f"{LOOPBACK}:{port}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker_process, "server_properties", guarded)
+        with LocalKafka() as kafka:
+            yield GuardedKafka(kafka.bootstrap, f"{LOOPBACK}:{port}")
+
+
+@pytest.fixture
+def broker() -> Iterator[GuardedKafka]:
+    with guarded_kafka(USERS) as kafka:
+        yield kafka
 
 
 def publish_later_and_be_warned(broker: GuardedKafka, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +166,7 @@ def publish_later_and_be_warned(broker: GuardedKafka, caplog: pytest.LogCaptureF
 
 
 def test_the_documented_rights_are_enough(broker: GuardedKafka, caplog: pytest.LogCaptureFixture) -> None:
-    broker.grant(documented("admin"), "admin")
+    broker.grant(rights_of("admin"), "admin")
     policy = DeadLetterPolicy(topic="orders-dead", max_attempts=5)
     with broker.login("admin") as admin:
         admin.create_topic("orders", partitions=1)
@@ -161,12 +174,12 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka, caplog: pytest.L
         admin.create_subscription("billing", topic="orders", dead_letter=policy)
         admin.update_topic("orders", retention=3600)
         admin._cluster.topology.apply(DelayDeclaration(tiers=2, partitions=1), print)
-    broker.grant(documented("publisher"), "publisher")
+    broker.grant(rights_of("publisher"), "publisher")
     with broker.login("publisher") as ps:
         ps.topic("orders").publish(b"poison").result(20)
     with broker.shop() as ps, pytest.raises(PermissionDenied, match="needs DESCRIBE on topic"):
         ps.subscription("billing").pull(Message.ack)
-    broker.grant(documented("subscriber"))
+    broker.grant(rights_of("subscriber"))
     # Another epoch than the log ends with: the leader is asked, by a reader that joins no group.
     place = TopicPartition("orders", 0)
     handles = ClientFactory(Configuration(broker.guarded, LOGIN))
@@ -179,14 +192,14 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka, caplog: pytest.L
             ps.subscription("billing").replay_dead_letters()
     made = broker.admin.create_topics([NewTopic(MARKS, 1, config={"cleanup.policy": "compact"})])
     made[MARKS].result(10)
-    broker.grant(documented("operator of dead letters"))
+    broker.grant(rights_of("subscriber", "replay"))
     with broker.shop() as ps:
         assert ps.subscription("billing").replay_dead_letters().count == 1
         with ps.subscription("billing").pull(Message.ack) as stream:
             until(lambda: stream.stats.acked == 1)
-    broker.grant(documented("publisher with delays"), "publisher")
+    broker.grant(rights_of("publisher", "delays"), "publisher")
     publish_later_and_be_warned(broker, caplog)
-    broker.grant(documented("delay router"), "router")
+    broker.grant(rights_of("router"), "router")
     with (
         broker.login("router") as router,
         DelayRouter(router),
@@ -204,7 +217,7 @@ def test_the_documented_rights_are_enough(broker: GuardedKafka, caplog: pytest.L
 def test_a_topic_that_may_not_be_made_is_reported_with_its_settings(broker: GuardedKafka) -> None:
     with PubSub(broker.bootstrap) as owner:
         owner.create_topic("orders", partitions=3)
-    broker.grant(documented("publisher"))
+    broker.grant(rights_of("publisher"))
     broker.grant({(TOPIC, RETRY): [AclOperation.DESCRIBE], (KINDS["group"], "billing"): [AclOperation.READ]})
     with (
         broker.shop() as ps,

@@ -361,6 +361,17 @@ class KafkaAdmin(Admin):
             self._calls += 1
             return self._client
 
+    def ask(
+        self,
+        doing: str,
+        request: Callable[[AdminClient, float], concurrent.futures.Future[_T]],
+        deadline: float,
+    ) -> _T:
+        """Makes any request of an admin client, within `deadline` seconds."""
+        return self._ask_here(
+            doing, lambda client, left: self._wait(client, request(client, left), left), deadline=deadline
+        )
+
     def _ask(self, doing: str, request: Callable[[AdminClient, float], concurrent.futures.Future[_T]]) -> _T:
         return self._ask_here(doing, lambda client, left: self._wait(client, request(client, left), left))
 
@@ -387,13 +398,15 @@ class KafkaAdmin(Admin):
 
         client = self._connect()
         try:
-            return ask(
+            answer = ask(
                 attempt,
                 doing,
                 address=self._handles.address,
                 trouble=self._trouble,
                 deadline=deadline or self._deadline,
             )
+            self._handles.check_version(client)
+            return answer
         finally:
             self._handles.reached = self._trouble.reached
             self._let_go(1)

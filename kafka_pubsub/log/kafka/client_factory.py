@@ -124,6 +124,8 @@ class ClientFactory:
         self.outage = outage_of(configuration.bootstrap)
         self.outage.add(self)
         self._log = LibrdkafkaLog(self.outage)
+        # Whether the version of a broker was looked at.
+        self._judged = False
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._closed = False
@@ -154,6 +156,18 @@ class ClientFactory:
             )
         if self._closed:
             raise FailedPrecondition("this PubSub is closed; create a new one")
+
+    def check_version(self, client: AdminClient) -> None:
+        """Raises `FailedPrecondition` if the broker that has answered an admin client is older than Kafka 4.0."""
+        if self._judged:
+            return
+        client.poll(0)  # its log comes with its events
+        if self._log.too_old:
+            raise FailedPrecondition(
+                f"the broker at {self.address} is older than Kafka 4.0: this package works with 4.0 to 4.4; update the "
+                "cluster"
+            )
+        self._judged = self._log.too_old is not None
 
     def consumer(
         self,
@@ -192,7 +206,8 @@ class ClientFactory:
 
     def admin(self, on_error: OnError | None = None) -> AdminClient:
         """Makes an admin client."""
-        return self._make(LockedAdminClient, _ADMIN_DEFAULTS, {"client.id": "kafka_pubsub-admin"}, on_error)
+        rules = {"client.id": "kafka_pubsub-admin", "debug": self.configuration.debug("feature")}
+        return self._make(LockedAdminClient, _ADMIN_DEFAULTS, rules, on_error)
 
     def _make(
         self,

@@ -100,6 +100,10 @@ class Configuration:
         if self._user.get("sasl.mechanism", self._user.get("sasl.mechanisms")) == "OAUTHBEARER":
             _check_tokens(self._user)
 
+    def debug(self, more: str) -> str:
+        """Returns what librdkafka is to log in detail: what the user wants, and `more`."""
+        return f"{self._user['debug']},{more}" if self._user.get("debug") else more
+
     def merged(
         self, defaults: Mapping[str, ConfigValue], rules: Mapping[str, ConfigValue]
     ) -> dict[str, ConfigValue]:

@@ -12,6 +12,7 @@ Rules
 5. A coordinator that is just being found or loaded, as on any fresh broker, is asked again: that is information.
 6. librdkafka complains when a setting belongs to another kind of client, or is experimental. The user's
    settings go to all kinds on purpose, and the one experimental setting in use was tried, so this goes to DEBUG.
+7. A client with `debug=feature` tells which versions of each request a broker takes; so it is known how old that is.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ _NUMBERS = re.compile(r"\d+")
 _ON_PURPOSE = re.compile(
     r"is a (producer|consumer) property and will be ignored|enable\.gapless\.guarantee is experimental"
 )
+#: The least version of Fetch that a broker takes: 4.0 was the first to refuse those below this one (KIP-896).
+_FETCH = re.compile(r"ApiKey Fetch \(1\) Versions (\d+)\.\.")
+_OLDEST_FETCH: Final = 4
 #: Lines about a connection.
 _CONNECTION = frozenset({"FAIL", "ERROR"})
 #: Lines about an answer that didn't come, and what librdkafka doesn't know just after an outage.
@@ -63,15 +67,24 @@ class LibrdkafkaLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._lines = LastingTroubles(REPEAT_AFTER)
+        #: Whether the broker that was connected to last is older than Kafka 4.0; None: none has said its version yet.
+        self.too_old: bool | None = None
 
     def log(self, level: int, pattern: str, facility: str, client: str, text: str) -> None:
         """Logs one line of librdkafka."""
+        if facility == "APIVERSION":
+            self._look_at_version(text)
         if facility in _FIRST_SIGNS:
             self._outage.suspect()
         level = self._level(level, facility, text)
         if level > logging.DEBUG:
             level = self._repeated(level, facility, text)
         self._logger.log(level, pattern, facility, client, text)
+
+    def _look_at_version(self, text: str) -> None:
+        found = _FETCH.search(text)
+        if found is not None:
+            self.too_old = int(found[1]) < _OLDEST_FETCH
 
     def _level(self, level: int, facility: str, text: str) -> int:
         if facility in _CONNECTION | _SILENCE and self._outage.explains:

@@ -1,4 +1,4 @@
-"""With the rules of `deploy/multicast`, publishers, sequencers and subscribers work, and only sequencers write home."""
+"""With the rights of their roles, publishers, sequencers and subscribers work, and only sequencers write home."""
 
 from __future__ import annotations
 
@@ -8,46 +8,33 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (
     AclBinding,
-    AclOperation,
     AclPermissionType,
     ResourcePatternType,
-    ResourceType,
 )
 
 from kafka_pubsub import PubSub
+from kafka_pubsub.access.rights import Access, Rule, rules_of
 from kafka_pubsub.multicast.layout import RECEIPTS
 from kafka_pubsub.multicast.service import Sequencer
-from tests.access_rules import Rule, rules_of
-from tests.integration.test_access_rules import LOGIN, GuardedKafka, broker
+from tests.integration.test_access_rules import KINDS, LOGIN, GuardedKafka, broker, operation_of
 from tests.support import until
 
 __all__ = ["broker"]
 
 PATIENCE = 60.0
 TOPICS = ("orders", "stock")
-TYPES = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactionalId": ResourceType.TRANSACTIONAL_ID,
-}
-OPERATIONS = {
-    "Read": AclOperation.READ,
-    "Write": AclOperation.WRITE,
-    "Describe": AclOperation.DESCRIBE,
-    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
-    "Delete": AclOperation.DELETE,
-}
+CAUSAL = Access(TOPICS, extras=["causal"])
 
 
 def grant(guarded: GuardedKafka, user: str, rules: Sequence[Rule]) -> None:
     acls = [
         AclBinding(
-            TYPES[rule.type],
+            KINDS[rule.type],
             rule.name,
             ResourcePatternType.PREFIXED if rule.prefix else ResourcePatternType.LITERAL,
             f"User:{user}",
             "*",
-            OPERATIONS[operation],
+            operation_of(operation),
             AclPermissionType.ALLOW,
         )
         for rule in rules
@@ -67,8 +54,8 @@ def guarded(broker: GuardedKafka) -> GuardedKafka:
             owner.create_topic(name, causal=True)
         owner.create_subscription("billing", "orders", message_ordering=True)
     for user in ("publisher", "sequencer"):
-        grant(broker, user, rules_of(user, TOPICS))
-    grant(broker, "subscriber", rules_of("subscriber", ["orders"], "billing"))
+        grant(broker, user, rules_of(user, CAUSAL))
+    grant(broker, "subscriber", rules_of("subscriber", Access(["orders"], "billing")))
     return broker
 
 
@@ -101,7 +88,7 @@ def test_a_right_to_read_receipts_that_is_granted_late_is_enough(
         for name in TOPICS:
             owner.create_topic(name, causal=True)
         sequencer.wait_until_running(PATIENCE)
-        rules = rules_of("publisher", TOPICS)
+        rules = rules_of("publisher", CAUSAL)
         early = [each if each.name != RECEIPTS else each._replace(operations=("Describe",)) for each in rules]
         grant(broker, "publisher", early)
         with PubSub(broker.guarded, config=login("publisher")) as publisher:

@@ -64,7 +64,9 @@ class Admin(KafkaAdmin):
     """A client for which every topic is there, with a single partition."""
 
     def __init__(self, client: Client, address: str = NOWHERE) -> None:
-        handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address=address)
+        handles = SimpleNamespace(
+            check=lambda: None, check_version=lambda _: None, admin=lambda _: client, address=address
+        )
         super().__init__(cast("ClientFactory", handles))
 
     def topic(self, name: str, *, deadline: float | None = None) -> TopicInfo:
@@ -151,7 +153,9 @@ def _answer(found: object) -> Future[Any]:
 
 
 def over(client: Forgetful) -> KafkaAdmin:
-    handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
+    handles = SimpleNamespace(
+        check=lambda: None, check_version=lambda _: None, admin=lambda _: client, address="nowhere"
+    )
     return KafkaAdmin(cast("ClientFactory", handles))
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.log.kafka.backend import KafkaBackend
+from kafka_pubsub.log.kafka.client_factory import ClientFactory
 from kafka_pubsub.log.kafka.configuration import Configuration
 
 
@@ -32,3 +34,36 @@ def test_a_backend_that_was_not_used_has_no_threads() -> None:
 def test_an_unknown_group_protocol_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="group_protocol"):
         KafkaBackend("localhost:1", group_protocol="share")  # type: ignore[arg-type]
+
+
+#: What librdkafka logs of Kafka 3.9.1 and 4.3.1.
+LINE = "127.0.0.1:9092/bootstrap:   ApiKey Fetch (1) Versions {}..17"
+
+
+class Deaf(AdminClient):
+    """A client that has nothing to say."""
+
+    def __init__(self) -> None:
+        pass
+
+    def poll(self, timeout: float = -1) -> int:
+        return 0
+
+
+def factory(least: int | None) -> ClientFactory:
+    made = ClientFactory(Configuration("h:1", {}))
+    if least is not None:
+        made._log.log(10, "%s %s %s", "APIVERSION", "client", LINE.format(least))
+    return made
+
+
+def test_a_broker_older_than_4_0_is_refused() -> None:
+    with pytest.raises(
+        FailedPrecondition, match=r"broker at h:1 is older than Kafka 4\.0: .*update the cluster"
+    ):
+        factory(0).check_version(Deaf())
+
+
+@pytest.mark.parametrize("least", [4, None])
+def test_others_and_those_that_have_said_nothing_yet_are_taken(least: int | None) -> None:
+    factory(least).check_version(Deaf())

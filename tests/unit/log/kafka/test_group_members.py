@@ -45,7 +45,9 @@ def _answer(found: object) -> Future[Any]:
 
 
 def over(client: Client) -> KafkaAdmin:
-    handles = SimpleNamespace(check=lambda: None, admin=lambda _: client, address="nowhere")
+    handles = SimpleNamespace(
+        check=lambda: None, check_version=lambda _: None, admin=lambda _: client, address="nowhere"
+    )
     return KafkaAdmin(cast("ClientFactory", handles))
 
 
