@@ -92,7 +92,8 @@ def _address_advice(address: str) -> str:
 
 
 def _rights(facts: ClusterFacts, address: str, pubsub: PubSub, rules: Sequence[Rule]) -> Iterator[Finding]:
-    names = pubsub._cluster.backend.admin.topic_names() if any(rule.prefix for rule in rules) else ()
+    backend = pubsub._cluster.backend
+    names = backend.admin.topic_names() if any(rule.prefix for rule in rules) else ()
     for rule in rules:
         if rule.type == "transactionalId":
             continue  # it can't be seen: a transaction is tried
@@ -205,8 +206,9 @@ _KEPT: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "
 
 
 def _services(pubsub: PubSub) -> Iterator[Finding]:
-    delays = pubsub._cluster.delay_topics.find() is not None
-    causal = any(record.options.causal for record in pubsub._cluster.backend.catalog.topics().values())
+    topics, backend = pubsub._cluster.delay_topics, pubsub._cluster.backend
+    delays = topics.find() is not None
+    causal = any(record.options.causal for record in backend.catalog.topics().values())
     for name, needed, count in (
         ("router", delays, pubsub.delays.routers),
         ("sequencer", causal, pubsub.multicast.sequencers),

@@ -6,7 +6,8 @@ service runs, in any process; one small request, a few seconds after a message.
 
 Rules
 1. A look follows a message within `LOOK` seconds, or at the close. Without a message since the last look there is none.
-2. The first look that finds no service warns, later ones once in `SAY` seconds. A look that fails says nothing.
+2. The first look that finds no service warns, later ones once in `SAY` seconds. A look that fails says nothing;
+   the log names a missing right once, as information.
 3. The thread starts with the first message, and has ended when `close` returns, unless a cluster doesn't answer it.
 4. A client in memory may have a service of its own instead (`run_own`). It starts with the first message that needs it,
    and ends with the client, or when your program starts one for the same client.
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.errors import PermissionDenied, PubSubError
 
 __all__ = ["LOOK", "SAY", "OwnService", "ServiceWatch"]
 
@@ -64,6 +65,8 @@ class ServiceWatch:
         #: Whether the last look found that no service runs.
         self.missing = False
         self._said_at = float("-inf")
+        # Whether the last look was forbidden.
+        self._denied = False
         # What starts a service for this client, and the service (rule 4).
         self._start_own: Callable[[], OwnService] | None = None
         self._own: OwnService | None = None
@@ -151,7 +154,10 @@ class ServiceWatch:
         try:
             running = self.running()
         except PubSubError as error:
-            _log.debug("couldn't look whether a %s runs: %s", self._service, error)
+            denied = isinstance(error, PermissionDenied)
+            level = logging.INFO if denied and not self._denied else logging.DEBUG
+            self._denied = denied
+            _log.log(level, "couldn't look whether a %s runs: %s", self._service, error)
             return
         now = self._clock()
         if running and self.missing:

@@ -44,7 +44,7 @@ from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.bounded_calls import DEADLINE, ask, explain
 from kafka_pubsub.log.kafka.client_factory import ClientFactory, Trouble
 from kafka_pubsub.log.kafka.configuration import ConfigValue
-from kafka_pubsub.log.kafka.errors import FENCED, STALE_LEADER, TRANSIENT, error_of
+from kafka_pubsub.log.kafka.errors import FENCED, STALE_LEADER, TRANSIENT, error_of, is_denial
 from kafka_pubsub.log.kafka.rights import Doing, id_of, on_topics
 from kafka_pubsub.log.kafka.transaction_errors import DROPPED
 from kafka_pubsub.model import TopicInfo
@@ -232,7 +232,8 @@ class CatalogLog:
             self._drop_producer(failed=True)
             error = error_of(failure)
             explained = explain(failure, doing, self._handles.address, self._trouble)
-            if error.code() in FENCED | TRANSIENT or error.retriable() or error.txn_requires_abort():
+            again = error.code() in FENCED | TRANSIENT or error.retriable() or error.txn_requires_abort()
+            if again and not is_denial(error):
                 raise _Lost(explained) from None
             raise explained from None
 

@@ -9,74 +9,7 @@ import pytest
 from kafka_pubsub.config import Settings
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka.config_file import join_config, read_config_file, read_java_file
-from kafka_pubsub.log.kafka.java_properties import Line, parse_properties
-
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-
-
-def written(folder: Path, text: str) -> Path:
-    path = folder / "client.properties"
-    path.write_text(text, "utf-8")
-    return path
-
-
-def test_lines_are_read_as_java_reads_them() -> None:
-    text = (
-        "# a comment\n  ! another\n\na=1\nb : 2\nc 3\nd=x\\\n   y\ne\\:f=\\u00e4\\t\\\\\ng=\r\nh = # no comment \n"
-        "last"
-    )
-    assert list(parse_properties(text)) == [
-        Line(4, "a", "1"),
-        Line(5, "b", "2"),
-        Line(6, "c", "3"),
-        Line(7, "d", "xy"),
-        Line(9, "e:f", "\u00e4\t\\"),
-        Line(10, "g", ""),
-        Line(11, "h", "# no comment "),
-        Line(12, "last", ""),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "settings"),
-    [
-        (
-            f'sasl.jaas.config={SCRAM} required \\\n  username="ann" \\\n  password="s=e;c \\\\"r\\\\" et";',
-            {"sasl.username": "ann", "sasl.password": 's=e;c "r" et'},
-        ),
-        (
-            f"sasl.jaas.config={OAUTH} required clientId='me' clientSecret=you scope=\"a b\" extension_x=\"y\" ;",
-            {
-                "sasl.oauthbearer.client.id": "me",
-                "sasl.oauthbearer.client.secret": "you",
-                "sasl.oauthbearer.scope": "a b",
-                "sasl.oauthbearer.extensions": "x=y",
-            },
-        ),
-        (
-            "sasl.oauthbearer.token.endpoint.url=https://login.example.com/token",
-            {
-                "sasl.oauthbearer.token.endpoint.url": "https://login.example.com/token",
-                "sasl.oauthbearer.method": "oidc",
-            },
-        ),
-        ("ssl.truststore.type=PEM\nssl.truststore.location=/ca", {"ssl.ca.location": "/ca"}),
-        (
-            "ssl.keystore.location=/me.pem\nssl.key.password=x",
-            {"ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem", "ssl.key.password": "x"},
-        ),
-        (
-            "ssl.keystore.type=PKCS12\nssl.keystore.location=/me\nssl.keystore.password=x",
-            {"ssl.keystore.location": "/me", "ssl.keystore.password": "x"},
-        ),
-        ("ssl.endpoint.identification.algorithm=", {"ssl.endpoint.identification.algorithm": "none"}),
-        ("ssl.ca.location=/librdkafka/has/it", {"ssl.ca.location": "/librdkafka/has/it"}),
-        ("bootstrap.servers=h:1", {"bootstrap.servers": "h:1"}),
-    ],
-)  # fmt: skip
-def test_java_names_become_those_of_librdkafka(tmp_path: Path, text: str, settings: dict[str, str]) -> None:
-    assert read_config_file(written(tmp_path, text)) == settings
+from tests.unit.log.kafka.test_java_names import SCRAM, written
 
 
 @pytest.mark.parametrize(
