@@ -15,8 +15,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from kafka_pubsub.cluster import OPEN, Cluster
@@ -37,6 +37,9 @@ FORGET: Final = 300.0
 IDLE: Final = 120.0
 #: The messages of the retry topics that are read, and the dead letters, of each subscription.
 LIMIT: Final = 1000
+
+
+_PREFIX: Final = "subscription "
 
 
 class _Found(NamedTuple):
@@ -98,30 +101,43 @@ class KafkaView:
 
     def look(self) -> None:
         """Asks once."""
-        clusters = [each for each in self._clusters() if each.connected]
-        known = {key: each for key, each in self._found.items() if key[0] in {id(one) for one in clusters}}
-        for cluster in clusters:
+        found: dict[tuple[int, str], _Found] = {}
+        for cluster in self._clusters():
+            if not cluster.connected:
+                continue
             for name, ask in self._questions(cluster):
                 key = id(cluster), name
                 try:
-                    known[key] = _Found(list(ask()), time.monotonic())
+                    found[key] = _Found(list(ask()), time.monotonic())
                 except NotFound:
-                    known.pop(key, None)  # it is deleted, or was never made
+                    pass  # it is deleted, or was never made
                 except PubSubError as error:
+                    if not cluster.connected:
+                        break  # it was closed meanwhile
                     self._failures += 1
                     self._troubles.tell(error, "metrics: %s isn't known now: %s", name, error)
-        self._found = known
+                    if key in self._found:
+                        found[key] = self._found[key]
+        self._found = found
 
     def _questions(self, cluster: Cluster) -> Iterator[tuple[str, Callable[[], Iterable[Reading]]]]:
-        names: Iterable[str] = cluster.pulling
+        for name in self._names(cluster):
+            yield _PREFIX + name, partial(_subscription, cluster, name)
         if self._everything:
-            with suppress(PubSubError):
-                catalog = cluster.backend.catalog
-                names = list(catalog.subscriptions())
-            yield "delays", lambda: _delays(cluster)
-            yield "causal topics", lambda: _causal(cluster)
-        for name in names:
-            yield f"subscription {name!r}", lambda name=name: _subscription(cluster, name)  # type: ignore[misc]
+            yield "the delays", partial(_delays, cluster)
+            yield "the causal topics", partial(_causal, cluster)
+
+    def _names(self, cluster: Cluster) -> Iterable[str]:
+        """Returns the subscriptions to ask about; those of before if the catalog can't be read."""
+        if not self._everything:
+            return cluster.pulling
+        try:
+            backend = cluster.backend
+            catalog = backend.catalog
+            return list(catalog.subscriptions())
+        except PubSubError:
+            mine = [name for owner, name in self._found if owner == id(cluster)]
+            return [name.removeprefix(_PREFIX) for name in mine if name.startswith(_PREFIX)]
 
 
 def _subscription(cluster: Cluster, name: str) -> Iterator[Reading]:

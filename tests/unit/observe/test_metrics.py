@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_pubsub import DeadLetterPolicy, Message, PubSub
+from kafka_pubsub import DeadLetterPolicy, Message, PubSub, Stream, Subscription
 from kafka_pubsub.counters import Parts
 from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.handlers.lifespan import LoopThread
 from kafka_pubsub.observe import metrics
 from kafka_pubsub.observe.kafka_view import KafkaView
 from kafka_pubsub.observe.names import METRICS
@@ -107,6 +111,40 @@ def test_what_a_process_does_is_counted_under_the_public_names(scrapes: Scrapes)
     assert scrapes.value("kafka_pubsub_received_total", **of) == 3
     assert scrapes.value("kafka_pubsub_published_total", topic="orders") == 3
     assert scrapes.value("kafka_pubsub_in_flight", **of) is None
+
+
+@pytest.mark.parametrize("kind", ["threads", "executor", "batch", "coroutine"])
+def test_each_callback_counts_once_whatever_runs_it(scrapes: Scrapes, kind: str) -> None:
+    with PubSub.in_memory() as ps:
+        topic = ps.create_topic("orders")
+        sub = ps.create_subscription("billing", topic="orders")
+        topic.publish_many([b"x"] * 200).result(10)
+        with _pulling(sub, kind) as stream:
+            until(lambda: stream.stats.acked == 200)
+    of = {"subscription": "billing", "topic": "orders"}
+    assert scrapes.value("kafka_pubsub_callback_seconds_count", **of) == 200
+    assert (scrapes.value("kafka_pubsub_callback_seconds_sum", **of) or 0) > 0
+
+
+@contextlib.contextmanager
+def _pulling(sub: Subscription, kind: str) -> Iterator[Stream]:
+    def each(messages: list[Message]) -> None:
+        for message in messages:
+            message.ack()
+
+    async def coroutine(message: Message) -> None:
+        message.ack()
+
+    with contextlib.ExitStack() as stack:
+        if kind == "batch":
+            yield stack.enter_context(sub.pull_batch(each))
+        elif kind == "coroutine":
+            thread = LoopThread()
+            stack.callback(thread.close)
+            yield stack.enter_context(sub._pull_async(coroutine, thread.loop))
+        else:
+            executor = stack.enter_context(ThreadPoolExecutor(2)) if kind == "executor" else None
+            yield stack.enter_context(sub.pull(lambda message: message.ack(), executor=executor))
 
 
 def test_a_second_client_adds_to_the_first(scrapes: Scrapes) -> None:
