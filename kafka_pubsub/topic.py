@@ -3,7 +3,7 @@
 Rules
 1. Making a handle does no I/O; the first publish looks up the topic, and raises `NotFound` if it doesn't exist.
 2. All handles of one `PubSub` on one topic share one publisher, so the order of a key doesn't depend on the handle.
-3. What isn't built yet is refused, never ignored.
+3. Options that aren't built yet are refused, never ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Topic", "names_of", "new_topic", "use"]
 
 
 class TopicParts(TypedDict):
-    """What a handle calls."""
+    """The calls of a handle."""
 
     admin: Callable[[], TopicAdmin]
     publisher: Callable[[], HomePublisher]
@@ -242,7 +242,7 @@ class Topic:
         """Changes how this process publishes to the topic, and the topic's stored `message_ordering`.
 
         `batching`: when a batch is sent. `flow`: how much may wait, and what `publish` does beyond that.
-        `message_ordering`: whether the topic takes ordering keys. What isn't given stays as it is.
+        `message_ordering`: whether the topic takes ordering keys. Options that aren't given stay as they are.
         """
         if message_ordering is not None:
             self._admin().update(self._name, {"message_ordering": message_ordering})

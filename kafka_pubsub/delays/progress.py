@@ -1,13 +1,13 @@
 """How far a router's partition is, and the text beside each committed offset that says so.
 
-Theory. Of each log the committed offset is the lowest that a restart must read again: of what waits in memory, else of
-what wasn't handled. The text beside it says up to where the log was handled. The text beside the offset of ingest says
-besides how far home was written (`mark`, and `behind`), what time it was at that offset, how many tiers were read, and
-by which transactional id it is written, so that a successor can end a dead router's transaction.
+Theory. Of each log the committed offset is the lowest that a restart must read again: of messages that wait in memory,
+else of messages that weren't handled. The text beside it says up to where the log was handled. The text beside the
+offset of ingest says besides how far home was written (`mark`, and `behind`), what time it was at that offset, how many
+tiers were read, and by which transactional id it is written, so that a successor can end a dead router's transaction.
 
 Rules
-1. A text begins with the version and ends with a checksum over itself and the offset. What can't be read, or is of a
-   newer version, is refused: guessing would deliver messages twice.
+1. A text begins with the version and ends with a checksum over itself and the offset. A text that can't be read, or is
+   of a newer version, is refused: guessing would deliver messages twice.
 2. An offset without a text is an operator's reset, and counts as it stands: nothing above it was handled.
 3. Version 1 of the text of ingest dated messages by ticks. It is taken over if nothing rests in memory, because that
    would be dated anew.
@@ -39,7 +39,7 @@ class Progress(NamedTuple):
     handled: int
 
     def text(self) -> str:
-        """What is committed beside the position."""
+        """The text that is committed beside the position."""
         return _sealed(self.position, f"{_TIER};{self.handled:x}")
 
 
@@ -63,14 +63,14 @@ class IngestProgress(NamedTuple):
         return next(((due, offset) for each, due, offset in self.behind if each == number), self.mark)
 
     def text(self, writer: str) -> str:
-        """What is committed beside the position, by the transactional id `writer`."""
+        """The text that is committed beside the position, by the transactional id `writer`."""
         numbers = (self.handled, self.mark[0] + 1, self.mark[1] + 1, self.time or 0, self.tiers)
         behind = ",".join(f"{home:x}.{due + 1:x}.{offset + 1:x}" for home, due, offset in self.behind)
         return _sealed(self.position, ";".join((_INGEST, *(f"{each:x}" for each in numbers), behind, writer)))
 
 
 class RouterStart(NamedTuple):
-    """Where a router begins: what is committed, and where each tier's log ends.
+    """Where a router begins: the committed positions, and where each tier's log ends.
 
     `unstored`: the sources (0 is ingest, tier k is k + 1) of which nothing is committed yet.
     """
@@ -82,7 +82,7 @@ class RouterStart(NamedTuple):
 
 
 def parse_tier(position: int, text: str) -> Progress:
-    """What was committed; raises if it can't be read."""
+    """The committed progress; raises if it can't be read."""
     if not text:
         return Progress(position, position)
     fields = _opened(position, text, (_TIER,))[1:]
@@ -94,7 +94,7 @@ def parse_tier(position: int, text: str) -> Progress:
 
 
 def parse_ingest(position: int, text: str) -> IngestProgress:
-    """What was committed; raises if it can't be read."""
+    """The committed progress; raises if it can't be read."""
     if not text:
         return IngestProgress(position, position, time=None)
     version, *fields, _ = _opened(position, text, _OF_INGEST)

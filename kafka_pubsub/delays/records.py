@@ -1,15 +1,15 @@
 """Delayed messages and requests to cancel them as Avro, by the schemas in the folders beside this file; and ticks.
 
 Rules
-1. What we say of a message travels in its header `ps-delay`, the first one: the version of the schema in a byte, the
+1. Our notes on a message travel in its header `ps-delay`, the first one: the version of the schema in a byte, the
    Avro, and a checksum (CRC 32). Key, value and the other headers are the user's.
 2. A request to cancel is a record of its own, whose header `ps-delay-cancel` is made like `ps-delay`. A tick is a
    record without content, known by its header.
-3. What can't be decoded is None, and so is what is of an unknown version.
+3. A header that can't be decoded, or is of an unknown version, is read as None.
 4. A home is an address: the name of the Kafka topic and, behind a `#`, its id. So a topic that was made again doesn't
    get the messages of the one before it. Without an id (of an older version) it is whichever topic has the name.
 5. A router reads and writes `ps-delay` of a tier at each hop, so `struct` does it: the numbers come first, and their
-   Avro is that of doubles, which are exact up to 2**53. The tests compare it with what fastavro makes of the schema.
+   Avro is that of doubles, which are exact up to 2**53. The tests compare it with fastavro's encoding of the schema.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
     "parts_of",
 ]
 
-#: The header that carries what we say of a delayed message.
+#: The header that carries our notes on a delayed message.
 DELAY_HEADER = "ps-delay"
 #: Why a message is a dead letter of the routers.
 DEAD_REASON_HEADER = "ps-delay-dead"
@@ -56,7 +56,7 @@ VERSION = 1
 
 _SCHEMA_HEADER = "ps-schema"
 
-# The version, then what the schema begins with: due, offset, leaves, left.
+# The version, then the first fields of the schema: due, offset, leaves, left.
 _NUMBERS = struct.Struct("<B4d")
 _CHECKSUM = struct.Struct(">I")
 _NUMBERS_BYTES, _CHECKSUM_BYTES = _NUMBERS.size, _CHECKSUM.size
@@ -82,7 +82,7 @@ def parts_of(home: str) -> tuple[str, str]:
 
 
 class DelayRequest(NamedTuple):
-    """What a publisher asks for: due at a time, or so many milliseconds after the message came in.
+    """A publisher's request: due at a time, or so many milliseconds after the message came in.
 
     `home` is the address of a topic, here and below.
     """
@@ -93,7 +93,7 @@ class DelayRequest(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """What a tier's record says of its message."""
+    """The notes of a tier's record on its message."""
 
     home: str
     due: int
@@ -118,7 +118,7 @@ def encode_request(request: DelayRequest) -> bytes:
 
 
 def decode_request(value: bytes | None) -> DelayRequest | None:
-    """What a header of ingest says; None: it says nothing that could be done."""
+    """The request in a header of ingest; None: it can't be carried out."""
     said = open_sealed("delay_request", VERSION, value)
     if said is None or (said["due"] is None) == (said["delay"] is None) or not said["home"]:
         return None
@@ -133,7 +133,7 @@ def encode_delayed(delayed: tuple[str, int, int, int, int]) -> bytes:
 
 
 def decode_delayed(value: bytes | None) -> Delayed | None:
-    """What a header of a tier says; None: nothing can be made of it."""
+    """The notes in a header of a tier; None: they can't be decoded."""
     said = None if value is None else open_delayed(value)
     return None if said is None else Delayed(*said)
 
@@ -159,7 +159,7 @@ def encode_cancel(cancel: DelayCancel) -> bytes:
 
 
 def decode_cancel(value: bytes | None) -> DelayCancel | None:
-    """Returns what the header of a request to cancel says; None: nothing can be made of it."""
+    """Returns the content of a request to cancel; None: it can't be decoded."""
     said = open_sealed("delay_cancel", VERSION, value)
     return None if said is None or said["target"] < 0 or said["left"] < 0 else DelayCancel(**said)
 

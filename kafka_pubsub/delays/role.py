@@ -5,10 +5,10 @@ Rules
    topic and a zero byte, so that messages of one key take the same way; at home it is the publisher's alone.
 2. At home the header `ps-id` names the message: by the id that its writer gave it, as Spark does, or else by the place
    where it came in. Its timestamp is the time of its delivery.
-3. What can't be delivered goes to the topic `DEAD`, as it came in, with the reason in a header.
-4. Only what is stored is counted: what a transaction decided that wasn't stored is decided again.
-5. What is due for a home topic that takes no messages waits, and the others go on: `away.py` has the topics that have
-   refused one, `homes.py` those of which keys are about to move.
+3. A message that can't be delivered goes to the topic `DEAD`, as it came in, with the reason in a header.
+4. Only stored work is counted: the decisions of a transaction that wasn't stored are made again.
+5. A message that is due for a home topic that takes no messages waits, and the others go on: `away.py` has the topics
+   that have refused one, `homes.py` those of which keys are about to move.
 6. A router that reads fewer tiers than a commit names refuses to begin, and looks again. What is longer than its tiers
    waits until `_LONGER` seconds of looking have found no more of them.
 7. Where no time is committed, it is that at which the last records of the tiers were written.
@@ -68,7 +68,7 @@ _log = logging.getLogger("kafka_pubsub.service")
 #: Messages that a router brings home in a second at most, unless set otherwise.
 MAX_RATE: Final = 20_000.0
 
-#: What an operator decides where offsets are forgotten.
+#: The operator's choices where offsets are forgotten.
 _CHOICE: Final = (
     "Nothing is delivered, because some messages would be delivered again. Accept that once with "
     "`kafka-pubsub service router --begin-again` (DelayRouter(..., begin_again=True)): it begins at the start of what "
@@ -110,7 +110,7 @@ class Pace:
 
 
 class DelayRole:
-    """What a delay router does; `partitions` and `tiers` as the topics are."""
+    """The role of a delay router; `partitions` and `tiers` as the topics are."""
 
     name = "delay router"
     group = GROUP
@@ -141,7 +141,7 @@ class DelayRole:
         self.partitions = partitions
         self.pace = Pace(max_rate)
         self._begin_again = begin_again
-        #: What home topics refused, by partition and ingest offset. Empty: nothing, as a rule.
+        #: The reasons of refusals by home topics, by partition and ingest offset. Empty: nothing, as a rule.
         self.refused: dict[tuple[int, int], str] = {}
 
     def expect(self, topics: Collection[str]) -> None:
@@ -235,12 +235,12 @@ class DelayRole:
             )
 
     def trimmable(self, positions: Mapping[int, Committed]) -> Mapping[int, int]:
-        """Everything below the positions: what is above is all that a restart reads."""
+        """Everything below the positions: a restart reads only the records above."""
         return {topic: to.offset for topic, to in positions.items() if to.offset}
 
 
 class _Note(NamedTuple):
-    """Of a work: the ingest offsets of its messages, what it counts as, and the progress of ingest after it."""
+    """Of a work: the ingest offsets of its messages, its counts, and the progress of ingest after it."""
 
     offsets: Sequence[int]
     counts: Mapping[str, int]
@@ -263,11 +263,11 @@ class DelayTask:
         self._announced = False
         # The offset of the last tick that was stored; -1: none was.
         self._tick_at = -1
-        # What is committed of ingest by us; None: nothing is yet.
+        # The progress of ingest that we committed; None: none yet.
         self._stored: IngestProgress | None = None
-        # The time of delivery of what is brought home now.
+        # The time of delivery of the messages that are brought home now.
         self._delivered_at = 0
-        # What the work that is being made does, by the names of the metrics.
+        # The counts of the work that is being made, by the names of the metrics.
         self._counts: Counter[str] = Counter()
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -333,11 +333,11 @@ class DelayTask:
         return self.router.ticks.pending
 
     def write_as(self, writer: str) -> None:
-        """What comes now is written under this transactional id."""
+        """Work is written under this transactional id from now on."""
         self._writer, self._announced = writer, False
 
     def work(self, most: int, room: int) -> Work | None:
-        """What is to be written, and how far that is; at first only our transactional id."""
+        """The records to write, and how far they reach; at first only our transactional id."""
         if not self._announced:
             self._announced = True
             return self._work((), (), named=True)
@@ -377,7 +377,7 @@ class DelayTask:
         return Work(records, positions, note, self.router.waits_for_homes) if positions else None
 
     def _positions(self, *, named: bool = False) -> Mapping[int, Committed]:
-        """What changed of the positions; with `named` that of ingest, which names us, in any case."""
+        """The positions that have changed; with `named` that of ingest, which names us, in any case."""
         found = self.router.progress()
         last = self.router.last_ingest()
         if named and last is not None:
@@ -417,7 +417,7 @@ class DelayTask:
     def wakeup_at(self) -> int | None:
         """Now if there is something to do, or when a tick is wanted.
 
-        What is held up is looked at again with the next read.
+        Messages that are held up are looked at again with the next read.
         """
         if self.router.held or self.router.ingest.longer:
             return None

@@ -1,14 +1,15 @@
 """Chooses which lane's messages are handed out next, for the partitions that a stream owns.
 
-Theory. Each lane of a partition is a core partition of its own, which knows what waits in it and what may go. Of every
-partition of the topic a `LaneMerge` chooses among its lanes. Messages are told to the merge as they come to wait, and
-go; before each choice it is told which message each lane can deliver first.
+Theory. Each lane of a partition is a core partition of its own, which knows which messages wait in it and which may go.
+Of every partition of the topic a `LaneMerge` chooses among its lanes. Messages are told to the merge as they come to
+wait, and go; before each choice it is told which message each lane can deliver first.
 
 Rules
 1. Among the partitions of the topic, the one whose choice has the highest priority goes first; equal ones take turns.
    An aged message goes in the turn of its partition. Messages also age while other partitions are
    served: a partition whose message has waited too long gets one turn in ten.
-2. Only as much is handed out as begins soon (`WorkerPool.soon`): what was handed out isn't overtaken any more.
+2. Only as much is handed out as begins soon (`WorkerPool.soon`): a message that was handed out isn't overtaken any
+   more.
 3. Ends are asked for by one request for all partitions; while it is unanswered there is no other, for a second.
 4. A lane that hands out nothing though it was chosen is passed over until something happens to it.
 5. A partition that was taken on hands out nothing until all its lanes may begin: each reads its retry topic first. It
@@ -57,7 +58,7 @@ START = 5.0
 
 
 class LaneSource(NamedTuple):
-    """What a stream has for its lanes. `layout` returns its topics; `post` hands a call to the runner.
+    """The parts of a stream that its lanes use. `layout` returns its topics; `post` hands a call to the runner.
 
     `bound`: seconds of ageing, None: strict priorities. `ordered`: whether keys set an order. `looks`: how often the
     catalog was seen to have no other lanes than these.
@@ -247,13 +248,13 @@ class LaneChoices:
         reader: LogReader,
         post: Callable[[Callable[[], None]], None],
     ) -> tuple[Batches, int]:
-        """Returns what is kept of each lane's records, and how many these are; the rest is read again."""
+        """Returns the records of each lane that are kept, and how many these are; the rest is read again."""
         if not self.active:
             return batches, sum(map(len, batches.values()))
         return LaneCuts(self.windows, partitions, reader, post).cut(batches, layout)
 
     def sort(self, batches: Batches) -> Iterable[tuple[PartitionId, Sequence[Record]]]:
-        """Returns what was read, the highest priorities first."""
+        """Returns the batches, the highest priorities first."""
         if not self.active:
             return batches.items()
         lanes = self._layout().lanes
@@ -282,11 +283,11 @@ class LaneChoices:
         side.merge.pass_through(side.lane, side.partition.position, count, now)
         self.windows.go(number, side.merge.read_ahead_to(side.lane.priority), now)
 
-    # What happened to partitions
+    # Events of partitions
 
     def waiting(self, number: PartitionId, records: Sequence[Record], now: float) -> Collection[int]:
         """Returns the offsets of those of the new records that wait for others of their key in other lanes."""
-        # Brokers date what comes in since the topic may have lanes, maybe before this stream knows of one.
+        # Brokers date the messages since the topic may have lanes, maybe before this stream knows of one.
         if self._followers is None or cast("StoredRecord", records[-1]).timestamp()[0] != BROKER_TIME:
             return ()
         return self._followers.waiting(number, records, now)
@@ -409,7 +410,7 @@ class _Group:
         choice = None if self.waits_until else self.merge.next(now)
         if choice is None:
             return None
-        # What goes out of turn goes in the turn of its partition: behind all others it would age once more.
+        # A message that goes out of turn goes in the turn of its partition: behind all others it would age once more.
         return -self.merge.turn, self.served, id(self), self
 
     def late_since(self, now: float) -> float | None:
@@ -421,7 +422,7 @@ class _Group:
 
 
 class _Side:
-    """One lane of one partition: tells the merge what happens in the core partition's queues."""
+    """One lane of one partition: tells the merge the changes in the core partition's queues."""
 
     def __init__(
         self,
@@ -454,7 +455,7 @@ class _Side:
         return self.partition.may_begin
 
     def look(self, *, full: bool) -> bool:
-        """Tells the merge what the lane can deliver first, and how far it was read; returns whether it is full.
+        """Tells the merge the first message of the lane, and how far it was read; returns whether it is full.
 
         `full`: it holds enough, so it holds up no other lane if nothing of it can be delivered.
         """
@@ -479,7 +480,7 @@ class _Side:
         finally:
             self._gone = None
 
-    # What the queues tell (`key_queues.Watch`)
+    # Changes of the queues (`key_queues.Watch`)
 
     def came(self, records: Sequence[Record]) -> None:
         position = self.merge.position(self.lane)

@@ -8,9 +8,9 @@ and the end of the lane.
 Rules
 1. The lane was read beyond a named message if its log has the named id, and the position is behind the named offset.
    Or if its end was reached that was asked for after the message was read which waits, open transactions included. Of a
-   transient lane it is asked for `ANSWER_S` later: its leader may answer before readers see what it has. A later time
+   transient lane it is asked for `ANSWER_S` later: its leader may answer before readers see its records. A later time
    proves nothing: clocks step back.
-2. Finished is what neither waits in its lane, nor has a lease, nor moves, nor waits in the retry topic.
+2. A message is finished if it neither waits in its lane, nor has a lease, nor moves, nor waits in the retry topic.
 3. A lane that the catalog has and this stream doesn't read yet is waited for; one that the catalog hasn't, by a look
    that began after the message was read, is not.
 4. Rings. If nothing of a key runs, moves, waits for its time or is unread, and yet none of its messages may go, they
@@ -18,8 +18,9 @@ Rules
    given twice, messages that came in after they were given up, or headers that another program wrote.
 5. Lifting. A key's next message that may go, in a lane for which a message of a higher priority waits, has that
    priority.
-6. What holds up a message is looked at anew when it may be over: when a message of the key is finished or has no lease
-   any more, when its lane was read beyond the named offset, and every `PATIENCE` seconds for what ends and looks prove.
+6. A wait is looked at anew when it may be over: when a message of the key is finished or has no lease
+   any more, when its lane was read beyond the named offset, and every `PATIENCE` seconds, by ends and by looks at the
+   catalog.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from kafka_pubsub.subscribe.retry_topic.layout import Layout
 
 __all__ = ["LaneFollowers", "comes_after"]
 
-#: Seconds between two requests for ends, and between two looks at what they may prove.
+#: Seconds between two requests for ends, and between two looks at the waits that they may end.
 PATIENCE = 1.0
 #: Looks at the catalog of which the last has certainly begun after the first was noted.
 LOOKS = 2
@@ -90,12 +91,12 @@ class LaneFollowers:
         self._log_ends: dict[PartitionId, tuple[float, int]] = {}
         #: Messages that left a ring, by number and offset.
         self._freed: set[tuple[PartitionId, int]] = set()
-        #: Keys whose messages may have been lifted; by number: what is lifted there, and what was.
+        #: Keys whose messages may have been lifted; by number: the messages that are lifted there, and that were.
         self._lifting: set[bytes] = set()
         self._lifted: defaultdict[PartitionId, list[tuple[int, int, bytes]]] = defaultdict(list)
         self._look_at = 0.0
 
-    # What partitions ask (`Names`)
+    # Questions of partitions (`Names`)
 
     def waiting(self, number: PartitionId, records: Sequence[Record], now: float) -> Collection[int]:
         """Returns the offsets of those of the new records that have something to wait for."""
@@ -132,16 +133,16 @@ class LaneFollowers:
             self._dirty.update(key for key in keys if key is not None and key in self._waits)
 
     def reason(self, number: PartitionId, key: bytes) -> str | None:
-        """Returns what the key's first message waits for; None: it doesn't."""
+        """Returns the reason for which the key's first message waits; None: it doesn't."""
         wait = self._waits.get(key, {}).get(number)
         if wait is None:
             return None
         return comes_after(self._layout(), wait.lane, wait.after[wait.lane], unread=wait.unread)
 
-    # What happens
+    # Events
 
     def joined(self, number: PartitionId) -> None:
-        """A partition is owned: what waits for it, or in it, is looked at anew."""
+        """A partition is owned: messages that wait for it, or in it, are looked at anew."""
         self._dirty.update(self._waits)
 
     def again(self, touched: Iterable[PartitionId], now: float) -> list[tuple[PartitionId, Sequence[bytes]]]:
@@ -189,7 +190,7 @@ class LaneFollowers:
         """Returns when time alone may end a wait; None: never."""
         return self._look_at if self._waits else None
 
-    # What a message waits for
+    # The wait of a message
 
     def _wait_of(
         self, number: PartitionId, record: Record, now: float, before: _Wait | None = None
@@ -200,7 +201,7 @@ class LaneFollowers:
         return self._still(number, cast("bytes", record.key()), before) if before.after else None
 
     def _still(self, number: PartitionId, key: bytes, before: _Wait) -> _Wait | None:
-        """Returns what a key's first message waits for now; None: for nothing."""
+        """Returns the wait of a key's first message as it is now; None: it doesn't wait."""
         if (number, before.offset) in self._freed:
             return None
         found = None
@@ -336,7 +337,7 @@ class LaneFollowers:
         return first == number
 
     def _ring(self, partition: int, key: bytes) -> Iterator[tuple[PartitionId, _Wait]]:
-        """Yields the first message of the key in each lane, by number, if all of them wait for what is here."""
+        """Yields the first message of the key in each lane, by number, if all of them wait for messages here."""
         found: list[tuple[PartitionId, _Wait]] = []
         for number, each in self._owned.items():
             if number.partition != partition:

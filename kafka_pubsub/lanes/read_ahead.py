@@ -1,4 +1,4 @@
-"""One lane of one partition: the messages that were read and haven't begun, and what is known of the rest.
+"""One lane of one partition: the messages that were read and haven't begun, and the knowledge of the rest.
 
 Rules
 1. Messages are held in the order of the log. They leave it from the front, or out of order where keys block the first.
@@ -66,10 +66,10 @@ class ReadAhead(Generic[T]):
         # From which offset on which request covers nothing.
         self._marks: list[tuple[int, int]] = [(0, requests)]
 
-    # -- what comes in ------------------------------------------------------------------------------------------
+    # -- messages come in ------------------------------------------------------------------------------------------
 
     def receive(self, entries: Sequence[tuple[int, int, T]]) -> None:
-        """Takes what was read: offset, time and message."""
+        """Takes messages that were read: offset, time and message."""
         if entries and entries[0][0] < self.position:
             entries = [entry for entry in entries if entry[0] >= self.position]
         if not entries:
@@ -102,7 +102,7 @@ class ReadAhead(Generic[T]):
             lowest = times[at] = min(lowest, times[at])
 
     def ask(self, request: int) -> None:
-        """Notes what a request for ends covers that is made now (rule 4)."""
+        """Notes the range that a request for ends covers that is made now (rule 4)."""
         first = self.offsets[0] if self.offsets else self.position
         while len(self._marks) > 1 and self._marks[1][0] <= first:
             del self._marks[0]
@@ -126,7 +126,7 @@ class ReadAhead(Generic[T]):
         self.paused = paused
         self._look()
 
-    # -- what goes out ------------------------------------------------------------------------------------------
+    # -- messages go out ------------------------------------------------------------------------------------------
 
     def take_these(self, offsets: Sequence[int]) -> None:
         """Takes the messages at these offsets; after that nothing is offered until the caller offers anew."""
@@ -148,7 +148,7 @@ class ReadAhead(Generic[T]):
         if self.head is not None and self.offsets[(at := self.index) : at + 1] == [self.head]:
             self.time = self.times[at]
 
-    # -- what is known ------------------------------------------------------------------------------------------
+    # -- knowledge ------------------------------------------------------------------------------------------
 
     @property
     def reached(self) -> bool:
@@ -167,7 +167,7 @@ class ReadAhead(Generic[T]):
 
     @property
     def index(self) -> int:
-        """Where the head is among what is held."""
+        """Where the head is among the messages that are held."""
         return bisect_left(self.offsets, self.head or 0)
 
     def requests_at(self, offset: int) -> int:

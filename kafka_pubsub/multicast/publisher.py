@@ -1,8 +1,8 @@
 """Publishing to causal topics: a message is staged in the inboxes of all its topics, and a receipt says its timestamp.
 
-Theory. One thread stages what may be staged, in batches, some of them in one Kafka transaction, so that a message is
-staged at all its topics or at none. A batch is what waits when the thread is free. Another thread reads the receipts
-that the sequencers write for this publisher: one of each topic that a batch comes home to.
+Theory. One thread stages the messages that may be staged, in batches, some of them in one Kafka transaction, so that a
+message is staged at all its topics or at none. A batch holds the messages that wait when the thread is free. Another
+thread reads the receipts that the sequencers write for this publisher: one of each topic that a batch comes home to.
 
 Rules
 1. Wrong arguments are raised by the call; everything later comes through the future.
@@ -66,13 +66,13 @@ _AT_CLOSE = {
     Standing.UNKNOWN: "no answer came, so perhaps delivered later",
     Standing.QUEUED: "never delivered; publish again",
 }
-#: What is known of messages whose time has run out.
+#: The state of messages whose time has run out.
 _LATE = {
     Standing.STAGED: "It is unknown whether it is delivered: it is staged and waits for a sequencer",
     Standing.UNKNOWN: "It is unknown whether it is delivered: it is perhaps staged",
     Standing.QUEUED: "It is never delivered, because it waited for an earlier one: publish it again",
 }
-#: What to do about an inbox that no broker finds.
+#: The advice about an inbox that no broker finds.
 _LOST = "; if another client has deleted it, delete the topic and make it again: then what waits for it is refused"
 #: Seconds without a receipt of ours after which it is looked whether messages were released.
 _LOOK = 5.0
@@ -262,7 +262,7 @@ class MulticastPublisher:
                 self._give_up(batches, FailedPrecondition(f"staging failed: {error!r}; please report this"))
 
     def _next(self) -> Sequence[Batch]:
-        """Waits for what may be staged; fails what has waited too long meanwhile. Empty: the end has come."""
+        """Waits for messages that may be staged; fails those that have waited too long. Empty: the end has come."""
         while True:
             with self._changed:
                 now = self._time()
@@ -337,7 +337,7 @@ class MulticastPublisher:
     def _wait_again(self, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:
         """Waits a moment before batches are staged again; returns those whose time hasn't run out.
 
-        Until then it is known that they aren't staged; what has waited too long is never staged.
+        Until then it is known that they aren't staged; messages that have waited too long never are.
         """
         why = "" if outcome.reason is None else f": {outcome.reason.message}"
         why += _LOST if isinstance(outcome.reason, NotFound) else ""

@@ -1,19 +1,20 @@
-"""One partition of a causal topic's inbox: what it reads, what it decides, and what becomes of that.
+"""One partition of a causal topic's inbox: its records, its decisions, and the answers to them.
 
 Rules
-1. What a record of an inbox leads to is stored together with the position behind it: proposals for all participants,
+1. The consequences of an inbox record are stored together with the position behind it: proposals for all participants,
    messages at home, receipts. A record that can't be written holds up its transaction; it is never left out, unless its
    participant is gone by the catalog (`causal_topics.py`). An inbox that is gone itself writes nothing.
 2. A task begins when it has read the inbox up to the end that it had at the takeover: then it has all proposals of its
    predecessor for records that it reads again. Records that find no room meanwhile are read again.
 3. The unit of the order is a batch of messages. They come home together, one behind the other (`batches.py`).
-4. Each destination writes a receipt when a batch comes home there, which says what it refused of it. If all refuse a
-   batch, because one of them is deleted or gone, the first by name writes it, of those that are left.
+4. Each destination writes a receipt when a batch comes home there, which names the messages that it refused. If all
+   refuse a batch, because one of them is deleted or gone, the first by name writes it, of those that are left.
 5. A sequencer that waits for a participant which the catalog doesn't list says so in its own inbox, and acts when it
    reads that. A look at the catalog counts for records that were taken before it.
 6. A record of a newer version isn't passed: the partition waits.
-7. What can't be delivered goes to the topic `DEAD`, with the reason in a header: a record of an inbox that isn't ours
-   or is for an earlier one, a message that is too large for its home or whose topic was deleted before it came home.
+7. Records that can't be delivered go to the topic `DEAD`, with the reason in a header: a record of an inbox that isn't
+   ours or is for an earlier one, a message that is too large for its home or whose topic was deleted before it came
+   home.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class _Sent(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """What a work is: the position that it commits, the batches that come home, what it counts."""
+    """A note on a work: the position that it commits, the batches that come home, its counts."""
 
     progress: SequencerProgress
     sent: Sequence[_Sent]
@@ -90,13 +91,13 @@ class _Note(NamedTuple):
 
 
 class Common:
-    """What the tasks of one process share. `inboxes`: how many inboxes it serves."""
+    """The state that the tasks of one process share. `inboxes`: how many inboxes it serves."""
 
     def __init__(self, backend: Backend, metrics: ServiceMetrics) -> None:
         self.backend, self.metrics = backend, metrics
         self.causal = CausalTopics(backend)
         self.batches = Batches()
-        #: What home topics refused, by participant, batch and number in it. Empty: nothing, as a rule.
+        #: Messages that home topics refused, by participant, batch and number in it. Empty: nothing, as a rule.
         self.refused: dict[tuple[str, str, int], str] = {}
         self.inboxes = 1
 
@@ -115,21 +116,21 @@ class SequencerTask:
         self._read = progress.checkpoint.oldest
         self._waiting: deque[_Read] = deque()
         self._size = 0
-        # Where what is read before the task begins fills the room: from there it is read again. None: it doesn't.
+        # Where records that are read before the task begins fill the room: from there they are read again.
         self._left_out: int | None = None
         inbox = TopicPartition(inbox_topic(self._place.topic), self._place.partition)
         self._room = max(_LEAST, _BUFFERS // common.inboxes)
         self._bodies = Bodies(common.backend, inbox, self._room)
-        # Whether what is taken was taken by a predecessor as well, which has written what followed.
+        # Whether the records were taken by a predecessor as well, which has written their consequences.
         self._again = True
         # Whether our transactional id is committed: before the first record that a successor may have to wait for.
         self._announced = False
-        # What is committed by us; None: nothing is yet.
+        # The position that we committed; None: none yet.
         self._stored: SequencerProgress | None = None
         # The look at the catalog that counts for all that was taken, and the participants that were said to be gone.
         self._looked = common.causal.looks
         self._said_gone: set[str] = set()
-        # Of the next work: the bytes of the batches that come home, these, and what it counts.
+        # Of the next work: the bytes of the batches that come home, these, and its counts.
         self._written = 0
         self._sent: list[_Sent] = []
         self._counts: Counter[str] = Counter()
@@ -156,7 +157,7 @@ class SequencerTask:
         return self._begin_if_known()
 
     def _has_room(self, read: _Read) -> bool:
-        """Takes our proposals from what is read before the task begins; returns whether the rest may wait here."""
+        """Takes our proposals from records read before the task begins; returns whether the rest may wait here."""
         said = read.said
         if isinstance(said, Proposal) and said.timestamp.topic == self._name:
             self._own.setdefault(said.cause, []).append(said)
@@ -191,11 +192,11 @@ class SequencerTask:
     # -- deciding ----------------------------------------------------------------------------------------------
 
     def write_as(self, writer: str) -> None:
-        """What comes now is written under this transactional id."""
+        """Work is written under this transactional id from now on."""
         self._progress, self._announced = self._progress._replace(writer=writer), False
 
     def work(self, most: int, room: int) -> Work | None:
-        """Takes what was read, until something is to be written; at first only our transactional id."""
+        """Takes records that were read, until something is to be written; at first only our transactional id."""
         sequencer = self._sequencer
         if sequencer is None:
             return None
@@ -326,7 +327,7 @@ class SequencerTask:
         return buried
 
     def _refuse(self, records: list[NewRecord], record: NewRecord, reason: str) -> None:
-        """Writes what can't be delivered to the topic of dead letters."""
+        """Writes records that can't be delivered to the topic of dead letters."""
         _log.error("%s: a dead letter of topic %s: %s", "sequencer", self._place.topic, reason)
         headers = [
             *record.headers,
@@ -400,7 +401,7 @@ def _why_not_ours(read: _Read) -> str:
 
 
 def _as_stored(record: StoredRecord) -> NewRecord:
-    """Returns what a record holds, for the topic of dead letters."""
+    """Returns a record's content, for the topic of dead letters."""
     return NewRecord(DEAD, 0, record.key(), record.value(), record.headers() or (), record.timestamp()[1])
 
 

@@ -1,13 +1,13 @@
-"""The loop of a service: a member of its group that reads, lets its tasks decide, and stores what they decided.
+"""The loop of a service: a member of its group that reads, lets its tasks decide, and stores their decisions.
 
 Rules
 1. Partition p of a set of topics is served only while p of every topic of the set is held (`range` gives them
    together; sets of one topic are dealt out one by one); else nothing of it is read.
-2. A task begins with what is committed, once no transaction of an earlier owner is open. An owner that gives a
+2. A task begins at its committed positions, once no transaction of an earlier owner is open. An owner that gives a
    partition up in order says so in its last commit; one that was killed is fenced by the id that its commits name.
 3. One transaction at a time, with the work of all tasks. While it is under way reading goes on, and after a large one
    the next is decided already.
-4. What is wrong with one partition concerns it alone (`troubles.py`). A task that can't begin, raises or isn't stored
+4. Trouble with one partition concerns it alone (`troubles.py`). A task that can't begin, raises or isn't stored
    is made anew after a pause, and then goes alone for a while, in transactions of another id. The others go on.
 5. When partitions go, the transactions that are under way are waited for; a task is never asked after that.
 6. Positions are committed in transactions only. A plain commit that a dead coordinator didn't answer could arrive
@@ -92,14 +92,14 @@ class Engine:
         # By topic: its set, and its number in the set.
         self._sets: dict[str, tuple[str, ...]] = {}
         self._numbers: dict[str, int] = {}
-        #: By what they serve; empty: nothing is ours, or nothing could begin yet.
+        #: By the partitions that they serve; empty: nothing is ours, or nothing could begin yet.
         self.tasks: dict[Share, Task] = {}
         self._wrong = metrics.troubles
         self._wrong.forget_all()
         self._paused: set[TopicPartition] = set()
         self._look_at = 0.0
         self._append_at = 0.0
-        # What the log reported last of all; empty: nothing since something was stored.
+        # The log's last error; empty: nothing since something was stored.
         self._reported = ""
         self._fatal: PubSubError | None = None
         #: Whether the group has given us our share.
@@ -150,7 +150,7 @@ class Engine:
         return any(each.busy for each in self._sendings.all)
 
     def close(self, *, trim: bool = True) -> None:
-        """Leaves the group, after what is under way has ended; `trim`: what was handled is deleted once more."""
+        """Leaves the group, after the work under way has ended; `trim`: handled records are deleted once more."""
         with contextlib.ExitStack() as last_first:
             last_first.callback(self._writer.close)
             last_first.callback(lambda: self._trimming.close(trim=trim))
@@ -198,7 +198,7 @@ class Engine:
         }
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Gives partitions up when what is under way is stored or not."""
+        """Gives partitions up when the work under way is stored or not."""
         self._take_outcomes(wait=True)
         membership = self._reader.membership()
         if membership is not None:
@@ -209,7 +209,7 @@ class Engine:
         self._forget(partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Gives partitions up; what is under way is refused by the group."""
+        """Gives partitions up; the group refuses the work under way."""
         self._forget(partitions)
 
     def failed(self, partition: TopicPartition | None, error: PubSubError, fatal: bool) -> None:
@@ -232,7 +232,7 @@ class Engine:
     # -- beginning ---------------------------------------------------------------------------------------------
 
     def _begin(self, share: Share, found: Found) -> None:
-        """Makes a task from what is known, or parks the partition with what is wrong."""
+        """Makes a task from the committed positions, or parks the partition with the error."""
         try:
             if isinstance(found, PubSubError):
                 raise found
@@ -245,7 +245,7 @@ class Engine:
             self._park(share, error)
 
     def _try_again(self) -> None:
-        """Makes tasks anew whose pause is over; what must be asked for that is asked on another thread."""
+        """Makes tasks anew whose pause is over; another thread makes the requests for that."""
         if self._asked is not None:
             wanted, answer = self._asked
             if not answer.done():
@@ -416,7 +416,7 @@ class Engine:
         self._writer.poll(0)
 
     def _report(self, task: Task, error: object, record: StoredRecord) -> None:
-        """Tells a task that its record is stored; what is written outside of transactions may be lost."""
+        """Tells a task that its record is stored; records outside of transactions may be lost."""
         if error is None:
             task.appended(record, self._clock())
 
@@ -492,5 +492,5 @@ class Engine:
         return {share.places[topic] for share, task in self.tasks.items() for topic in topics_of(task)}
 
     def _shares(self, partitions: Iterable[TopicPartition]) -> list[Share]:
-        """What these partitions belong to, in order."""
+        """The sets that these partitions belong to, in order."""
         return sorted({Share(self._sets[topic], number) for topic, number in partitions})

@@ -1,11 +1,12 @@
-"""What a service does, in the words of the engine that runs it.
+"""The parts of a service that the engine calls: its role, its tasks and their work.
 
 Theory. A service reads sets of topics. The topics of a set have equal numbers of partitions, the holder of partition p
 of one holds p of all, and everything of p is one state machine, a `Task`. Tasks know nothing of each other, of threads
 or of Kafka.
 
 Rules
-1. What a task decides follows from the logs and from what is committed. After any failure it is made anew from there.
+1. A task's decisions follow from the logs and from its committed positions. After any failure it is made anew from
+   there.
 2. One thread calls all tasks and the role. `Work` is written as a whole or not at all.
 """
 
@@ -19,15 +20,15 @@ from kafka_pubsub.model import Committed, NewRecord, StoredRecord
 
 __all__ = ["OF_THE_RECORD", "Append", "Beginning", "Role", "Task", "Work"]
 
-#: What is wrong with a record itself. A topic that is away or takes no records from us is waited for.
+#: Errors of a record itself. A topic that is away or takes no records from us is waited for.
 OF_THE_RECORD = InvalidArgument | FailedPrecondition
 
 
 class Work(NamedTuple):
-    """What a task wants to be stored in one transaction: records, and positions by the number of the topic.
+    """The work that a task stores in one transaction: records, and positions by the number of the topic.
 
-    `note`: what the task wants to know of it once it is stored or refused. `waits`: whether something isn't in it only
-    because of a topic that took no records; until that is stored the task goes alone.
+    `note`: the task's own note, which comes back once the work is stored or refused. `waits`: whether something isn't
+    in it only because of a topic that took no records; until that is stored the task goes alone.
     """
 
     records: Sequence[NewRecord]
@@ -46,7 +47,7 @@ class Append(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """What is known of one topic's partition when its task begins: what is committed, and where the log lies."""
+    """One topic's partition when its task begins: its committed position and the range of its log."""
 
     committed: Committed
     start: int
@@ -61,7 +62,7 @@ class Task(Protocol):
         """Of each topic: from where to read."""
 
     def receive(self, topic: int, records: Sequence[StoredRecord], now: int) -> int | None:
-        """Takes what was read; answers from where to read again if not on from here."""
+        """Takes records that were read; answers from where to read again if not on from here."""
 
     def reach(self, topic: int, position: int) -> int | None:
         """Nothing below the position is left to be read; answers as `receive`."""
@@ -82,16 +83,16 @@ class Task(Protocol):
         """Whether the record of an earlier `append` wasn't read back yet."""
 
     def work(self, most: int, room: int) -> Work | None:
-        """Up to `most` records, of some `room` bytes, and what is to be committed with them; None: nothing.
+        """Up to `most` records, of some `room` bytes, and the positions to commit with them; None: nothing.
 
-        It may be asked again before that is stored, and never goes on from what wasn't.
+        It may be asked again before the work is stored, and never goes on from a work that wasn't.
         """
 
     def write_as(self, writer: str) -> None:
-        """What comes now is written under this transactional id, which the next work commits alone."""
+        """Work is written under this transactional id from now on; the next work commits the id alone."""
 
     def last_positions(self) -> Mapping[int, Committed]:
-        """What to commit when the partition is given up in order, after the last work was stored."""
+        """The positions to commit when the partition is given up in order, after the last work was stored."""
 
     def refuse(self, work: Work, number: int, reason: PubSubError) -> None:
         """The log won't take a record of a work, whatever else goes with it; the task is made anew.
@@ -107,7 +108,7 @@ class Task(Protocol):
 
 
 class Role(Protocol):
-    """What one kind of service does."""
+    """One kind of service."""
 
     @property
     def name(self) -> str: ...
@@ -123,16 +124,16 @@ class Role(Protocol):
         """Takes sets up that have come since it was last asked; whether there are any."""
 
     def outdated(self) -> bool:
-        """Whether `sets` holds what it shouldn't any more; then the service begins again with a new role."""
+        """Whether `sets` holds topics that it shouldn't any more; then the service begins again with a new role."""
 
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
-        """The transactional id of an owner of a partition that hasn't given it up in order, by what is committed."""
+        """The transactional id of an owner of a partition that hasn't given it up in order, by its commits."""
 
     def expect(self, topics: Collection[str]) -> None:
-        """Tasks of these topics begin now, and none after the next call: what is to be asked may be asked at once."""
+        """Tasks of these topics begin now, and none after the next call: their requests may be made together."""
 
     def begin(self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str) -> Task:
-        """The task of a partition of a set; raises what forbids to begin. `writer` is our transactional id."""
+        """The task of a partition of a set; raises if it can't begin. `writer` is our transactional id."""
 
     @property
     def kept(self) -> Collection[int]:

@@ -1,13 +1,14 @@
-"""What tasks want to be stored, under one transactional id: one transaction at a time, and the next one beside a large.
+"""Stores the work of tasks under one transactional id: one transaction at a time, and the next one beside a large.
 
 Theory. All tasks that are well share one id, and go together in a transaction. A task whose transaction failed goes
-alone for a while, under another id: what it writes may be refused, or get no answer for seconds, and none waits for it.
+alone for a while, under another id: its writes may be refused, or get no answer for seconds, and no other task waits
+for them.
 
 Rules
 1. An id whose transaction got no answer is given up, because the log may hold it up for as long as a partition of that
    transaction has no leader. Another one takes its place.
-2. What a transaction wrote whose ending isn't known counts once the log has fenced its id.
-3. What was decided after a transaction that wasn't stored is refused with it.
+2. The writes of a transaction whose ending isn't known count once the log has fenced its id.
+3. Work that was decided after a transaction that wasn't stored is refused with it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ __all__ = ["Ended", "Part", "Sending", "Sendings", "Sent", "Share", "bytes_of", 
 _APART = 8
 #: Records of a transaction so large that the next is decided while it is under way: smaller ones would be late.
 _LARGE = 500
-#: Seconds that the last commit of what is given up may take; without it the next owner only fences our id.
+#: Seconds that the last commit of tasks that are given up may take; without it the next owner only fences our id.
 _FAREWELL = 10.0
 
 
 class Share(NamedTuple):
-    """What one task serves: a partition of all topics of a set."""
+    """The partitions that one task serves: the same one of all topics of a set."""
 
     topics: tuple[str, ...]
     number: int
@@ -55,7 +56,7 @@ class Part(NamedTuple):
 
     @property
     def positions(self) -> Mapping[TopicPartition, Committed]:
-        """What is committed, by partition."""
+        """The committed positions, by partition."""
         places = self.share.places
         return {places[topic]: to for topic, to in self.work.positions.items()}
 
@@ -86,9 +87,9 @@ class Sent(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Transactions that have ended alike: one that was stored, or one that failed with what was decided after it.
+    """Transactions that have ended alike: one that was stored, or one that failed with the work after it.
 
-    `settled`: whether the log can say by now what is committed of them.
+    `settled`: whether the log can say by now which of their positions are committed.
     """
 
     outcome: Outcome
@@ -130,7 +131,7 @@ class Sending:
         self.sent.append(Sent(outcome, parts, records, time.monotonic()))
 
     def take(self, *, wait: bool) -> Ended | None:
-        """Returns what has ended, if anything has; `wait`: waits for what is under way."""
+        """Returns the transactions that have ended; `wait`: waits for those under way."""
         if not self.sent or not (wait or self.sent[0].outcome.done()):
             return None
         first = self.sent.popleft()
@@ -157,7 +158,7 @@ class Sending:
         return self._transactions.send((), positions, membership)
 
     def close(self) -> None:
-        """Ends after what was sent."""
+        """Ends after the work that was sent."""
         for each in self._given_up:
             each.hurry()
         for each in (*self._given_up, self._transactions):
@@ -190,7 +191,7 @@ class Sendings:
         return [self.together, *self.apart]
 
     def of(self, share: Share) -> Sending:
-        """Returns what writes for a task."""
+        """Returns the sender that writes for a task."""
         return self.alone.get(share, self.together)
 
     def set_apart(self, share: Share) -> None:
@@ -205,7 +206,7 @@ class Sendings:
     def commit_last_positions(
         self, positions: Mapping[Share, Mapping[int, Committed]], membership: Membership
     ) -> None:
-        """Commits what tasks that are given up say last, by the number of the topic. Nothing is under way."""
+        """Commits the last positions of tasks that are given up, by the number of the topic. Nothing is under way."""
         outcomes = []
         for sending in self.all:
             found = {
@@ -223,7 +224,7 @@ class Sendings:
         return any(part.share == share for each in self.all for sent in each.sent for part in sent.parts)
 
     def close(self) -> None:
-        """Ends after what was sent."""
+        """Ends after the work that was sent."""
         for each in self.all:
             each.close()
 
