@@ -3,7 +3,8 @@
 Rules
 1. A command runs as the page has it. Only ids that no reader can have are replaced by one of the test's.
 2. A command that goes on until Ctrl-C gets SIGTERM, once it has said something.
-3. The test makes before what the page takes for granted: the topics and messages of its program.
+3. The test makes before what the page takes for granted: the topics and messages of its program, and as `shop.py`
+   the program of README.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tests.benchmarks.cluster import create_plainly
 from tests.unit.house.repository import ROOT
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ENDLESS = re.compile(r"kafka-pubsub service|--follow|--http")
+PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ENDLESS = re.compile(r"kafka-pubsub (service|run)|--follow|--http")
 #: Ids of messages that nobody has, as the pages show them.
 SHOWN_IDS = re.compile(r"_kafka_pubsub\.delay\.in:0:17|9f1c22ab34d05e67-18\.0")
 
@@ -55,6 +57,7 @@ def run(command: str, bootstrap: str, folder: Path) -> str:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             env=environment,
+            cwd=folder,
         )
         try:
             expected = {0}
@@ -92,6 +95,11 @@ def prepare_delays(ps: PubSub) -> str:
     return ps.topic("orders").publish(b"later", delay=86_400).result(timeout=60)
 
 
+def prepare_topic(ps: PubSub) -> str:
+    ps.create_topic("orders")
+    return ""
+
+
 def prepare_nothing(_ps: PubSub) -> str:
     return ""
 
@@ -108,6 +116,9 @@ PAGES: dict[str, Callable[[PubSub], str]] = {
     "docs/multicast.md": prepare_multicast,
     "docs/existing-topic.md": prepare_nothing,
     "docs/metrics.md": prepare_orders,
+    "docs/handlers.md": prepare_nothing,
+    "docs/operations.md": prepare_orders,
+    "docs/redelivery-operations.md": prepare_topic,
 }
 
 
@@ -117,6 +128,8 @@ def test_the_commands_of_a_page_work(page: str, bootstrap: str, tmp_path: Path) 
         create_plainly(bootstrap, "orders")
     with PubSub(bootstrap) as ps:
         own_id = PAGES[page](ps)
+    handler, *_ = PROGRAM.findall((ROOT / "README.md").read_text("utf-8"))
+    (tmp_path / "shop.py").write_text(handler, "utf-8")
     typed = commands(page)
     assert typed
     for command in typed:
