@@ -102,9 +102,7 @@ class KafkaView:
     def look(self) -> None:
         """Asks once."""
         found: dict[tuple[int, str], _Found] = {}
-        for cluster in self._clusters():
-            if not cluster.connected:
-                continue
+        for cluster in [each for each in self._clusters() if each.connected]:
             for name, ask in self._questions(cluster):
                 key = id(cluster), name
                 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from kafka_pubsub import Message, PubSub
 from kafka_pubsub.aio import PubSub as AioPubSub
 from kafka_pubsub.observe import tracing
 from tests.support import until
+from tests.unit.house.repository import project
 
 
 class Spans:
@@ -60,7 +62,6 @@ def test_the_names_are_those_of_the_conventions() -> None:
     assert tracing.OPERATION == conventions.MESSAGING_OPERATION_NAME
     assert tracing.OPERATION_TYPE == conventions.MESSAGING_OPERATION_TYPE
     assert tracing.DESTINATION == conventions.MESSAGING_DESTINATION_NAME
-    assert tracing.SUBSCRIPTION == conventions.MESSAGING_DESTINATION_SUBSCRIPTION_NAME
     assert tracing.GROUP == conventions.MESSAGING_CONSUMER_GROUP_NAME
     assert tracing.PARTITION == conventions.MESSAGING_DESTINATION_PARTITION_ID
     assert tracing.OFFSET == conventions.MESSAGING_KAFKA_OFFSET
@@ -105,12 +106,10 @@ def test_a_message_has_a_span_of_its_send_and_a_linked_one_of_its_delivery(spans
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
         "messaging.destination.name": "orders",
-        "messaging.destination.subscription.name": "billing",
         "messaging.consumer.group.name": "billing",
         "messaging.destination.partition.id": message_id.split(":")[1],
         "messaging.kafka.offset": int(message_id.split(":")[2]),
         "messaging.kafka.message.key": "user-1",
-        "messaging.message.body.size": 5,
         "messaging.message.id": message_id,
         "kafka_pubsub.delivery_attempt": 1,
         "kafka_pubsub.outcome": "ack",
@@ -282,3 +281,9 @@ def test_the_entry_point_instruments_as_the_command_does() -> None:
     with PubSub.in_memory() as ps:
         ps.create_topic("mail").publish(b"x").result(10)
         assert spans.named("send mail") == []
+
+
+def test_the_entry_point_is_declared_and_leads_there() -> None:
+    declared = project()["project"]["entry-points"]["opentelemetry_instrumentor"]
+    module, _, name = declared["kafka_pubsub"].partition(":")
+    assert getattr(importlib.import_module(module), name) is tracing.Instrumentor
