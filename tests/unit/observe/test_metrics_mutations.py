@@ -1,0 +1,85 @@
+"""Each rule of metrics and spans is needed: without it a scene fails that passes with it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_pubsub.observe import tracing
+from kafka_pubsub.observe.kafka_view import KafkaView
+from tests.unit import test_counters
+from tests.unit.observe import test_tracing, test_workers
+from tests.unit.observe.metrics_mutations import MUTATIONS, Patch
+
+
+@contextlib.contextmanager
+def spans() -> Iterator[test_tracing.Spans]:
+    found = test_tracing.Spans()
+    tracing.instrument(found.provider)
+    try:
+        yield found
+    finally:
+        tracing.uninstrument()
+
+
+def link() -> None:
+    with spans() as found:
+        test_tracing.test_a_message_has_a_span_of_its_send_and_a_linked_one_of_its_delivery(found)
+
+
+def redelivery() -> None:
+    with spans() as found:
+        test_tracing.test_a_redelivery_is_a_new_span_that_links_to_the_first(found)
+
+
+def in_folder(test: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        test(Path(folder))
+
+
+def hanging() -> None:
+    """Only the first scrape waits for a broker that hangs."""
+    view = KafkaView(clusters=_hang)  # type: ignore[arg-type]
+    view.readings()
+    began = time.monotonic()
+    view.readings()
+    assert time.monotonic() - began < 0.5
+
+
+def _hang() -> list[object]:
+    time.sleep(1)
+    return []
+
+
+SCENES: dict[str, Callable[[], None]] = {
+    "ended": test_counters.test_the_counters_of_a_part_that_has_ended_stay_and_its_gauges_go,
+    "broken": test_counters.test_a_part_that_fails_is_left_out,
+    "silent": lambda: in_folder(
+        test_workers.test_a_process_that_does_not_answer_counts_as_before_and_is_told
+    ),
+    "workers": lambda: in_folder(
+        test_workers.test_counters_add_up_and_of_what_kafka_knows_the_highest_counts
+    ),
+    "hanging": hanging,
+    "link": link,
+    "redelivery": redelivery,
+}
+
+
+@pytest.mark.parametrize("scene", list(SCENES.values()), ids=list(SCENES))
+def test_a_scene_passes_with_all_rules(scene: Callable[[], None]) -> None:
+    scene()
+
+
+@pytest.mark.parametrize("mutation", list(MUTATIONS), ids=lambda each: each.__name__)
+def test_a_rule_that_is_taken_out_is_noticed(
+    mutation: Callable[[Patch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((AssertionError, RuntimeError, ValueError)):
+        SCENES[MUTATIONS[mutation]]()
