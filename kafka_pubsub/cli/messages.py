@@ -66,7 +66,7 @@ class Shown:
             return message.data
         if self._session.as_json:
             return to_json(message_json(message))
-        parts = [message.publish_time.astimezone().strftime("%H:%M:%S.%f")[:-3]]
+        parts = [message.publish_time.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]]
         if lane_of(message.topic) is not None:
             parts.append(f"(priority {message.priority}{'' if message.durable else ', transient'})")
         if message.key is not None:

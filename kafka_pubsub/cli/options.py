@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,8 +24,10 @@ __all__ = [
     "NAME",
     "SUBSCRIPTION",
     "SUBSCRIPTION_NAME",
+    "SUBSCRIPTION_NAMES",
     "TOPIC",
     "TOPIC_NAME",
+    "TOPIC_NAMES",
     "YES",
     "Setting",
     "asks",
@@ -35,6 +37,7 @@ __all__ = [
     "duration_option",
     "for_a_person",
     "given_settings",
+    "in_words",
     "ordering",
     "settings_of",
     "still_there",
@@ -47,6 +50,12 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 #: A new name, and names that exist.
 NAME = click.argument("name")
+TOPIC_NAMES = click.argument(
+    "names", metavar="NAME...", nargs=-1, required=True, shell_complete=known_names.topics
+)
+SUBSCRIPTION_NAMES = click.argument(
+    "names", metavar="NAME...", nargs=-1, required=True, shell_complete=known_names.subscriptions
+)
 TOPIC_NAME = click.argument("name", shell_complete=known_names.topics)
 SUBSCRIPTION_NAME = click.argument("name", shell_complete=known_names.subscriptions)
 TOPIC = click.argument("topic", shell_complete=known_names.topics)
@@ -163,6 +172,12 @@ def at_once(resources: Iterable[T], show: Callable[[T], R]) -> list[R]:
             ]
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Returns names as a sentence has them: "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def still_there(resources: Iterable[T], show: Callable[[T], R]) -> list[R]:

@@ -175,20 +175,27 @@ def describe(session: Session, name: str) -> None:
     session.output.details(shared.for_a_person(session, for_eyes(session, shown)))
 
 
-@subscription.command(examples=[("", "kafka-pubsub subscription delete billing --yes")])
-@shared.SUBSCRIPTION_NAME
+@subscription.command(
+    examples=[
+        ("", "kafka-pubsub subscription delete billing --yes"),
+        ("", "kafka-pubsub subscription delete billing audit --yes"),
+    ]
+)
+@shared.SUBSCRIPTION_NAMES
 @shared.YES
 @click.pass_obj
-def delete(session: Session, name: str, yes: bool) -> None:
-    """Delete a subscription and its position.
+def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
+    """Delete subscriptions and their positions, one after the other.
 
-    The topic's messages stay; those that wait for a redelivery go with it.
+    The topic's messages stay; those that wait for a redelivery go with the subscription.
     """
-    if shared.asks(session, f"deleting subscription {name}", yes=yes):
-        shared.confirm(f"Delete subscription {name} and its position?")
+    said = shared.in_words(names)
+    if shared.asks(session, f"deleting subscription {said}", yes=yes):
+        shared.confirm(f"Delete subscription {said} and its position?")
     with session.pubsub() as pubsub:
-        pubsub.delete_subscription(name)
-    session.output.result({"deleted": name}, f"Deleted subscription {name}")
+        for name in names:
+            pubsub.delete_subscription(name)
+            session.output.result({"deleted": name}, f"Deleted subscription {name}")
 
 
 @subscription.command(

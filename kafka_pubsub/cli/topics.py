@@ -144,26 +144,30 @@ def describe(session: Session, name: str) -> None:
     examples=[
         ("", "kafka-pubsub topic delete orders"),
         ("without being asked", "kafka-pubsub topic delete orders --yes"),
+        ("", "kafka-pubsub topic delete orders stock --yes"),
     ]
 )
-@shared.TOPIC_NAME
+@shared.TOPIC_NAMES
 @shared.YES
 @click.pass_obj
-def delete(session: Session, name: str, yes: bool) -> None:
-    """Delete a topic and its messages.
+def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
+    """Delete topics and their messages, one after the other.
 
     Its subscriptions become detached: they receive nothing any more.
 
     An adopted topic is only forgotten: Kafka keeps it, and its messages. Its subscriptions stay detached when it is
     adopted again.
     """
-    asks = shared.asks(session, f"deleting topic {name}", yes=yes)
+    asks = shared.asks(session, f"deleting topic {shared.in_words(names)}", yes=yes)
     with session.pubsub() as pubsub:
         if asks:
-            shared.confirm(_deletion(pubsub, name))
-        kept = pubsub.delete_topic(name)
-    done = f"Forgot topic {name}: it was adopted, so Kafka keeps it and its messages"
-    session.output.result({"deleted": name, "kept_by_kafka": kept}, done if kept else f"Deleted topic {name}")
+            for name in names:
+                shared.confirm(_deletion(pubsub, name))
+        for name in names:
+            kept = pubsub.delete_topic(name)
+            done = f"Forgot topic {name}: it was adopted, so Kafka keeps it and its messages"
+            answer: dict[str, JsonValue] = {"deleted": name, "kept_by_kafka": kept}
+            session.output.result(answer, done if kept else f"Deleted topic {name}")
 
 
 def _deletion(pubsub: PubSub, name: str) -> str:

@@ -29,7 +29,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import count
 
-from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, NotFound, PubSubError
+from kafka_pubsub.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    PubSubError,
+)
 from kafka_pubsub.log.clocks import wall_time
 from kafka_pubsub.log.ports import Backend, LogTail, Transactions
 from kafka_pubsub.log.trouble_log import TroubleLog
@@ -341,6 +348,8 @@ class MulticastPublisher:
         """
         why = "" if outcome.reason is None else f": {outcome.reason.message}"
         why += _LOST if isinstance(outcome.reason, NotFound) else ""
+        if isinstance(outcome.reason, PermissionDenied):
+            self._troubles.tell(outcome.reason, "messages to causal topics wait: %s", outcome.reason)
         with self._changed:
             for batch in batches:
                 batch.trouble = f"it couldn't be staged{why}"

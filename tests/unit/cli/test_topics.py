@@ -344,3 +344,15 @@ def test_a_topic_gets_lanes_and_shows_them(run: CommandLine) -> None:
     run.json("topic", "create", "later")
     later: Any = run.json("topic", "update", "later", "--priorities", "10", "--transient")
     assert (later["priorities"], later["transient"]) == (10, True)
+
+
+def test_several_topics_and_subscriptions_are_deleted_by_one_command(run: CommandLine) -> None:
+    for name in ("orders", "stock"):
+        run.json("topic", "create", name)
+        run.json("sub", "create", f"{name}-sub", "--topic", name)
+    said = run("sub", "delete", "orders-sub", "stock-sub", "--yes").stdout
+    assert said == "Deleted subscription orders-sub\nDeleted subscription stock-sub\n"
+    said = run("topic", "delete", "orders", "stock", "--yes").stdout
+    assert said == "Deleted topic orders\nDeleted topic stock\n"
+    assert run.json("topic", "list") == []
+    assert run("topic", "delete").exit_code == 2
