@@ -44,6 +44,10 @@ _log = logging.getLogger("kafka_pubsub.tracing")
 #: First deliveries that are remembered, of messages that weren't acked.
 REMEMBERED: Final = 10_000
 
+#: Spans of sends that wait for the broker's answer. Beyond that a span ends when its message is queued: thousands of open
+#: ones would cost each message twice as much.
+MOST_OPEN: Final = 100
+
 SYSTEM: Final = "messaging.system"
 OPERATION: Final = "messaging.operation.name"
 OPERATION_TYPE: Final = "messaging.operation.type"
@@ -127,6 +131,8 @@ class _Tracing:
         #: The first deliveries of messages that will come again, by subscription and message.
         self._first: OrderedDict[tuple[str, str], SpanContext] = OrderedDict()
         self._failed = False
+        #: The spans of sends that wait for an answer, by their number in memory.
+        self.open: dict[int, Span] = {}
 
     # -- sending -------------------------------------------------------------------------------------------------
 
@@ -165,6 +171,7 @@ class _Tracing:
 
     def sent(self, span: Span, future: Future[str]) -> None:
         """Ends the span of a publish, whose future is done."""
+        self.open.pop(id(span), None)
         error = future.exception()
         try:
             if error is None:
@@ -448,12 +455,17 @@ class _TracedTopic(Topic):
 
     def _end_with(self, future: Future[str], span: Span) -> None:
         """Ends the span when the future is done: in its report, or by a callback, which costs a change of threads."""
+        tracing = self.tracing
+        if len(tracing.open) >= MOST_OPEN:
+            tracing.end(span)
+            return
+        tracing.open[id(span)] = span
         if isinstance(future, _TracedFuture):
-            future.ending = self.tracing, [span]
+            future.ending = tracing, [span]
             if future.done():
                 future.end_span()
         else:
-            future.add_done_callback(lambda done: self.tracing.sent(span, done))
+            future.add_done_callback(lambda done: tracing.sent(span, done))
 
     def publish_many(self, items: Iterable[bytes | PublishItem]) -> PublishFutures:
         tracing, listed = self.tracing, list(items)

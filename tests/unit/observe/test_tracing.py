@@ -16,7 +16,7 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes as
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
-from kafka_pubsub import Message, PubSub
+from kafka_pubsub import InvalidArgument, Message, PubSub
 from kafka_pubsub.aio import PubSub as AioPubSub
 from kafka_pubsub.observe import tracing
 from tests.support import until
@@ -287,3 +287,26 @@ def test_the_entry_point_is_declared_and_leads_there() -> None:
     declared = project()["project"]["entry-points"]["opentelemetry_instrumentor"]
     module, _, name = declared["kafka_pubsub"].partition(":")
     assert getattr(importlib.import_module(module), name) is tracing.Instrumentor
+
+
+def test_with_many_on_their_way_a_span_ends_when_its_message_is_queued(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "MOST_OPEN", 0)
+    with PubSub.in_memory() as ps:
+        topic = ps.create_topic("orders")
+        topic.publish(b"x").result(10)
+        (send,) = spans.named("send orders")
+    assert send.attributes is not None
+    assert "messaging.message.id" not in send.attributes
+
+
+def test_a_message_that_fails_is_a_span_with_its_error(spans: Spans) -> None:
+    with PubSub.in_memory() as ps:
+        topic = ps.create_topic("orders")
+        with pytest.raises(InvalidArgument):
+            topic.publish(b"x" * 2_000_000)
+    (send,) = spans.named("send orders")
+    assert send.attributes is not None
+    assert send.attributes["error.type"] == "InvalidArgument"
+    assert send.status.status_code is StatusCode.ERROR
