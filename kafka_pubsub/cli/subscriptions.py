@@ -171,7 +171,7 @@ def describe(session: Session, name: str) -> None:
         found = pubsub.subscription(name)
         shown, state = _describe(found), read_state(found, 10_000)
     lanes = [] if isinstance(state, PubSubError) else _lanes(session, state)
-    shown |= {**progress(state), "lanes": lanes}
+    shown |= {**progress(state), "lanes": lanes, **_places(session, state)}
     session.output.details(shared.for_a_person(session, for_eyes(session, shown)))
 
 
@@ -306,6 +306,17 @@ def _settings(arguments: Mapping[str, object], before: SubscriptionOptions | Non
             raise click.UsageError("--max-attempts and --on-exhausted need a --dead-letter-topic")
         settings["dead_letter"] = DeadLetterPolicy(**(known | dead_letter))
     return settings
+
+
+def _places(session: Session, state: SubscriptionState | PubSubError) -> dict[str, JsonValue]:
+    """Returns the lag of each partition, and the members' hosts; a person reads the partitions that lag."""
+    if isinstance(state, PubSubError):
+        return {"lag_by_partition": None, "hosts": None}
+    lags = sorted(state.lag_by_partition.items())
+    shown: JsonValue = {str(partition): lag for partition, lag in lags}
+    if not session.as_json:
+        shown = list[JsonValue](f"{partition}: {lag:,}" for partition, lag in lags if lag)
+    return {"lag_by_partition": shown, "hosts": list[JsonValue](state.hosts)}
 
 
 def _lanes(session: Session, state: SubscriptionState) -> list[JsonValue]:

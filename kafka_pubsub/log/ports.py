@@ -352,6 +352,9 @@ class Admin(Protocol):
     def group_members(self, group: str) -> int:
         """Returns the number of members that the group has now; 0 if it doesn't exist."""
 
+    def member_hosts(self, group: str) -> Sequence[str]:
+        """Returns the host of each member that the group has now, as its broker sees it."""
+
     def has_members(self, group: str) -> bool:
         """Returns whether the group has members now; it may be asked all the time."""
 

@@ -332,7 +332,11 @@ class KafkaAdmin(Admin):
 
     def group_members(self, group: str) -> int:
         """Returns how many members the group has now; 0 if it doesn't exist."""
-        return self._members.count(group)
+        return len(self._members.hosts(group))
+
+    def member_hosts(self, group: str) -> Sequence[str]:
+        """Returns the host of each member that the group has now, as its broker sees it."""
+        return self._members.hosts(group)
 
     def has_members(self, group: str) -> bool:
         """Returns whether the group has members now."""

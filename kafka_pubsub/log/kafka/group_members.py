@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
@@ -60,22 +60,23 @@ class GroupMembers:
             state = self._state(group)
         return state not in _WITHOUT
 
-    def count(self, group: str) -> int:
-        """Returns how many members the group has now; 0 if it doesn't exist."""
+    def hosts(self, group: str) -> Sequence[str]:
+        """Returns the host of each member that the group has now, as its coordinator sees it."""
         state = self._state(group)
         if state is not None and state in _WITHOUT:
-            return 0
+            return ()
 
-        def describe(client: AdminClient, left: float) -> int:
+        def describe(client: AdminClient, left: float) -> list[str]:
             answer = client.describe_consumer_groups([group], request_timeout=left)[group]
-            return len(self._wait(client, answer, left).members)
+            # A broker writes an address with a slash before it, where a name could stand.
+            return [each.host.removeprefix("/") for each in self._wait(client, answer, left).members]
 
         try:
             return self._ask(
                 Doing(f"members of group {group!r}", Right("DESCRIBE", "group", group)), describe
             )
         except NotFound:
-            return 0
+            return ()
 
     def _state(self, group: str) -> ConsumerGroupState | None:
         """Returns the group's state; None if no broker lists it."""

@@ -167,6 +167,10 @@ class MemoryAdmin(Admin):
         with self._cluster.changed:
             return len(self._cluster.group(group).members) if self._cluster.has_group(group) else 0
 
+    def member_hosts(self, group: str) -> Sequence[str]:
+        """Returns this process's host for each member that the group has now."""
+        return ["localhost"] * self.group_members(group)
+
     def has_members(self, group: str) -> bool:
         """Returns whether the group has members now."""
         return self.group_members(group) > 0

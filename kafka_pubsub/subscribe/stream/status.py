@@ -83,6 +83,9 @@ class SubscriptionState:
     `lag` is Kafka's: the end of the log less the committed position, of the topic and its lanes. It grows while one
     message in front isn't finished, whatever was acked behind it, and leaves out messages in the retry topic.
 
+    `lag_by_partition` has it for each partition of the topic and its lanes. `members`: how many processes receive, and
+    `hosts` where each of them runs, as the broker sees it.
+
     `in_flight`, `buffered` and the callbacks in `blocked` are those of this process's streams only. `lanes` has a state
     for each lane in use, the highest priority first; it is empty if the topic has none.
     """
@@ -105,6 +108,7 @@ class SubscriptionState:
     unread_retry: int = 0
     unread_dead_letters: int = 0
     oldest_parked: datetime | None = None
+    hosts: tuple[str, ...] = ()
 
 
 def state_of(
@@ -115,10 +119,10 @@ def state_of(
     `limit`: how many messages of the retry topics, and how many records of the dead-letter topic, are read.
     """
     layout = Layout(record, backend.catalog.topics().get(record.topic))
-    members = backend.admin.group_members(record.name)
+    hosts = sorted(backend.admin.member_hosts(record.name))
     here = _Streams(runners)
     with closing(backend.record_fetch()) as fetch:
-        backlogs = read_backlogs(backend, layout, fetch, limit, alive=members > 0)
+        backlogs = read_backlogs(backend, layout, fetch, limit, alive=bool(hosts))
         letters = count_dead_letters(backend, fetch, record, limit)
     elsewhere = (each for number, each in backlogs.items() if number not in here.own)
     blocked = chain(
@@ -129,7 +133,7 @@ def state_of(
     return SubscriptionState(
         record.name,
         record.topic,
-        members,
+        len(hosts),
         total.lag,
         _by_partition(backlogs),
         here.in_flight,
@@ -147,6 +151,7 @@ def state_of(
         _moment(
             min((at for each in backlogs.values() if (at := each.oldest_parked) is not None), default=None)
         ),
+        tuple(hosts),
     )
 
 

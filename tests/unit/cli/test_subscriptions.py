@@ -44,7 +44,7 @@ def test_a_subscription_is_made_listed_described_changed_and_deleted(run: Comman
     }
     assert run.json("sub", "list", "--topic", "orders") == [{**made, **idle}]
     assert run.json("sub", "update", "billing", "--max-backoff", "20s") == {**made, "max_backoff": 20}
-    idle |= {"lanes": []}
+    idle |= {"lanes": [], "hosts": [], "lag_by_partition": {str(each): 0 for each in range(8)}}
     assert run.json("sub", "describe", "billing") == {**made, "max_backoff": 20, **idle}
     changed = run.json("sub", "update", "billing", "--no-backoff", "--no-ordering")
     assert changed == {**made, "min_backoff": None, "max_backoff": None, "message_ordering": False}
@@ -156,3 +156,15 @@ def test_a_subscription_reports_its_lag_and_what_is_wrong_with_it(run: CommandLi
     assert detached.exit_code == 0
     assert "detached" in detached.stdout
     assert "`kafka-pubsub subscription delete billing`" in detached.stdout
+
+
+def test_describe_shows_the_lag_of_each_partition_and_where_members_run(run: CommandLine) -> None:
+    run.json("topic", "create", "orders", "--partitions", "2")
+    run.json("sub", "create", "billing", "--topic", "orders")
+    run("publish", "orders", "x", "--key", "k")
+    shown = run.json("sub", "describe", "billing")
+    assert isinstance(shown, dict)
+    assert sorted(shown["lag_by_partition"].values()) == [0, 1]
+    assert shown["hosts"] == []
+    (partition,) = [number for number, lag in shown["lag_by_partition"].items() if lag]
+    assert f"{partition}: 1" in run("sub", "describe", "billing").stdout

@@ -33,7 +33,9 @@ class Client:
 
     def describe_consumer_groups(self, groups: Sequence[str], **_: object) -> dict[str, Future[Any]]:
         self.described += 1
-        return {each: _answer(SimpleNamespace(members=["one", "two"])) for each in groups}
+        return {
+            each: _answer(SimpleNamespace(members=[SimpleNamespace(host="/10.0.0.1")] * 2)) for each in groups
+        }
 
     def poll(self, _: float) -> None: ...
 
@@ -66,6 +68,7 @@ def test_a_listed_group_with_members_has_some(state: ConsumerGroupState, asked: 
     assert over(client).has_members("g")
     assert (client.described, asked) == (0, [])
     assert over(client).group_members("g") == 2
+    assert over(client).member_hosts("g") == ["10.0.0.1", "10.0.0.1"]
 
 
 @pytest.mark.parametrize("state", [ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD])
