@@ -44,8 +44,8 @@ _log = logging.getLogger("kafka_pubsub.tracing")
 #: First deliveries that are remembered, of messages that weren't acked.
 REMEMBERED: Final = 10_000
 
-#: Spans of sends that wait for the broker's answer. Beyond that a span ends when its message is queued: thousands of open
-#: ones would cost each message twice as much.
+#: Spans of sends that wait for the broker's answer. Beyond that a span ends when its message is queued: thousands of
+#: open ones would cost each message twice as much.
 MOST_OPEN: Final = 100
 
 SYSTEM: Final = "messaging.system"
