@@ -1,8 +1,9 @@
 """One of the two logs of a partition: the home partition's, or the retry partition's. A commit speaks of both alike.
 
 Theory. Of each log a commit stores a position, what is finished above it, what was started, and how far the log was
-read. `Offsets` and `FinishedRuns` know what is finished (the second one keeps a million unfinished records in no
-memory), `CrashSuspects` what must be noted before it starts.
+read. `Offsets` and `FinishedRuns` know what is finished, `CrashSuspects` what must be noted before it starts. They are
+two classes: a million unfinished records of the retry partition must take no memory, and at home a record that is
+finished out of order must cost little (0.7 us, with runs 2.0 us).
 
 Rules
 1. The notes of suspects come first. Each message whose callback was seen running follows, if there is room.

@@ -261,3 +261,13 @@ def test_an_ended_stream_leaves_the_group(room: Room) -> None:
     room.publish("a")
     stream.close()
     assert room.backend.admin.group_members("billing") == 0
+
+
+def test_partitions_of_lanes_are_counted_as_partitions_of_the_topic() -> None:
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders", partitions=2, priorities=2)
+        sub = ps.create_subscription("billing", "orders")
+        ps.topic("orders").publish(b"urgent", priority=1).result(PATIENCE)
+        with sub.pull(Message.ack) as stream:
+            until(lambda: stream.stats.acked == 1, patience=PATIENCE)
+            assert stream.stats.partitions == (0, 1)
