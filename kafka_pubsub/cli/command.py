@@ -2,7 +2,8 @@
 
 Rules
 1. `--json`, `--bootstrap`, `--config` and `--config-file` are accepted before and after every subcommand; the last
-   one given wins. A subcommand's help only points at them, so that it stays about the subcommand.
+   one given wins. A subcommand's help only points at them, so that it stays about the subcommand. After `worker`,
+   `--config` is the worker's own.
 2. A group alone shows its help.
 3. A group lists its commands in the order it was given, not in the alphabet's.
 """
@@ -116,6 +117,12 @@ class _Shared(click.Command):
             )
 
 
+def _others_than(own: Sequence[click.Parameter]) -> list[click.Option]:
+    """Returns the shared options without those of which the command has its own."""
+    taken = {name for each in own for name in each.opts}
+    return [each for each in _shared_options(root=False) if taken.isdisjoint(each.opts)]
+
+
 class Command(_Shared):
     """A command with examples that takes the shared options."""
 
@@ -128,9 +135,8 @@ class Command(_Shared):
         callback: Callable[..., object] | None = None,
         help: str | None = None,
     ) -> None:
-        super().__init__(
-            name, params=[*(params or ()), *_shared_options(root=False)], callback=callback, help=help
-        )
+        own = params or ()
+        super().__init__(name, params=[*own, *_others_than(own)], callback=callback, help=help)
         self.examples = examples
 
     def invoke(self, ctx: click.Context) -> object:

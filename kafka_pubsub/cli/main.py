@@ -103,6 +103,7 @@ COMMANDS = {
     "Tools": {
         "doctor": "kafka_pubsub.cli.doctor:doctor",
         "service": "kafka_pubsub.cli.service:service",
+        "worker": "kafka_pubsub.cli.worker:worker",
         "metrics": "kafka_pubsub.cli.metrics:metrics",
         "access": "kafka_pubsub.cli.access:access",
         "topology": "kafka_pubsub.cli.topology:topology",

@@ -20,7 +20,7 @@ from kafka_pubsub.services.signals import stop_flag
 if TYPE_CHECKING:
     from kafka_pubsub.observe.workers import Sums
 
-__all__ = ["run"]
+__all__ = ["environment_of", "run"]
 
 
 @click.command(
@@ -81,7 +81,7 @@ def run(session: Session, app: str, workers: int, reload: bool, grace: float, ht
             app,
             workers=workers,
             grace=grace,
-            environment=_environment(session),
+            environment=environment_of(session),
             reload=Sources(Path.cwd()) if reload else None,
             figures=figures,
             tell=lambda text: session.output.note(f"{text[:1].upper()}{text[1:]}."),
@@ -103,7 +103,7 @@ def _expose(sums: Sums, accept: str) -> tuple[str, bytes]:
     return exposition(sums.read(), accept)
 
 
-def _environment(session: Session) -> dict[str, str]:
+def environment_of(session: Session) -> dict[str, str]:
     """Returns the environment of the processes: ours, and what the options name."""
     # What handlers print is seen at once, also where the output goes into a file.
     found = {"PYTHONUNBUFFERED": "1", **os.environ}

@@ -48,10 +48,11 @@ class RunnableApp(Protocol):
 
 
 class AppUnit:
-    """Runs an app."""
+    """Runs an app. `label`: how its figures name it, and its errors if it isn't the only app."""
 
-    def __init__(self, app: RunnableApp) -> None:
-        self.name = "the app"
+    def __init__(self, app: RunnableApp, label: str = "app") -> None:
+        self.name = "the app" if label == "app" else label
+        self._label = label
         self._app = app
         self._state = ServiceState.NEW
         #: Why a stream has failed, when the app was stopped for that.
@@ -82,7 +83,7 @@ class AppUnit:
 
     def readings(self) -> Iterator[Reading]:
         """Returns whether it does its work, for `kafka_pubsub.observe`."""
-        yield Reading({"unit": "app"}, {}, {"up": float(self.health().ok)})
+        yield Reading({"unit": self._label}, {}, {"up": float(self.health().ok)})
 
     def health(self) -> AppHealth:
         """Returns how the app is now."""

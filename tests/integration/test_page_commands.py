@@ -26,8 +26,9 @@ from tests.benchmarks.cluster import create_plainly
 from tests.unit.house.repository import ROOT
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ENDLESS = re.compile(r"kafka-pubsub (service|run)|--follow|--http")
+ENDLESS = re.compile(r"kafka-pubsub (service|run|worker)|--follow|--http")
 #: Ids of messages that nobody has, as the pages show them.
 SHOWN_IDS = re.compile(r"_kafka_pubsub\.delay\.in:0:17|9f1c22ab34d05e67-18\.0")
 
@@ -118,6 +119,7 @@ PAGES: dict[str, Callable[[PubSub], str]] = {
     "docs/metrics.md": prepare_orders,
     "docs/handlers.md": prepare_nothing,
     "docs/operations.md": prepare_orders,
+    "docs/worker.md": prepare_orders,
     "docs/redelivery-operations.md": prepare_topic,
 }
 
@@ -130,6 +132,8 @@ def test_the_commands_of_a_page_work(page: str, bootstrap: str, tmp_path: Path) 
         own_id = PAGES[page](ps)
     handler, *_ = PROGRAM.findall((ROOT / "README.md").read_text("utf-8"))
     (tmp_path / "shop.py").write_text(handler, "utf-8")
+    for text in FILE.findall((ROOT / page).read_text("utf-8")):
+        (tmp_path / "worker.toml").write_text(text, "utf-8")
     typed = commands(page)
     assert typed
     for command in typed:

@@ -1,0 +1,167 @@
+"""`worker`: the apps and services of a file, kept running in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from kafka_pubsub.cli.command import Command
+from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.output import Output
+from kafka_pubsub.cli.run import environment_of
+from kafka_pubsub.cli.serving import serve
+from kafka_pubsub.cli.types import DURATION
+from kafka_pubsub.services.signals import stop_flag
+
+if TYPE_CHECKING:
+    from kafka_pubsub.handlers.health import Report
+    from kafka_pubsub.worker.life import Life
+    from kafka_pubsub.worker.settings import UnitSettings
+    from kafka_pubsub.worker.worker import Worker
+
+__all__ = ["worker"]
+
+#: Seconds between two looks how the units are.
+_LOOK = 0.2
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("the units of worker.toml", "kafka-pubsub worker --config worker.toml"),
+        (
+            "with health at http://127.0.0.1:8080/readyz",
+            "kafka-pubsub worker --config worker.toml --http 8080",
+        ),
+    ],
+)
+@click.option(
+    "--config",
+    "file",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file that names the units, in TOML.",
+)
+@click.option(
+    "--grace", type=DURATION, default="30s", show_default=True, help="How long units may take to end."
+)
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Answer /livez, /readyz and /metrics; a port alone is open on this machine only.",
+)
+@click.pass_obj
+def worker(session: Session, file: Path, grace: float, http: str | None) -> None:
+    """Run the apps and services that a file names, until Ctrl-C or SIGTERM.
+
+    Each unit has a client and threads of its own. One that fails is started again after a pause that grows up to a
+    minute, and the others go on. SIGTERM drains all of them. SIGHUP reads the file again: units that are new, gone or
+    changed start and end. Start more workers with the same file, and they share the work.
+
+    /readyz: each unit works. Ends with 2 if the file is wrong.
+    """
+    from kafka_pubsub.errors import InvalidArgument
+    from kafka_pubsub.services.process import alone
+    from kafka_pubsub.worker.settings import read
+    from kafka_pubsub.worker.units import make_unit
+    from kafka_pubsub.worker.worker import Worker
+
+    try:
+        wanted = read(file)
+    except InvalidArgument as error:
+        raise click.BadParameter(error.message, param_hint="--config") from error
+    os.environ.update(environment_of(session))
+    _show_log()
+    with alone(), stop_flag() as stop, _hangups() as hangups, contextlib.ExitStack() as opened:
+        units = Worker(lambda name, settings: make_unit(name, settings, session.pubsub), grace=grace)
+        if http is not None:
+            server = opened.enter_context(serve(http, lambda: _report(units.lives())))
+            session.output.note(f"Port {server.port} answers /livez, /readyz and /metrics.")
+        watch = _Watch(session.output, units)
+        try:
+            units.follow(wanted)
+            while not stop.is_set():
+                if hangups:
+                    hangups.clear()
+                    _follow_again(units, file, session.output)
+                watch.look()
+                stop.wait(_LOOK)
+        finally:
+            for name in units.stop():
+                session.output.note(
+                    f"{name} didn't end in time; another worker takes over what it was doing."
+                )
+        session.output.note("The worker has stopped.")
+        stop.raise_if_set()
+
+
+def _follow_again(units: Worker, file: Path, output: Output) -> None:
+    from kafka_pubsub.errors import InvalidArgument
+    from kafka_pubsub.worker.settings import read
+
+    try:
+        wanted: dict[str, UnitSettings] = read(file)
+    except InvalidArgument as error:
+        output.note(f"The file is wrong, and everything goes on as before: {error.message}")
+        return
+    units.follow(wanted)
+    output.note(f"Read {file} again: {', '.join(sorted(wanted))}.")
+
+
+@contextlib.contextmanager
+def _hangups() -> Iterator[list[int]]:
+    """Yields a list that gets an entry with each SIGHUP inside the block."""
+    found: list[int] = []
+
+    def take(number: int, frame: FrameType | None) -> None:
+        found.append(number)
+
+    before = signal.signal(signal.SIGHUP, take)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _show_log() -> None:
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _report(lives: dict[str, Life]) -> Report:
+    from kafka_pubsub.handlers.health import Report
+    from kafka_pubsub.worker.life import UnitState
+
+    details = {
+        name: {"state": life.state.value, "error": life.error, "trace": life.trace, "restarts": life.restarts}
+        for name, life in lives.items()
+    }
+    return Report(True, all(life.state is UnitState.RUNNING for life in lives.values()), {"units": details})
+
+
+class _Watch:
+    """Says what changes at each look."""
+
+    def __init__(self, output: Output, units: Worker) -> None:
+        self._output, self._units = output, units
+        self._said: dict[str, str] = {}
+
+    def look(self) -> None:
+        lives = self._units.lives()
+        for name, life in lives.items():
+            now = life.state.value + (f": {life.error}" if life.error else "")
+            if now != self._said.get(name):
+                self._output.note(f"{name} is {now}")
+        for name in self._said.keys() - lives.keys():
+            self._output.note(f"{name} is STOPPED")
+        self._said = {
+            name: life.state.value + (f": {life.error}" if life.error else "") for name, life in lives.items()
+        }

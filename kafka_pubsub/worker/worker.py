@@ -1,0 +1,146 @@
+"""Keeps units running, each on a thread of its own: one that fails touches no other.
+
+Rules
+1. A unit's thread compares what is wanted with what runs: it ends a unit whose settings have changed, then starts the
+   new one. So any number of changes lead to the last one.
+2. A unit that has ended by itself or can't start has failed: it is stopped, and starts again after a pause (`Life`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+
+from kafka_pubsub.errors import FailedPrecondition, PubSubError
+from kafka_pubsub.services.lifecycle import ServiceState
+from kafka_pubsub.services.units import Unit
+from kafka_pubsub.worker.life import Life, UnitState
+from kafka_pubsub.worker.settings import UnitSettings
+
+__all__ = ["Runner", "Worker"]
+
+log = logging.getLogger("kafka_pubsub.worker")
+
+#: Seconds between two looks how a unit is.
+LOOK = 0.2
+
+MakeUnit = Callable[[str, UnitSettings], Unit]
+
+
+class Worker:
+    """Runs the units that it is told to.
+
+    `make`: makes a unit from its name and settings. `grace`: the seconds for which a unit may finish what it has begun.
+    """
+
+    def __init__(self, make: MakeUnit, *, grace: float) -> None:
+        self._make, self._grace = make, grace
+        self._runners: dict[str, Runner] = {}
+
+    def follow(self, wanted: Mapping[str, UnitSettings]) -> None:
+        """Runs these units and no others; returns at once. A unit that has given up starts again."""
+        for name in wanted.keys() - self._runners.keys():
+            self._runners[name] = Runner(name, self._make, self._grace)
+        for name, runner in self._runners.items():
+            runner.follow(wanted.get(name))
+
+    def lives(self) -> dict[str, Life]:
+        """Returns the state of each unit, those that end included."""
+        return {
+            name: runner.life
+            for name, runner in sorted(self._runners.items())
+            if runner.wanted or not runner.has_ended(0)
+        }
+
+    def stop(self) -> list[str]:
+        """Ends all units, within the grace for all of them together; returns those that didn't end in time."""
+        self.follow({})
+        end = time.monotonic() + self._grace
+        return [
+            name
+            for name, each in self._runners.items()
+            if not each.has_ended(max(0.0, end - time.monotonic()))
+        ]
+
+
+class Runner:
+    """Keeps one unit running; the parameters are those of `Worker`."""
+
+    def __init__(self, name: str, make: MakeUnit, grace: float) -> None:
+        self._name, self._make, self._grace = name, make, grace
+        self.life = Life()
+        self.wanted: UnitSettings | None = None
+        # Guards what is wanted, whether the thread goes on, and the number of the last call of `follow`.
+        self._changed = threading.Condition()
+        self._call = 0
+        self._thread: threading.Thread | None = None
+
+    def follow(self, wanted: UnitSettings | None) -> None:
+        """Runs a unit with these settings from now on; None: runs nothing."""
+        with self._changed:
+            given_up = self.life.state is UnitState.FAILED and self.life.restart_at is None
+            if wanted != self.wanted or given_up:
+                self._call += 1
+            self.wanted = wanted
+            self._changed.notify_all()
+            if wanted is not None and self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"kafka_pubsub-worker-{self._name}", daemon=True
+                )
+                self._thread.start()
+
+    def has_ended(self, timeout: float) -> bool:
+        """Waits until nothing runs, `timeout` seconds at most; returns whether it is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._thread is None, timeout)
+
+    # -- on its thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                wanted, call = self.wanted, self._call
+                if wanted is None:
+                    self._thread, self.life = None, self.life.stopped()
+                    self._changed.notify_all()
+                    return
+            self.life = Life(max_restarts=wanted.max_restarts)
+            while not self._is_over(call):
+                self._run_once(wanted, call)
+
+    def _run_once(self, wanted: UnitSettings, call: int) -> None:
+        """Runs a unit until it fails or something else is wanted; after a failure, waits for the next start."""
+        try:
+            unit = self._make(self._name, wanted)
+            try:
+                unit.start()
+                self._watch(unit, call)
+            finally:
+                if not unit.stop(self._grace):
+                    log.warning(
+                        "%s didn't end in %g s; its work is done again elsewhere", self._name, self._grace
+                    )
+        except (Exception, SystemExit) as error:  # a module that is imported may exit
+            text = error.message if isinstance(error, PubSubError) else f"{type(error).__name__}: {error}"
+            self.life = self.life.failed(text, traceback.format_exc(), time.monotonic())
+            at = self.life.restart_at
+            pause = None if at is None else max(0.0, at - time.monotonic())
+            later = "it isn't started again" if pause is None else f"it starts again in {pause:.0f} s"
+            log.exception("%s has failed, %s", self._name, later)
+            if not self._is_over(call, pause):
+                self.life = self.life.restarted()
+
+    def _watch(self, unit: Unit, call: int) -> None:
+        while not self._is_over(call, LOOK):
+            health = unit.health()
+            if health.state is ServiceState.STOPPED:
+                raise FailedPrecondition(f"{self._name} has ended: {health.error or 'no reason is known'}")
+            self.life = self.life.looked(health.ok, health.error, time.monotonic())
+
+    def _is_over(self, call: int, timeout: float | None = 0.0) -> bool:
+        """Waits for another call of `follow`, `timeout` seconds at most (None: for ever); returns whether one came."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._call != call, timeout)
