@@ -30,6 +30,7 @@ BY_TURNS = frozenset(
         "tests/integration/local/test_context_manager.py",
         "tests/integration/local/test_sharing.py",
         "tests/integration/local/test_up_and_down.py",
+        "tests/integration/test_secured.py",
         "tests/spark/drivers/test_kills.py",
         "tests/spark/session/test_delayed_homes.py",
         "tests/spark/session/test_expectations.py",
