@@ -27,3 +27,8 @@ def test_a_wrong_file_is_a_usage_error_that_says_what_to_write(tmp_path: Path) -
 def test_there_is_a_file(arguments: list[str], error: str) -> None:
     result = CliRunner().invoke(cli, ["worker", *arguments])
     assert (result.exit_code, error in " ".join(result.output.split())) == (2, True), result.output
+
+
+def test_a_librdkafka_setting_goes_before_the_command() -> None:
+    result = CliRunner().invoke(cli, ["--config", "client.id=a", "worker", "--config", "none.toml"])
+    assert "none.toml: can't be read" in " ".join(result.output.split())
