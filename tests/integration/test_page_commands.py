@@ -111,6 +111,7 @@ def prepare_multicast(ps: PubSub) -> str:
 
 
 PAGES: dict[str, Callable[[PubSub], str]] = {
+    "docs/connecting.md": prepare_nothing,
     "docs/redelivery.md": prepare_orders,
     "docs/delays.md": prepare_delays,
     "docs/lanes.md": prepare_nothing,
