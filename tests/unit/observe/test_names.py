@@ -50,6 +50,15 @@ def test_a_query_is_right_and_names_metrics_that_exist(query: str) -> None:
     assert named <= SERIES, named - SERIES
 
 
+def test_the_queries_of_the_page_on_operations_are_right_and_name_figures_of_its_table() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```promql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for query in block.splitlines():
+        promql_parser.parse(query)
+        (name,) = re.findall(rf"{PREFIX}(\w+)", query)
+        assert f"| `{name}` |" in page
+
+
 def test_there_is_a_query_for_each_alert() -> None:
     assert len(ALERTS) == 10
     assert len(list(queries())) == len(ALERTS) + sum(len(panel["targets"]) for panel in DASHBOARD["panels"])
