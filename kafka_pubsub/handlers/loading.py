@@ -23,8 +23,9 @@ def load_app(target: str) -> App:
     name, _, attribute = target.partition(":")
     attribute = attribute or "app"
     if not name or name.endswith(".py") or "/" in name:
+        meant = name.removesuffix(".py").removeprefix("./").replace("/", ".").strip(".") or "shop"
         raise InvalidArgument(
-            f"{target!r} is no module: write MODULE:NAME as in Python, for example shop.orders:app for shop/orders.py"
+            f"{target!r} is no module: write MODULE:NAME as in Python, such as {meant}:{attribute}"
         )
     here = os.getcwd()
     if here not in sys.path:
