@@ -14,13 +14,14 @@ _READ: dict[str, Parameter] = {**_LOG, "group": "{group}", "patience": 300}
 
 
 def _observed(quick: bool) -> Scenario:
-    warmup, measured = (2_000, 20_000) if quick else (100_000, 1_000_000)
+    # Some ten seconds each, so that ten scrapes fall into a measure.
+    warmup, measured = (2_000, 20_000) if quick else (100_000, 5_000_000)
     pull: dict[str, Parameter] = {**_READ, "warmup": warmup, "measured": measured}
     publish: dict[str, Parameter] = {
         **_LOG,
         "distinct": 1000,
         "warmup": 500 if quick else 20_000,
-        "measured": 5_000 if quick else 400_000,
+        "measured": 5_000 if quick else 2_000_000,
     }
     spans: dict[str, Parameter] = {**_READ, "warmup": 500, "measured": 2_000 if quick else 50_000}
     scrape: dict[str, Parameter] = {

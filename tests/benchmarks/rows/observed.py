@@ -36,7 +36,13 @@ __all__ = [
 #: Topics of the wide scrape.
 WIDE = 10
 #: Scrapes its process's parent each second, as Prometheus does from another process.
-_SCRAPER = "import sys, time, urllib.request\nwhile True:\n urllib.request.urlopen(sys.argv[1]).read(); time.sleep(1)"
+_SCRAPER = """
+import sys, time, urllib.request
+while True:
+    urllib.request.urlopen(sys.argv[1]).read()
+    print("scraped", flush=True)
+    time.sleep(1)
+"""
 
 
 @contextlib.contextmanager
@@ -48,7 +54,9 @@ def _scraped() -> Iterator[None]:
     collector = register()
     server, thread = start_http_server(0, "127.0.0.1")
     address = f"http://127.0.0.1:{server.server_port}/metrics"
-    scraper = subprocess.Popen([sys.executable, "-c", _SCRAPER, address])
+    scraper = subprocess.Popen([sys.executable, "-c", _SCRAPER, address], stdout=subprocess.PIPE)
+    assert scraper.stdout is not None
+    scraper.stdout.readline()  # its start isn't measured
     try:
         yield
     finally:
