@@ -71,7 +71,9 @@ def _names(pattern: str, access: Access) -> list[str]:
         if f"{{{field}}}" in pattern and not getattr(access, field):
             raise InvalidArgument(f"{field}: give its name, which the rights of this role need")
     if "{topic}" in pattern and not access.topics:
-        raise InvalidArgument("topic: give at least one name, which the rights of this role need")
+        raise InvalidArgument(
+            "topic: give at least one name (--topic NAME), which the rights of this role need"
+        )
     topics = access.topics if "{topic}" in pattern else [""]
     return [
         pattern.format(topic=topic, subscription=access.subscription, dead_letter=access.dead_letter)

@@ -59,7 +59,9 @@ class HealthServer:
         try:
             self._server = Server((host, port), Handler)
         except OSError as error:
-            raise FailedPrecondition(f"http: can't listen on {host}:{port}: {error}") from error
+            raise FailedPrecondition(
+                f"http: can't listen on {host}:{port}: {error}. Choose another port, or stop the program that has it"
+            ) from error
         self._server.daemon_threads = True
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="kafka_pubsub-health", daemon=True
