@@ -450,8 +450,8 @@ class Subscriber:
             runner.rebalances.noticed(record)
         read = [runner.rebalances.retries_read() for runner in runners]
         self._open_transactions.look(record.name, {place: at for each in read for place, at in each.items()})
-        for runner in runners:
-            runner.rebalances.held_up = self._open_transactions.seconds
+        for runner in runners:  # the figures of streams add up, so one of them tells it
+            runner.rebalances.held_up = self._open_transactions.seconds if runner is runners[0] else 0.0
 
     @property
     def pulling(self) -> bool:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["environment_of", "run"]
 
+#: The longest directory of sockets, in bytes: the path of a socket has at most 107.
+_LONGEST = 95
+
 
 @click.command(
     cls=Command,
@@ -74,9 +77,7 @@ def run(session: Session, app: str, workers: int, reload: bool, grace: float, ht
     except InvalidArgument as error:
         raise click.BadParameter(error.message, param_hint="--http") from error
     with ExitStack() as opened:
-        figures = (
-            None if http is None else Path(opened.enter_context(TemporaryDirectory(prefix="kafka_pubsub-")))
-        )
+        figures = None if http is None else _figures(session, opened)
         parent = Parent(
             app,
             workers=workers,
@@ -95,6 +96,22 @@ def run(session: Session, app: str, workers: int, reload: bool, grace: float, ht
         code = parent.run(stop)
     stop.raise_if_set()
     raise SystemExit(code)
+
+
+def _figures(session: Session, opened: ExitStack) -> Path | None:
+    """Makes the directory of the processes' sockets; None: there can't be one, so /metrics has no figures of them."""
+    try:
+        folder = opened.enter_context(TemporaryDirectory(prefix="kafka_pubsub-"))
+    except OSError as error:
+        problem = str(error)
+    else:
+        if len(os.fsencode(folder)) <= _LONGEST:
+            return Path(folder)
+        problem = f"{folder} is too long for a socket"
+    session.output.note(
+        f"/metrics has no figures of the processes: {problem}. Let TMPDIR name a short directory that can be written."
+    )
+    return None
 
 
 def _expose(sums: Sums, accept: str) -> tuple[str, bytes]:

@@ -132,6 +132,8 @@ class Parent:
 
     def sockets(self) -> dict[int, str]:
         """Returns where the processes that run answer for their metrics, by the number of their start."""
+        if self._figures is None:
+            return {}
         return {each.start: self._socket(each) for each in self._places if each.process is not None}
 
     def _socket(self, place: _Place) -> str:

@@ -1,6 +1,7 @@
 """The log as JSON, a line a record, with the ids of the span in which it was written.
 
-Rule: a formatter never raises: what can't be written as JSON is written as its text.
+Rule: a formatter never raises: what can't be written as JSON is written as its text. An `extra` of a name that the
+formatter gives itself is left out.
 """
 
 from __future__ import annotations
@@ -42,8 +43,18 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             said["error"] = record.exc_info[0].__qualname__
             said["traceback"] = self.formatException(record.exc_info)
-        said.update((name, value) for name, value in record.__dict__.items() if name not in _USUAL)
-        return json.dumps(said, default=str, ensure_ascii=False)
+        extra = {name: value for name, value in record.__dict__.items() if name not in _USUAL}
+        try:
+            return json.dumps({**extra, **said}, default=str, ensure_ascii=False)
+        except Exception:
+            return json.dumps({**said, "extra": _text(extra)}, ensure_ascii=False)
+
+
+def _text(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"can't be shown: {type(error).__qualname__}"
 
 
 def _span_ids() -> dict[str, str]:

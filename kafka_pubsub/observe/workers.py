@@ -6,36 +6,52 @@ address shows the sums of all processes, whichever of them is asked, as operator
 Rules
 1. The parent waits `PATIENCE` seconds at most, for all together. A process that doesn't answer counts as it answered
    last, and `kafka_pubsub_silent_workers` tells how many don't: a sum that fell would look like a restart.
-2. What a process had counted that has ended stays in the sums.
+2. What a process had counted that has ended stays in the sums: one that ends in good order leaves its last figures in a
+   file beside its socket, of another those of the last scrape count.
 3. The parent imports no client of Kafka (`handlers/processes.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Final
 
-from kafka_pubsub.counters import Reading, merged
+from kafka_pubsub.counters import PARTS, Reading, merged
 from kafka_pubsub.observe.metrics import decode, encode
 from kafka_pubsub.observe.names import HIGHEST
 
 __all__ = ["PATIENCE", "Answering", "Sums", "answering"]
 
+log = logging.getLogger("kafka_pubsub.metrics")
+
 #: Seconds that a scrape waits for the processes.
 PATIENCE: Final = 1.0
+#: How the name of a file ends in which a process leaves its last figures.
+LAST: Final = ".last"
 
 
 class Answering:
-    """Answers questions for this process's figures at a socket, on a thread of its own."""
+    """Answers questions for this process's figures at a socket, on a thread of its own.
 
-    def __init__(self, path: str, read: Callable[[], Iterable[Reading]]) -> None:
-        self._read, self._path = read, path
+    `last` gives what it leaves at its end; None, the default, is `read`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[], Iterable[Reading]],
+        last: Callable[[], Iterable[Reading]] | None = None,
+    ) -> None:
+        self._read, self._path, self._last = read, path, last or read
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         self._socket = socket.socket(socket.AF_UNIX)
@@ -51,6 +67,9 @@ class Answering:
         self._socket.close()
         with contextlib.suppress(OSError):
             os.unlink(self._path)
+        with contextlib.suppress(OSError):
+            Path(self._path + ".part").write_bytes(encode(self._last()))
+            os.rename(self._path + ".part", self._path + LAST)
 
     def _run(self) -> None:
         while True:
@@ -58,16 +77,27 @@ class Answering:
                 asked, _ = self._socket.accept()
             except OSError:
                 return  # it is closed
-            with asked, contextlib.suppress(OSError):  # the parent has gone, or waits no longer
-                asked.settimeout(PATIENCE)
-                asked.sendall(encode(self._read()))
+            try:
+                with asked:
+                    asked.settimeout(PATIENCE)
+                    asked.sendall(encode(self._read()))
+            except OSError:
+                continue  # the parent has gone, or waits no longer
+            except Exception:
+                log.warning("the figures of this process couldn't be told", exc_info=True)
 
 
-def answering(path: str) -> Answering:
-    """Returns what answers for all figures of this process."""
+def answering(path: str) -> AbstractContextManager[object]:
+    """Returns what answers for all figures of this process; nothing does where the socket can't be made."""
     from kafka_pubsub.observe.metrics import process_readings
 
-    return Answering(path, process_readings())
+    try:
+        return Answering(path, process_readings(), PARTS.read)
+    except OSError as error:
+        log.warning(
+            "/metrics has no figures of this process: %s: %s; TMPDIR chooses the directory", path, error
+        )
+        return contextlib.nullcontext()
 
 
 class Sums:
@@ -78,21 +108,34 @@ class Sums:
         #: The last answer of each process, those that have ended included.
         self._last: dict[int, list[Reading]] = {}
         self._past: list[Reading] = []
+        self._folders: set[str] = set()
         self._lock = threading.Lock()
+
+    def _read_last(self, places: Mapping[int, str]) -> None:
+        """Takes the last figures of processes that have ended."""
+        for folder in self._folders:
+            for file in Path(folder).glob("*" + LAST):
+                number = int(file.name.removesuffix(LAST))
+                if number not in places:
+                    with contextlib.suppress(OSError, ValueError):
+                        self._last[number] = decode(file.read_bytes())
+                    file.unlink(missing_ok=True)
 
     def read(self) -> list[Reading]:
         """Asks all processes, and returns the sums."""
-        places = self._places()
-        with ThreadPoolExecutor(max(1, len(places))) as threads:
-            asked = {threads.submit(_ask, path): number for number, path in places.items()}
-            done, late = wait(asked, PATIENCE * 1.5)
-        with self._lock:
+        with self._lock:  # of two scrapes at once, the later answers must not be followed by the earlier ones
+            places = self._places()
+            with ThreadPoolExecutor(max(1, len(places))) as threads:
+                asked = {threads.submit(_ask, path): number for number, path in places.items()}
+                done, late = wait(asked, PATIENCE * 1.5)
             silent = len(late)
             for each in done:
                 try:
                     self._last[asked[each]] = each.result()
                 except (OSError, ValueError):
                     silent += 1
+            self._folders |= {os.path.dirname(path) for path in places.values()}
+            self._read_last(places)
             for number in self._last.keys() - places.keys():
                 ended = [Reading(each.labels, each.counts, {}, each.times) for each in self._last.pop(number)]
                 self._past = merged([*self._past, *ended])

@@ -222,9 +222,10 @@ class Outstanding:
     def wait_over(self, timeout: float | None) -> bool:
         """Closes the current epoch and waits until it and all earlier ones are over; False after `timeout` seconds."""
         if self.current.sent_messages:
-            self._older.append(self.current)
-            self._older_messages += self.current.sent_messages
-            self.current = Epoch(self)
+            # In this order: `reported` is read without the lock, and may be too small for a moment, but not too large.
+            closed, self.current = self.current, Epoch(self)
+            self._older.append(closed)
+            self._older_messages += closed.sent_messages
         before = tuple(self._older)
         return self._wait(lambda: all(epoch.over for epoch in before), timeout)
 

@@ -60,6 +60,8 @@ class OpenTransactions:
     def look(self, subscription: str, read: Mapping[TopicPartition, int]) -> None:
         """Looks for open transactions if a look is due. `read`: where reading stands in each owned partition."""
         now = self._clock()
+        if not read:
+            self._seen = {}  # another member has the partitions
         if now < self._look_at or not read:
             return
         self._look_at = now + LOOK

@@ -33,6 +33,25 @@ def test_a_record_is_a_line_of_json() -> None:
     assert said["odd"] == "{1}"
 
 
+def test_an_extra_that_json_cannot_have_loses_no_line() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    circle: list[object] = []
+    circle.append(circle)
+    for odd in ({("a", 1): 2}, circle, Shy()):
+        said = json.loads(JsonFormatter().format(record("kept", odd=odd)))
+        assert said["message"] == "kept"
+        assert said["extra"]
+
+
+def test_an_extra_changes_no_field_of_the_formatter() -> None:
+    said = json.loads(JsonFormatter().format(record("kept", level="mine", time=0, error="mine")))
+    assert said["level"] == "INFO"
+    assert said["time"].endswith("Z")
+
+
 def test_an_error_has_its_class_and_traceback() -> None:
     made = record("failed")
     try:

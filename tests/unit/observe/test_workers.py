@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 
+import pytest
+
 from kafka_pubsub.counters import Reading
-from kafka_pubsub.observe.workers import PATIENCE, Answering, Sums
+from kafka_pubsub.observe.workers import PATIENCE, Answering, Sums, answering
 
 
 def value(readings: list[Reading], field: str) -> float:
@@ -43,6 +46,77 @@ def test_what_a_process_had_counted_that_has_ended_stays(tmp_path: Path) -> None
         found = sums.read()
     assert value(found, "acked") == 7
     assert value(found, "lag") == 1
+
+
+def test_what_a_process_counted_after_the_last_scrape_stays_too(tmp_path: Path) -> None:
+    places = {1: str(tmp_path / "1"), 2: str(tmp_path / "2")}
+    sums = Sums(lambda: places)
+    counted = 3
+    with Answering(places[1], lambda: answers(counted, 10)), Answering(places[2], lambda: answers(1, 10)):
+        sums.read()
+        counted = 5
+    del places[1]
+    assert value(sums.read(), "acked") == 6
+    assert value(sums.read(), "acked") == 6
+    places.clear()
+    assert value(sums.read(), "acked") == 6
+
+
+def test_a_process_that_was_never_scraped_counts(tmp_path: Path) -> None:
+    places = {1: str(tmp_path / "1")}
+    sums = Sums(lambda: places)
+    sums.read()
+    with Answering(str(tmp_path / "7"), lambda: answers(4, 10)):
+        pass
+    assert value(sums.read(), "acked") == 4
+
+
+def test_scrapes_at_once_count_an_ended_process_once(tmp_path: Path) -> None:
+    places = {1: str(tmp_path / "1"), 2: str(tmp_path / "2")}
+    slow, go_on = threading.Event(), threading.Event()
+
+    def late() -> list[Reading]:
+        slow.set()
+        assert go_on.wait(0.9)
+        return answers(1, 10)
+
+    sums = Sums(lambda: dict(places))
+    with Answering(places[1], late), Answering(places[2], lambda: answers(4, 10)):
+        first = threading.Thread(target=sums.read)
+        first.start()
+        assert slow.wait(5)
+        del places[2]
+        second = threading.Thread(target=sums.read)
+        second.start()
+        go_on.set()
+        first.join(10)
+        second.join(10)
+        assert value(sums.read(), "acked") == 5
+
+
+def test_a_reading_that_raises_leaves_the_next_scrape_its_answer(tmp_path: Path) -> None:
+    asked = 0
+
+    def read() -> list[Reading]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise RuntimeError("once")
+        return answers(4, 10)
+
+    places = {1: str(tmp_path / "1")}
+    sums = Sums(lambda: places)
+    with Answering(places[1], read):
+        assert value(sums.read(), "silent_workers") == 1
+        assert value(sums.read(), "acked") == 4
+
+
+def test_a_path_that_is_too_long_for_a_socket_ends_no_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with answering(str(tmp_path / ("x" * 120))):
+        pass
+    assert "TMPDIR" in caplog.text
 
 
 def test_a_process_that_does_not_answer_counts_as_before_and_is_told(tmp_path: Path) -> None:

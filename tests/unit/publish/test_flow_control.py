@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 import pytest
 
 from kafka_pubsub.config import PublishFlow
-from kafka_pubsub.errors import (
-    ResourceExhausted,
-)
+from kafka_pubsub.errors import DeadlineExceeded, ResourceExhausted
 from tests.unit.publish.test_publisher import PATIENCE, World
 
 
@@ -59,3 +60,25 @@ def test_a_message_larger_than_the_limit_goes_alone(world: World) -> None:
     world.publisher.configure(flow=PublishFlow(max_bytes=10))
     world.publisher.publish(b"x" * 100)
     assert len(world.writer.appended) == 1
+
+
+def test_the_count_of_stored_messages_is_never_too_large_while_a_flush_begins(world: World) -> None:
+    for _ in range(5):
+        world.publisher.publish(b"x")
+    world.writer.report(2)
+    seen: list[int] = []
+
+    def look(_frame: FrameType, _event: str, _argument: object) -> Callable[..., object]:
+        seen.append(world.publisher.stored)
+        return look
+
+    def flush() -> None:
+        sys.settrace(look)
+        with contextlib.suppress(DeadlineExceeded):
+            world.publisher.flush(0.01)
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    thread.join(PATIENCE)
+    assert len(seen) > 10
+    assert max(seen) == 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import pytest
 
 from kafka_pubsub import Message, PubSub, RetryPolicy
+from kafka_pubsub.counters import PARTS
 from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.subscribe.retry_topic import open_transactions
@@ -70,6 +72,13 @@ def test_one_that_ends_in_time_is_not_named(scene: Scene) -> None:
     assert scene.watch(AGAIN) == []
 
 
+def test_a_member_without_partitions_has_none(scene: Scene) -> None:
+    scene.watch(30)
+    assert scene.looks.seconds > 20
+    scene.looks.look("billing", {})
+    assert scene.looks.seconds == 0
+
+
 def test_transactions_that_follow_each_other_are_not_one(scene: Scene) -> None:
     for number in range(5):
         assert scene.watch(PATIENCE - 2 * LOOK) == []
@@ -109,3 +118,25 @@ def test_a_stream_that_is_held_up_says_so_and_goes_on_when_it_ends(
                 cluster.finish_transaction(RETRY, partition, "foreign", committed=False)
             assert acked.wait(ENOUGH)
             assert not stream.done()
+
+
+def test_of_several_streams_one_tells_how_long_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_transactions, "LOOK", 0.0)
+    cluster = MemoryCluster()
+
+    def told() -> float:
+        found = (
+            each.gauges.get("open_transaction", 0.0) for each in PARTS.read() if dict(each.labels) == labels
+        )
+        return sum(found)
+
+    labels = {"subscription": "held-up", "topic": "orders"}
+    with PubSub.in_memory(MemoryBackend(cluster=cluster)) as ps:
+        ps.create_topic("orders", partitions=2)
+        sub = ps.create_subscription("held-up", "orders", message_ordering=True, retry=RetryPolicy())
+        for partition in range(2):
+            cluster.append("orders.sub.held-up.retry", partition, b"open", transaction="foreign")
+        began = time.monotonic()
+        with sub.pull(Message.ack), sub.pull(Message.ack), sub.pull(Message.ack):
+            until(lambda: told() > 0.5, "an open transaction")
+            assert told() <= time.monotonic() - began
