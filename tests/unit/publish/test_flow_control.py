@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_the_count_of_stored_messages_is_never_too_large_while_a_flush_begins(wo
     world.writer.report(2)
     seen: list[int] = []
 
-    def look(_frame: FrameType, _event: str, _argument: object) -> Callable[..., object]:
+    def look(_frame: FrameType, _event: str, _argument: Any) -> Any:
         seen.append(world.publisher.stored)
         return look
 
