@@ -121,7 +121,7 @@ def status(ctx: click.Context) -> None:
     now = session.local_status()
     delays = Delays()
     if now.state == "running":
-        delays = look_at_delays(lambda: session.open_pubsub(now.bootstrap, {}))
+        delays = look_at_delays(lambda: session.open_pubsub(now.bootstrap, {}, None))
     if session.as_json:
         more = {"routers": delays.routers, "delayed_messages_wait": delays.waiting}
         session.output.details({**_as_json(now), **more})

@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenPubSub", "Session"]
 
-#: Address (None: the configuration names it) and librdkafka settings in, an open `PubSub` out.
-OpenPubSub = Callable[[str | None, Mapping[str, str]], "AbstractContextManager[PubSub]"]
+#: Address (None: the configuration names it), librdkafka settings and a config file in, an open `PubSub` out.
+OpenPubSub = Callable[[str | None, Mapping[str, str], str | None], "AbstractContextManager[PubSub]"]
 
 
-def _open_pubsub(bootstrap: str | None, config: Mapping[str, str]) -> AbstractContextManager[PubSub]:
+def _open_pubsub(
+    bootstrap: str | None, config: Mapping[str, str], config_file: str | None
+) -> AbstractContextManager[PubSub]:
     from kafka_pubsub.app import PubSub
 
-    return PubSub(bootstrap, config=dict(config))
+    return PubSub(bootstrap, config=dict(config), config_file=config_file)
 
 
 def _find_running() -> str | None:
@@ -109,4 +111,4 @@ class Session:
                 "no Kafka to talk to: start the embedded one with `kafka-pubsub up`, or name yours with "
                 "--bootstrap HOST:PORT (KAFKA_PUBSUB_BOOTSTRAP)"
             )
-        return self.open_pubsub(address or None, self.settings())
+        return self.open_pubsub(address or None, self.config, self.config_file)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from kafka_pubsub.observe.workers import Sums
 
 __all__ = ["environment_of", "run"]
+
+#: Settings that name a cluster: the children get its address by `KAFKA_PUBSUB_BOOTSTRAP`.
+_ADDRESS_SETTINGS: Final = ("bootstrap.servers", "metadata.broker.list")
 
 #: The longest directory of sockets, in bytes: the path of a socket has at most 107.
 _LONGEST = 95
@@ -121,14 +124,24 @@ def _expose(sums: Sums, accept: str) -> tuple[str, bytes]:
 
 
 def environment_of(session: Session) -> dict[str, str]:
-    """Returns the environment of the processes: ours, and what the options name."""
+    """Returns the environment of the processes: ours, with what the options name.
+
+    There a `PubSub()` has the address and the settings of other commands with these options. A config file's values
+    stay in the file: variables that would win over them are left out.
+    """
     # What handlers print is seen at once, also where the output goes into a file.
     found = {"PYTHONUNBUFFERED": "1", **os.environ}
-    if session.bootstrap:
-        found["KAFKA_PUBSUB_BOOTSTRAP"] = session.bootstrap
+    if not session.bootstrap and not session.config_file and not session.config:
+        return found
+    from kafka_pubsub.config import load_settings
+
+    hidden = set(session.settings()) | set(_ADDRESS_SETTINGS)
+    before = {name: value for name, value in load_settings().config.items() if name not in hidden}
+    own = {name: value for name, value in session.config.items() if name not in _ADDRESS_SETTINGS}
+    found["KAFKA_PUBSUB_CONFIG"] = json.dumps({**before, **own})
     if session.config_file:
         found["KAFKA_PUBSUB_CONFIG_FILE"] = os.path.abspath(session.config_file)
-    if session.config:
-        before = json.loads(found.get("KAFKA_PUBSUB_CONFIG") or "{}")
-        found["KAFKA_PUBSUB_CONFIG"] = json.dumps({**before, **session.config})
+    address = session.address()
+    if address:
+        found["KAFKA_PUBSUB_BOOTSTRAP"] = address
     return found

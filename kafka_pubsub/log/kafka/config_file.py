@@ -46,7 +46,7 @@ def join_config(
 ) -> dict[str, GivenValue]:
     """Returns all settings of librdkafka: arguments win over the environment, and a setting over one in a file.
 
-    A file's address counts only where no argument and no variable has one.
+    An address that is an argument, or for a file of the environment a variable, wins over the one in the file.
     """
     from_file: dict[str, GivenValue] = {}
     chosen = config_file or settings.config_file
@@ -56,7 +56,10 @@ def join_config(
         from_file.pop(_ADDRESS, None)
     if config_file is None:
         return {**from_file, **settings.config, **config}
-    return {**settings.config, **from_file, **config}
+    variables = dict(settings.config)
+    if bootstrap is not None:
+        variables.pop(_ADDRESS, None)
+    return {**variables, **from_file, **config}
 
 
 def read_config_file(path: str | PathLike[str]) -> dict[str, str]:

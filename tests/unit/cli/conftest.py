@@ -29,7 +29,7 @@ class CommandLine:
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
         session = Session(
-            open_pubsub=lambda bootstrap, config: self._open(),
+            open_pubsub=lambda *_: self._open(),
             find_running=lambda: self.address,
             local_status=lambda: self.status,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import NoReturn
 
 import pytest
@@ -90,5 +89,5 @@ def test_address_and_settings_are_accepted_everywhere_and_the_last_wins() -> Non
     assert (session.bootstrap, session.config) == ("b:2", {"x": "2", "y": "a=b"})
 
 
-def _refuse(bootstrap: str | None, config: Mapping[str, str]) -> NoReturn:
+def _refuse(bootstrap: str | None, *_: object) -> NoReturn:
     raise BrokerUnavailable(f"nobody answers at {bootstrap}\nreally")

@@ -49,7 +49,7 @@ def test_names_of_the_right_kind_are_offered(run: CommandLine, words: list[str],
     for name in ("orders-mail", "billing"):
         run.pubsub.create_subscription(name, "orders")
     session = Session(
-        open_pubsub=lambda bootstrap, config: contextlib.nullcontext(run.pubsub),
+        open_pubsub=lambda *_: contextlib.nullcontext(run.pubsub),
         find_running=lambda: "memory",
     )
     assert completed(session, words, "ord") == expected
@@ -80,7 +80,7 @@ def test_a_cluster_that_refuses_or_is_silent_is_not_waited_for(
 def test_an_address_on_the_line_is_the_one_that_is_asked() -> None:
     asked: list[str | None] = []
 
-    def open_pubsub(bootstrap: str | None, config: object) -> contextlib.AbstractContextManager[PubSub]:
+    def open_pubsub(bootstrap: str | None, *_: object) -> contextlib.AbstractContextManager[PubSub]:
         asked.append(bootstrap)
         raise click.ClickException("enough")
 

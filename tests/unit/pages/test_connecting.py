@@ -114,7 +114,9 @@ def test_the_words_of_the_table_of_failed_logins_are_those_of_errors() -> None:
 def test_the_commands_take_the_settings_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[tuple[str | None, Mapping[str, str]]] = []
 
-    def open_pubsub(bootstrap: str | None, config: Mapping[str, str]) -> AbstractContextManager[PubSub]:
+    def open_pubsub(
+        bootstrap: str | None, config: Mapping[str, str], _: str | None
+    ) -> AbstractContextManager[PubSub]:
         opened.append((bootstrap, dict(config)))
         return PubSub.in_memory()
 

@@ -121,3 +121,5 @@ def test_the_address_of_a_file_counts_where_no_other_is_named(tmp_path: Path) ->
     assert join_config(named, None, {}, None) == {}
     assert join_config(named, None, {}, path) == {"bootstrap.servers": "file:1"}
     assert join_config(named, "argument:3", {}, path) == {}
+    single = Settings(config={"bootstrap.servers": "variable:4"})
+    assert join_config(single, "argument:3", {}, path) == {}
