@@ -75,7 +75,8 @@ def access(
 ) -> None:
     """Print the rights that a program in ROLE needs.
 
-    They are the least that is enough on a cluster with access rules. It talks to no cluster.
+    They are the least that is enough on a cluster with access rules. It talks to no cluster: --bootstrap and
+    --config-file say how the commands connect.
     """
     from kafka_pubsub.access.rendering import render_commands, render_user
     from kafka_pubsub.access.rights import Access, rules_of
@@ -85,6 +86,7 @@ def access(
     if session.as_json:
         session.output.result([{**each._asdict(), "operations": list(each.operations)} for each in rules], "")
     elif tool == "strimzi":
-        session.output.line(render_user(rules, user.removeprefix("User:")).rstrip("\n"))
+        session.output.line(render_user(rules, user).rstrip("\n"))
     else:
-        session.output.line(render_commands(rules, user, session.bootstrap or "$KAFKA").rstrip("\n"))
+        commands = render_commands(rules, user, session.bootstrap, command_config=session.config_file)
+        session.output.line(commands.rstrip("\n"))

@@ -52,7 +52,7 @@ def doctor(
     rules = rules_of(role, access) if role else []
     findings: list[Finding] = []
     with session.pubsub() as pubsub:
-        for each in examine(pubsub, role, rules):
+        for each in examine(pubsub, role, rules, session.config_file):
             findings.append(each)
             if not session.as_json:
                 _say(session, each)

@@ -7,10 +7,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafka_pubsub.access.rendering import render_commands
+from kafka_pubsub.access.rendering import render_commands, server_options
 from kafka_pubsub.access.rights import Rule
 from kafka_pubsub.errors import FailedPrecondition, PermissionDenied, PubSubError
 
@@ -38,8 +39,24 @@ class Finding(NamedTuple):
     mend: str = ""
 
 
-def examine(pubsub: PubSub, role: str | None, rules: Sequence[Rule]) -> Iterator[Finding]:
-    """Yields the findings as they come; a cluster that can't be used ends them."""
+class Tools(NamedTuple):
+    """How the commands of Kafka's own tools connect."""
+
+    address: str
+    command_config: str | None
+
+    def grant(self, rule: Rule) -> str:
+        """Returns the command that grants a rule; the user's name is for the reader to set."""
+        return render_commands([rule], "User:NAME", self.address, command_config=self.command_config).strip()
+
+
+def examine(
+    pubsub: PubSub, role: str | None, rules: Sequence[Rule], command_config: str | None = None
+) -> Iterator[Finding]:
+    """Yields the findings as they come; a cluster that can't be used ends them.
+
+    `command_config` is the config file with which the commands that mend connect; None: they have none.
+    """
     from kafka_pubsub.log.kafka.backend import KafkaBackend
     from kafka_pubsub.log.kafka.cluster_facts import ClusterFacts
 
@@ -71,11 +88,12 @@ def examine(pubsub: PubSub, role: str | None, rules: Sequence[Rule]) -> Iterator
         return
     yield Finding("login", True, f"{brokers} {'broker answers' if brokers == 1 else 'brokers answer'}")
     yield Finding("version", True, "Kafka 4.0 or newer")
+    tools = Tools(backend.address, command_config)
     checks: Sequence[tuple[str, Callable[[], Iterator[Finding]]]] = (
-        ("rights", lambda: _rights(facts, backend.address, pubsub, rules)),
-        ("transactions", lambda: _transactions(facts, backend.address, pubsub, role, rules)),
+        ("rights", lambda: _rights(facts, tools, pubsub, rules)),
+        ("transactions", lambda: _transactions(facts, tools, role, rules)),
         (_METADATA, lambda: _metadata(facts)),
-        ("retention", lambda: _retention(pubsub, backend.address)),
+        ("retention", lambda: _retention(pubsub, tools)),
         ("services", lambda: _services(pubsub)),
     )
     for name, check in checks:
@@ -91,26 +109,36 @@ def _address_advice(address: str) -> str:
     return f"look whether it runs, and at the network: nc -vz {address.replace(':', ' ').split(',')[0]}"
 
 
-def _rights(facts: ClusterFacts, address: str, pubsub: PubSub, rules: Sequence[Rule]) -> Iterator[Finding]:
+def _rights(facts: ClusterFacts, tools: Tools, pubsub: PubSub, rules: Sequence[Rule]) -> Iterator[Finding]:
     backend = pubsub._cluster.backend
-    names = backend.admin.topic_names() if any(rule.prefix for rule in rules) else ()
+    visible = backend.admin.topic_names() if any(rule.prefix for rule in rules) else ()
     for rule in rules:
         if rule.type == "transactionalId":
             continue  # it can't be seen: a transaction is tried
         name = rule.name
         if rule.prefix and rule.type == "topic":
-            name = next((each for each in names if each.startswith(rule.name)), "")
+            name = _one_of(rule.name, visible)
         allowed = _allowed(facts, rule.type, name)
         what = f"{', '.join(rule.operations)} on {rule.type} {rule.name}{'*' if rule.prefix else ''}".rstrip()
         if allowed is None:
-            yield Finding("rights", True, f"{what}: there is none yet, so the rights to it can't be seen")
+            reason = "there is none yet" if name else "this client sees none"
+            yield Finding("rights", True, f"{what}: {reason}, so the rights to it can't be seen")
             continue
         missing = tuple(each for each in rule.operations if _UPPER.get(each, each.upper()) not in allowed)
         if missing:
-            command = render_commands([rule._replace(operations=missing)], "User:NAME", address).strip()
+            command = tools.grant(rule._replace(operations=missing))
             yield Finding("rights", False, f"this client lacks {', '.join(missing)} of {what}", command)
         else:
             yield Finding("rights", True, what)
+
+
+def _one_of(prefix: str, visible: Iterable[str]) -> str:
+    """Returns a topic whose name begins so; empty: none is known."""
+    from kafka_pubsub.delays.layout import INGEST
+
+    # Kafka lists only topics that the client may describe: without rights, ours are known by name only.
+    own = (f"{_OWN}catalog", INGEST)
+    return next((each for each in (*own, *visible) if each.startswith(prefix)), "")
 
 
 def _allowed(facts: ClusterFacts, kind: str, name: str) -> Collection[str] | None:
@@ -122,7 +150,7 @@ def _allowed(facts: ClusterFacts, kind: str, name: str) -> Collection[str] | Non
 
 
 def _transactions(
-    facts: ClusterFacts, address: str, pubsub: PubSub, role: str | None, rules: Sequence[Rule]
+    facts: ClusterFacts, tools: Tools, role: str | None, rules: Sequence[Rule]
 ) -> Iterator[Finding]:
     wanted = [rule for rule in rules if rule.type == "transactionalId" and rule.prefix]
     if role is not None and not wanted:
@@ -138,8 +166,7 @@ def _transactions(
             if role is None:
                 yield Finding("transactions", True, f"can't be tried: {error.message}")
             else:
-                command = render_commands([rule], "User:NAME", address).strip()
-                yield Finding("transactions", False, error.message, command)
+                yield Finding("transactions", False, error.message, tools.grant(rule))
             continue
         yield Finding("transactions", True, f"one was begun and aborted, as {each}")
         yield _clock(ahead)
@@ -174,7 +201,7 @@ def _metadata(facts: ClusterFacts) -> Iterator[Finding]:
         yield Finding(_METADATA, True, str(found))
 
 
-def _retention(pubsub: PubSub, address: str) -> Iterator[Finding]:
+def _retention(pubsub: PubSub, tools: Tools) -> Iterator[Finding]:
     """Looks whether Kafka keeps what only this package may delete."""
     backend = pubsub._cluster.backend
     there = set(backend.admin.topic_names())
@@ -192,8 +219,8 @@ def _retention(pubsub: PubSub, address: str) -> Iterator[Finding]:
             settings = ",".join(f"{key}={value}" for key, value in wrong.items())
             now = ", ".join(f"{key}={config[key]}" for key in wrong)
             mend = (
-                f"kafka-configs.sh --bootstrap-server {address} --alter --entity-type topics --entity-name {name} "
-                f"--add-config {settings}"
+                f"kafka-configs.sh {server_options(*tools)} --alter --entity-type topics "
+                f"--entity-name {shlex.quote(name)} --add-config {shlex.quote(settings)}"
             )
             yield Finding(
                 "retention", False, f"topic {name} has {now}: Kafka deletes messages that wait", mend

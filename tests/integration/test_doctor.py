@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kafka_pubsub import DeadLetterPolicy, DelayRouter, PubSub
+from kafka_pubsub.access.rights import Access, rules_of
 from kafka_pubsub.cli.main import cli
 from kafka_pubsub.delays.declaration import DelayDeclaration
 from kafka_pubsub.local.tcp_ports import free_ports
@@ -96,6 +97,15 @@ def test_missing_rights_have_the_commands_that_grant_them(broker: GuardedKafka) 
     broker.grant(rights_of("subscriber"), "shop")
     code, findings = doctor(*as_user(broker, "shop"), *SUBSCRIBER, *DEAD)
     assert (code, failed(findings)) == (0, [])
+
+
+@pytest.mark.parametrize("role", ["router", "sequencer", "publisher"])
+def test_a_client_without_rights_lacks_all_of_a_service(broker: GuardedKafka, role: str) -> None:
+    more = ("--with", "delays") if role == "publisher" else ()
+    words = (*as_user(broker, "stranger"), "--role", role, "--topic", "orders", *more)
+    code, findings = doctor(*words)
+    assert code == 1
+    assert len(failed(findings)) == len(rules_of(role, Access(["orders"], extras=["delays"] if more else [])))
 
 
 def test_a_cluster_that_cannot_be_used_ends_it_with_the_reason(broker: GuardedKafka) -> None:
