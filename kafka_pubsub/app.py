@@ -39,7 +39,7 @@ __all__ = ["PubSub"]
 
 #: A login token, when it expires (seconds since the epoch), and if it has them its principal and extensions.
 Token = tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, Mapping[str, str]]
-#: The value of a setting; `oauth_cb` is a function that gets the value of `sasl.oauthbearer.config`.
+#: The value of a setting; `oauth_cb` is a function that gets the value of `sasl.oauthbearer.config`, or its name.
 ConfigValue = str | int | float | bool | Callable[[str], Token]
 
 
@@ -53,8 +53,8 @@ class PubSub(FlatNames):
 
     `bootstrap`: the cluster's address. If you leave it out, it comes from `config["bootstrap.servers"]`, else from
         `KAFKA_PUBSUB_BOOTSTRAP`, else it is the embedded broker that `kafka-pubsub up` started.
-    `config`: further settings of librdkafka, added to those of `KAFKA_PUBSUB_CONFIG`. `oauth_cb`, a function, gives
-        login tokens (docs/connecting.md).
+    `config`: further settings of librdkafka, added to those of `KAFKA_PUBSUB_CONFIG`. `oauth_cb`, a function
+        or its name as "module:function", gives login tokens (docs/connecting.md).
     `config_file`: a file with settings, in the properties format of Kafka's own tools. By default that of
         `KAFKA_PUBSUB_CONFIG_FILE`, if there is one; a setting in `config` wins over the file's.
     `create`: with False the client never makes topics or groups, for clusters where clients may not. The default is

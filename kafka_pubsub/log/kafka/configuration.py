@@ -3,7 +3,8 @@
 Rules
 1. A setting wins in this order: our rules, the user's config, our defaults.
 2. A setting on which one of our promises depends (`RULES`) can't be set: `InvalidArgument` names it and says why.
-3. `oauth_cb` is taken once for all clients of the cluster (`tokens.py`); no other callback can be given.
+3. `oauth_cb`, a function or its name, is taken once for all clients of the cluster (`tokens.py`); no other callback
+   can be given.
 4. A setting that librdkafka doesn't know, or a value that it can't read, is found when the backend is made and
    without a thread or a socket: `verify` shows librdkafka the settings followed by one that can't exist. If it
    complains about that last one only, it took all the others.
@@ -23,7 +24,7 @@ from confluent_kafka.cimpl import Consumer
 
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka.errors import error_of
-from kafka_pubsub.log.kafka.tokens import TokenCallback, Tokens
+from kafka_pubsub.log.kafka.tokens import TokenCallback, Tokens, load_callback
 
 __all__ = ["RULES", "ConfigValue", "Configuration", "GivenValue", "is_known", "refusal_of"]
 
@@ -88,6 +89,9 @@ class Configuration:
     def __init__(self, bootstrap: str | None, config: Mapping[str, GivenValue]) -> None:
         self._user = {name: value for name, value in config.items() if name not in _ADDRESS_SETTINGS}
         self.bootstrap = _bootstrap(bootstrap, config)
+        named = self._user.get(TOKEN_CALLBACK)
+        if isinstance(named, str):
+            self._user[TOKEN_CALLBACK] = load_callback(named)
         for name, value in self._user.items():
             _check(name, value)
         #: The source of login tokens; None: logins need none from the program.
@@ -148,7 +152,8 @@ def _check_tokens(config: Mapping[str, GivenValue]) -> None:
     if TOKEN_CALLBACK not in config and config.get("sasl.oauthbearer.method") != "oidc" and not unsecured:
         raise InvalidArgument(
             "config: sasl.mechanism=OAUTHBEARER needs a source of tokens: set sasl.oauthbearer.method=oidc with "
-            ".client.id, .client.secret and .token.endpoint.url, or in Python give a function as `oauth_cb`"
+            ".client.id, .client.secret and .token.endpoint.url, or name a function of Python that gives them: "
+            "`oauth_cb=MODULE:FUNCTION`"
         )
 
 

@@ -37,8 +37,8 @@ _OAUTH_OPTIONS: Final[Mapping[str, str]] = {
 }
 _EXTENSION: Final = "extension_"
 _MSK: Final = (
-    "is AWS MSK's, for Java: take sasl.mechanism=OAUTHBEARER and give the token in Python, `PubSub(config={'oauth_cb': "
-    "...})`; docs/connecting.md shows how"
+    "is AWS MSK's, for Java: take sasl.mechanism=OAUTHBEARER and name a function of Python that gives tokens: "
+    "`oauth_cb=MODULE:FUNCTION`; docs/connecting.md shows how"
 )
 #: Settings of Java clients that say where a store's format or password is; their neighbours use them.
 BEHIND: Final = frozenset({"ssl.truststore.type", "ssl.keystore.type"})
@@ -87,7 +87,7 @@ def _handler(value: str, file: Mapping[str, str]) -> Settings:
     if name in {"IAMClientCallbackHandler", "IAMOAuthBearerLoginCallbackHandler"}:
         raise ValueError(f"the class {name} {_MSK}")
     raise ValueError(
-        f"the class {name} is Java's: give tokens in Python, `PubSub(config={{'oauth_cb': ...}})`"
+        f"the class {name} is Java's: name a function of Python that gives tokens: `oauth_cb=MODULE:FUNCTION`"
     )
 
 

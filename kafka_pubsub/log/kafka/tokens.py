@@ -12,15 +12,19 @@ Rules
 
 from __future__ import annotations
 
+import importlib
 import logging
+import os
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from kafka_pubsub.errors import DeadlineExceeded, InvalidArgument, PermissionDenied, PubSubError
 
-__all__ = ["Token", "TokenCallback", "Tokens"]
+__all__ = ["Token", "TokenCallback", "Tokens", "load_callback"]
 
 _LOGGER = logging.getLogger("kafka_pubsub.kafka")
 
@@ -37,7 +41,37 @@ FIRST_S: Final = 4.5
 #: Seconds between two warnings.
 _REPEAT: Final = 60.0
 
+#: A text of another form may be a secret in a wrong place: it isn't quoted.
+_TARGET: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", re.ASCII)
 _EXPECTED: Final = "a tuple of the token and the time, in seconds since the epoch, at which it expires"
+
+
+def load_callback(target: str) -> TokenCallback:
+    """Imports the function that a text names, MODULE:FUNCTION, from the path or the working directory.
+
+    Raises `InvalidArgument`, which says what is wrong.
+    """
+    if not _TARGET.fullmatch(target):
+        raise InvalidArgument(
+            "config['oauth_cb'] must be a function, not any text: write its name as MODULE:FUNCTION, such as "
+            "logins:login"
+        )
+    module, _, name = target.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found: object = importlib.import_module(module)
+    except Exception as error:
+        raise InvalidArgument(
+            f"config['oauth_cb']: module {module!r} doesn't import from {here} or the path: {_said(error)}"
+        ) from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise InvalidArgument(f"config['oauth_cb']: module {module!r} has no {name!r}")
+    # `Configuration` refuses what is no function.
+    return cast("TokenCallback", found)
 
 
 class Tokens:

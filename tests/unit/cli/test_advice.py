@@ -98,7 +98,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 
 #: Texts that no command can meet, by their beginning: they answer a call that only Python programs make.
 ONLY_IN_PYTHON = (
-    "config['oauth_cb']",  # a function can't be given to a command
+    "config['oauth_cb']",  # the setting's own name
     "config[X] must be a function",
     "group_protocol must be",  # KAFKA_PUBSUB_GROUP_PROTOCOL is checked before, under its own name
     "X has no time zone",  # options have an example
