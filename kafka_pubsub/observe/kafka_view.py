@@ -4,9 +4,12 @@ Theory. A scrape must not wait for a broker. So a thread of its own asks Kafka e
 and a scrape gets what was found last, with its age. Only the first scrape waits, for a moment.
 
 Rules
-1. What can't be read keeps its last figures, with their age, for `FORGET` seconds; then it is left out.
+1. What can't be read keeps its last figures for `FORGET` seconds; then it is left out. The age of Kafka's newest answer
+   is always told: without it the alert about silence would end with the figures.
 2. The thread ends when no scrape has come for `IDLE` seconds, and begins with the next one.
 3. Without `everything` only the subscriptions are asked about from which this process receives.
+4. `AT_ONCE` questions are asked at once, and each answer counts when it comes, so a broker that hangs delays only what
+   it was asked.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
@@ -35,6 +39,8 @@ EVERY: Final = 5.0
 FIRST: Final = 0.7
 FORGET: Final = 300.0
 IDLE: Final = 120.0
+#: Questions that are asked at once.
+AT_ONCE: Final = 8
 #: The messages of the retry topics that are read, and the dead letters, of each subscription.
 LIMIT: Final = 1000
 
@@ -68,6 +74,8 @@ class KafkaView:
         self._looked = threading.Event()
         #: What was found last, by what was asked.
         self._found: dict[tuple[int, str], _Found] = {}
+        # When Kafka answered last; before the first answer, when the view began.
+        self._answered_at = time.monotonic()
         self._failures = 0
         self._troubles = TroubleLog(_log)
 
@@ -76,6 +84,7 @@ class KafkaView:
         self._scraped_at = time.monotonic()
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
+                self._answered_at = time.monotonic()
                 self._thread = threading.Thread(target=self._run, name="kafka_pubsub-view", daemon=True)
                 self._thread.start()
         if not self._waited:
@@ -83,9 +92,8 @@ class KafkaView:
             self._looked.wait(FIRST)
         now = time.monotonic()
         found = [each for each in list(self._found.values()) if now - each.at < FORGET]
-        age = {"view_age": max((now - each.at for each in found), default=0.0)} if found else {}
         return [
-            Reading({}, {"view_failures": self._failures}, age),
+            Reading({}, {"view_failures": self._failures}, {"view_age": now - self._answered_at}),
             *(reading for each in found for reading in each.readings),
         ]
 
@@ -101,22 +109,36 @@ class KafkaView:
 
     def look(self) -> None:
         """Asks once."""
-        found: dict[tuple[int, str], _Found] = {}
-        for cluster in [each for each in self._clusters() if each.connected]:
-            for name, ask in self._questions(cluster):
-                key = id(cluster), name
-                try:
-                    found[key] = _Found(list(ask()), time.monotonic())
-                except NotFound:
-                    pass  # it is deleted, or was never made
-                except PubSubError as error:
-                    if not cluster.connected:
-                        break  # it was closed meanwhile
-                    self._failures += 1
-                    self._troubles.tell(error, "metrics: %s isn't known now: %s", name, error)
-                    if key in self._found:
-                        found[key] = self._found[key]
-        self._found = found
+        clusters = [each for each in self._clusters() if each.connected]
+        questions = [(each, name, ask) for each in clusters for name, ask in self._questions(each)]
+        if not questions:
+            self._answered_at = time.monotonic()
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka_pubsub-view") as threads:
+            for _ in threads.map(lambda question: self._ask(*question), questions):
+                pass
+        asked = {(id(cluster), name) for cluster, name, _ in questions}
+        for key in self._found.keys() - asked:
+            del self._found[key]
+
+    def _ask(self, cluster: Cluster, name: str, ask: Callable[[], Iterable[Reading]]) -> None:
+        key = id(cluster), name
+        try:
+            self._found[key] = _Found(list(ask()), time.monotonic())
+        except NotFound:  # it is deleted, or was never made
+            self._found.pop(key, None)
+        except Exception as error:
+            if cluster.connected:  # else it was closed meanwhile
+                self._fail(name, error)
+            return
+        self._answered_at = time.monotonic()
+
+    def _fail(self, name: str, error: Exception) -> None:
+        with self._lock:
+            self._failures += 1
+            if isinstance(error, PubSubError):
+                self._troubles.tell(error, "metrics: %s isn't known now: %s", name, error)
+            else:
+                _log.error("metrics: asking about %s failed; going on", name, exc_info=error)
 
     def _questions(self, cluster: Cluster) -> Iterator[tuple[str, Callable[[], Iterable[Reading]]]]:
         for name in self._names(cluster):
@@ -133,7 +155,8 @@ class KafkaView:
             backend = cluster.backend
             catalog = backend.catalog
             return list(catalog.subscriptions())
-        except PubSubError:
+        except PubSubError as error:
+            self._fail("the catalog", error)
             mine = [name for owner, name in self._found if owner == id(cluster)]
             return [name.removeprefix(_PREFIX) for name in mine if name.startswith(_PREFIX)]
 
@@ -154,7 +177,12 @@ def _figures(state: SubscriptionState) -> dict[str, float]:
     names = ("lag", "backlog", "waiting_retry", "parked", "blocked_keys", "members", "dead_letters")
     found = {name: getattr(state, name) for name in names}
     gauges = {name: float(value) for name, value in found.items() if value is not None}
-    return {**gauges, "oldest_age": _age(state.oldest), "oldest_parked": _age(state.oldest_parked)}
+    times = {
+        "oldest_age": state.oldest,
+        "oldest_at_home": state.oldest_at_home,
+        "oldest_parked": state.oldest_parked,
+    }
+    return {**gauges, **{name: _age(since) for name, since in times.items()}}
 
 
 def _age(since: datetime | None) -> float:

@@ -115,6 +115,14 @@ METRICS: Final[Sequence[Metric]] = (
         True,
     ),
     Metric(
+        "oldest_at_home",
+        "oldest_at_home_age_seconds",
+        "gauge",
+        _SUB,
+        "The same without those in retry topics, which wait on purpose.",
+        True,
+    ),
+    Metric(
         "waiting_retry", "waiting_retry", "gauge", _SUB, "Messages that wait for their next delivery.", True
     ),
     Metric("parked", "parked", "gauge", _SUB, "Messages that wait until they are released.", True),
@@ -145,7 +153,14 @@ METRICS: Final[Sequence[Metric]] = (
         "For how long the message has waited that holds up the others.",
         True,
     ),
-    Metric("view_age", "view_age_seconds", "gauge", (), "The age of what Kafka was asked for.", True),
+    Metric(
+        "view_age",
+        "view_age_seconds",
+        "gauge",
+        (),
+        "For how long Kafka has answered none of these questions.",
+        True,
+    ),
     Metric(
         "view_failures", "view_failures", "counter", (), "Questions to Kafka for these figures that failed."
     ),

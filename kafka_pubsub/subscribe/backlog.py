@@ -131,6 +131,11 @@ class Backlog:
         return min(parked.values(), default=None)
 
     @property
+    def oldest_at_home(self) -> int | None:
+        """When the first of those that aren't in the retry topic was published, in milliseconds."""
+        return self._oldest
+
+    @property
     def oldest(self) -> int | None:
         """When the first of those that were read was published, in milliseconds."""
         return min((each for each in (self._oldest, self.waiting.oldest) if each is not None), default=None)

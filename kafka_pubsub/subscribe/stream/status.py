@@ -70,6 +70,7 @@ class SubscriptionState:
     `backlog`: the messages that aren't finished, those in the retry topic included. An offset beyond the first 100
     unfinished ones of a partition counts as a message, also if it holds a transaction's marker or was compacted away,
     so a large backlog is an upper bound. `oldest`: when the oldest of these was published; None: there is none.
+    `oldest_at_home`: the same without those in the retry topic, which wait on purpose.
 
     `waiting_retry`: messages in the retry topic that wait for their next delivery, or behind an earlier message of
     their key. `parked`: those that wait there until you release them, of which `oldest_parked` was published first.
@@ -109,6 +110,7 @@ class SubscriptionState:
     unread_dead_letters: int = 0
     oldest_parked: datetime | None = None
     hosts: tuple[str, ...] = ()
+    oldest_at_home: datetime | None = None
 
 
 def state_of(
@@ -148,11 +150,14 @@ def state_of(
         None if letters is None else sum(letters.by_topic.values()),
         total.unread,
         0 if letters is None else letters.unread,
-        _moment(
-            min((at for each in backlogs.values() if (at := each.oldest_parked) is not None), default=None)
-        ),
+        _moment(_first(each.oldest_parked for each in backlogs.values())),
         tuple(hosts),
+        _moment(_first(each.oldest_at_home for each in backlogs.values())),
     )
+
+
+def _first(times: Iterable[int | None]) -> int | None:
+    return min((at for at in times if at is not None), default=None)
 
 
 class _Streams:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from typing import Any
 
 import pytest
 
-from kafka_pubsub import PubSub
+from kafka_pubsub import PubSub, RetryPolicy
+from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.counters import Reading
 from kafka_pubsub.errors import BrokerUnavailable
+from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.observe import kafka_view
 from kafka_pubsub.observe.kafka_view import KafkaView
+from kafka_pubsub.subscribe.stream.status import SubscriptionState, state_of
+from tests.support import until
 
 
 def figures(readings: list[Reading], **labels: str) -> dict[str, float]:
@@ -90,3 +96,80 @@ def test_a_client_that_was_never_used_is_not_asked() -> None:
         view = KafkaView(everything=True, clusters=lambda: [ps._cluster])
         view.look()
         assert view.readings()[0].counts["view_failures"] == 0
+
+
+def test_the_age_of_the_newest_answer_is_told_when_nothing_is_known_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        ps.create_subscription("billing", topic="orders")
+        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
+
+        def refuse(*_: object) -> object:
+            raise BrokerUnavailable("no broker answers")
+
+        for name in ("_subscription", "_delays", "_causal"):
+            monkeypatch.setattr(kafka_view, name, refuse)
+        view.readings()
+        time.sleep(0.1)
+        view.look()
+        monkeypatch.setattr(kafka_view, "FORGET", -1.0)
+        assert 0.1 <= figures(view.readings())["view_age"] < 60
+
+
+def test_one_subscription_that_is_not_known_makes_the_others_no_older(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        for name in ("billing", "audit"):
+            ps.create_subscription(name, topic="orders")
+        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
+        view.readings()
+        plain = state_of
+
+        def refuse(backend: Backend, record: SubscriptionRecord, *more: Any) -> SubscriptionState:
+            if record.name == "audit":
+                raise ZeroDivisionError
+            return plain(backend, record, *more)
+
+        monkeypatch.setattr(kafka_view, "state_of", refuse)
+        view._found.clear()
+        view._answered_at -= 100
+        view.look()
+        found = view.readings()
+        assert figures(found)["view_age"] < 60
+        assert figures(found, subscription="billing", topic="orders")
+        assert figures(found, subscription="audit", topic="orders") == {}
+
+
+def test_a_question_that_hangs_holds_up_no_other_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        for name in ("audit", "billing"):
+            ps.create_subscription(name, topic="orders")
+        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
+        plain, go_on = state_of, threading.Event()
+
+        def hang(backend: Backend, record: SubscriptionRecord, *more: Any) -> SubscriptionState:
+            if record.name == "audit":
+                assert go_on.wait(60)
+            return plain(backend, record, *more)
+
+        monkeypatch.setattr(kafka_view, "state_of", hang)
+        view.readings()
+        until(lambda: bool(figures(view.readings(), subscription="billing", topic="orders")), "the others")
+        go_on.set()
+
+
+def test_a_message_in_the_retry_topic_is_not_old_at_home() -> None:
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        sub = ps.create_subscription("billing", topic="orders", retry=RetryPolicy(min_backoff=600))
+        ps.topic("orders").publish(b"x").result(10)
+        with sub.pull(lambda message: message.nack()):
+            until(lambda: sub.state().waiting_retry == 1, "the move")
+        state = sub.state()
+        assert state.oldest is not None
+        assert state.oldest_at_home is None
