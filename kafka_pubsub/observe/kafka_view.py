@@ -4,12 +4,13 @@ Theory. A scrape must not wait for a broker. So a thread of its own asks Kafka e
 and a scrape gets what was found last, with its age. Only the first scrape waits, for a moment.
 
 Rules
-1. What can't be read keeps its last figures for `FORGET` seconds; then it is left out. The age of Kafka's newest answer
-   is always told: without it the alert about silence would end with the figures.
+1. What can't be read keeps its last figures for `FORGET` seconds; then it is left out.
 2. The thread ends when no scrape has come for `IDLE` seconds, and begins with the next one.
 3. Without `everything` only the subscriptions are asked about from which this process receives.
-4. `AT_ONCE` questions are asked at once, and each answer counts when it comes, so a broker that hangs delays only what
-   it was asked.
+4. `AT_ONCE` questions are asked at a time, and each answer is kept at once. One that isn't answered is waited for by
+   its thread alone, and isn't asked again meanwhile.
+5. The view's age is that of the newest answer to any question. It grows for as long as none comes, from the first
+   question on; a process without questions has none.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
@@ -26,7 +27,7 @@ from typing import Final, NamedTuple
 from kafka_pubsub.cluster import OPEN, Cluster
 from kafka_pubsub.counters import Reading
 from kafka_pubsub.delays.overdue import look_at_delays
-from kafka_pubsub.errors import NotFound, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.subscribe.stream.status import SubscriptionState, state_of
 
@@ -39,18 +40,31 @@ EVERY: Final = 5.0
 FIRST: Final = 0.7
 FORGET: Final = 300.0
 IDLE: Final = 120.0
-#: Questions that are asked at once.
+#: How many questions are asked at a time, and the seconds that a look waits for their answers.
 AT_ONCE: Final = 8
+PATIENCE: Final = 5.0
 #: The messages of the retry topics that are read, and the dead letters, of each subscription.
 LIMIT: Final = 1000
 
 
 _PREFIX: Final = "subscription "
+#: A question: its cluster's `id`, and what is asked about.
+_Key = tuple[int, str]
 
 
 class _Found(NamedTuple):
     readings: list[Reading]
     at: float
+
+
+class _Question(NamedTuple):
+    cluster: Cluster
+    name: str
+    ask: Callable[[], Iterable[Reading]]
+
+    @property
+    def key(self) -> _Key:
+        return id(self.cluster), self.name
 
 
 class KafkaView:
@@ -73,9 +87,13 @@ class KafkaView:
         # Set after the first look.
         self._looked = threading.Event()
         #: What was found last, by what was asked.
-        self._found: dict[tuple[int, str], _Found] = {}
-        # When Kafka answered last; before the first answer, when the view began.
-        self._answered_at = time.monotonic()
+        self._found: dict[_Key, _Found] = {}
+        #: What waits to be asked, that and what is asked now, and the number of threads that ask.
+        self._queue: deque[_Question] = deque()
+        self._asked: set[_Key] = set()
+        self._asking = 0
+        #: When the last answer came, or the first question was asked; None: there was no question.
+        self._answered_at: float | None = None
         self._failures = 0
         self._troubles = TroubleLog(_log)
 
@@ -83,17 +101,21 @@ class KafkaView:
         """Returns what was found last; only the first call waits, for `FIRST` seconds at most."""
         self._scraped_at = time.monotonic()
         with self._lock:
+            if self._everything:
+                self._begin()
             if self._thread is None or not self._thread.is_alive():
-                self._answered_at = time.monotonic()
                 self._thread = threading.Thread(target=self._run, name="kafka_pubsub-view", daemon=True)
                 self._thread.start()
         if not self._waited:
             self._waited = True
             self._looked.wait(FIRST)
         now = time.monotonic()
-        found = [each for each in list(self._found.values()) if now - each.at < FORGET]
+        with self._lock:
+            found = [each for each in self._found.values() if now - each.at < FORGET]
+            answered, failures = self._answered_at, self._failures
+        gauges = {} if answered is None else {"view_age": max(0.0, now - answered)}
         return [
-            Reading({}, {"view_failures": self._failures}, {"view_age": now - self._answered_at}),
+            Reading({}, {"view_failures": failures}, gauges),
             *(reading for each in found for reading in each.readings),
         ]
 
@@ -101,44 +123,82 @@ class KafkaView:
         while time.monotonic() - self._scraped_at < IDLE:
             try:
                 self.look()
-            except Exception:
-                self._failures += 1
-                _log.exception("asking Kafka for metrics failed; going on")
+            except Exception as error:
+                self._fail("what there is", error)
             self._looked.set()
             time.sleep(self._every)
 
     def look(self) -> None:
-        """Asks once."""
-        clusters = [each for each in self._clusters() if each.connected]
-        questions = [(each, name, ask) for each in clusters for name, ask in self._questions(each)]
-        if not questions:
-            self._answered_at = time.monotonic()
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka_pubsub-view") as threads:
-            for _ in threads.map(lambda question: self._ask(*question), questions):
-                pass
-        asked = {(id(cluster), name) for cluster, name, _ in questions}
-        for key in self._found.keys() - asked:
-            del self._found[key]
+        """Asks once, and waits `PATIENCE` seconds at most for the answers."""
+        questions = [
+            _Question(cluster, *each)
+            for cluster in self._clusters()
+            if cluster.connected
+            for each in self._questions(cluster)
+        ]
+        with self._lock:
+            if questions:
+                self._begin()
+            elif not self._everything:
+                self._answered_at = None
+            there = {each.key for each in questions}
+            self._found = {key: each for key, each in self._found.items() if key in there}
+            new = [each for each in questions if each.key not in self._asked]
+            self._asked.update(each.key for each in new)
+            self._queue += new
+            more = max(0, min(AT_ONCE - self._asking, len(new)))
+            self._asking += more
+        threads = [
+            threading.Thread(target=self._ask_all, name="kafka_pubsub-question", daemon=True)
+            for _ in range(more)
+        ]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + PATIENCE
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
-    def _ask(self, cluster: Cluster, name: str, ask: Callable[[], Iterable[Reading]]) -> None:
-        key = id(cluster), name
+    def _ask_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._asking -= 1
+                    return
+                question = self._queue.popleft()
+            self._ask(question)
+            with self._lock:
+                self._asked.discard(question.key)
+
+    def _ask(self, question: _Question) -> None:
         try:
-            self._found[key] = _Found(list(ask()), time.monotonic())
+            readings = list(question.ask())
         except NotFound:  # it is deleted, or was never made
-            self._found.pop(key, None)
+            with self._lock:
+                self._found.pop(question.key, None)
+            self._answered()
         except Exception as error:
-            if cluster.connected:  # else it was closed meanwhile
-                self._fail(name, error)
-            return
-        self._answered_at = time.monotonic()
+            if question.cluster.connected:  # else it was closed meanwhile
+                self._fail(question.name, error)
+        else:
+            with self._lock:
+                self._found[question.key] = _Found(readings, time.monotonic())
+            self._answered()
+
+    def _begin(self) -> None:
+        if self._answered_at is None:
+            self._answered_at = time.monotonic()
+
+    def _answered(self) -> None:
+        with self._lock:
+            self._answered_at = time.monotonic()
 
     def _fail(self, name: str, error: Exception) -> None:
         with self._lock:
             self._failures += 1
-            if isinstance(error, PubSubError):
-                self._troubles.tell(error, "metrics: %s isn't known now: %s", name, error)
-            else:
-                _log.error("metrics: asking about %s failed; going on", name, exc_info=error)
+        if isinstance(error, PubSubError):
+            self._troubles.tell(error, "metrics: %s isn't known now: %s", name, error)
+        else:
+            _log.error("asking Kafka for metrics about %s failed; going on", name, exc_info=error)
 
     def _questions(self, cluster: Cluster) -> Iterator[tuple[str, Callable[[], Iterable[Reading]]]]:
         for name in self._names(cluster):
@@ -155,17 +215,25 @@ class KafkaView:
             backend = cluster.backend
             catalog = backend.catalog
             return list(catalog.subscriptions())
-        except PubSubError as error:
-            self._fail("the catalog", error)
-            mine = [name for owner, name in self._found if owner == id(cluster)]
+        except Exception as error:
+            if cluster.connected:
+                self._fail("the catalog", error)
+            mine = [name for owner, name in list(self._found) if owner == id(cluster)]
             return [name.removeprefix(_PREFIX) for name in mine if name.startswith(_PREFIX)]
 
 
 def _subscription(cluster: Cluster, name: str) -> Iterator[Reading]:
-    record = cluster.subscriptions.usable(name)
+    # Not `usable`: that waits while a topic grows, and refuses those that nothing receives any more.
+    record = cluster.subscriptions.record(name)
     backend = cluster.backend
-    state = state_of(backend, record, (), LIMIT)
-    settings = backend.admin.topic(record.topic).config
+    topic = backend.catalog.topics().get(record.topic)
+    if record.detached or topic is None or topic.topic_id != record.topic_id:
+        return
+    try:
+        state = state_of(backend, record, (), LIMIT)
+        settings = backend.admin.topic(record.topic).config
+    except NotFound as error:  # a topic of it is missing, which isn't as if the subscription was deleted
+        raise FailedPrecondition(error.message) from error
     retention = int(settings.get("retention.ms") or -1)
     gauges = _figures(state)
     if retention >= 0:

@@ -11,7 +11,7 @@ import pytest
 from kafka_pubsub import PubSub, RetryPolicy
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.counters import Reading
-from kafka_pubsub.errors import BrokerUnavailable
+from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.observe import kafka_view
 from kafka_pubsub.observe.kafka_view import KafkaView
@@ -136,31 +136,12 @@ def test_one_subscription_that_is_not_known_makes_the_others_no_older(
 
         monkeypatch.setattr(kafka_view, "state_of", refuse)
         view._found.clear()
-        view._answered_at -= 100
+        view._answered_at = time.monotonic() - 100
         view.look()
         found = view.readings()
         assert figures(found)["view_age"] < 60
         assert figures(found, subscription="billing", topic="orders")
         assert figures(found, subscription="audit", topic="orders") == {}
-
-
-def test_a_question_that_hangs_holds_up_no_other_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    with PubSub.in_memory() as ps:
-        ps.create_topic("orders")
-        for name in ("audit", "billing"):
-            ps.create_subscription(name, topic="orders")
-        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
-        plain, go_on = state_of, threading.Event()
-
-        def hang(backend: Backend, record: SubscriptionRecord, *more: Any) -> SubscriptionState:
-            if record.name == "audit":
-                assert go_on.wait(60)
-            return plain(backend, record, *more)
-
-        monkeypatch.setattr(kafka_view, "state_of", hang)
-        view.readings()
-        until(lambda: bool(figures(view.readings(), subscription="billing", topic="orders")), "the others")
-        go_on.set()
 
 
 def test_a_message_in_the_retry_topic_is_not_old_at_home() -> None:
@@ -173,3 +154,76 @@ def test_a_message_in_the_retry_topic_is_not_old_at_home() -> None:
         state = sub.state()
         assert state.oldest is not None
         assert state.oldest_at_home is None
+
+
+def test_a_view_of_everything_has_an_age_before_any_answer() -> None:
+    assert "view_age" in figures(KafkaView(everything=True, clusters=list).readings())
+
+
+def test_a_process_without_subscriptions_has_no_view_that_could_hide_a_blind_one() -> None:
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        ps.create_subscription("billing", topic="orders")
+        view = KafkaView(every=1000, clusters=lambda: [ps._cluster])
+        with ps.subscription("billing").pull(lambda message: message.ack()):
+            view.look()
+            assert "view_age" in figures(view.readings())
+        view.look()
+        assert "view_age" not in figures(view.readings())
+
+
+def test_a_question_that_hangs_delays_no_other_and_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, gone_on, hanging = state_of, threading.Event(), list[str]()
+
+    def some(backend: Any, record: Any, *rest: Any) -> Any:
+        if record.name == "a-frozen-one":
+            hanging.append(record.name)
+            assert gone_on.wait(60)
+        return ask(backend, record, *rest)
+
+    monkeypatch.setattr(kafka_view, "state_of", some)
+    monkeypatch.setattr(kafka_view, "PATIENCE", 0.3)
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        names = ["a-frozen-one", *(f"sub-{number}" for number in range(20))]
+        for name in names:
+            ps.create_subscription(name, topic="orders")
+        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
+        view.look()
+        until(
+            lambda: len({each.labels.get("subscription") for each in view.readings()}) == len(names),
+            "the others",
+        )
+        view.look()
+        assert hanging == ["a-frozen-one"]
+        gone_on.set()
+        until(
+            lambda: figures(view.readings(), subscription="a-frozen-one", topic="orders") != {},
+            "the frozen one",
+        )
+
+
+def test_a_catalog_that_can_not_be_read_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> object:
+        raise PermissionDenied("may not read the catalog")
+
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        ps.create_subscription("billing", topic="orders")
+        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
+        view.look()
+        monkeypatch.setattr(type(ps._cluster.backend.catalog), "subscriptions", refuse)
+        view.look()
+        found = view.readings()
+        assert found[0].counts["view_failures"] >= 1
+        assert figures(found, subscription="billing", topic="orders")
+
+
+def test_a_subscription_whose_topic_was_deleted_is_no_failure() -> None:
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        ps.create_subscription("billing", topic="orders")
+        ps.delete_topic("orders")
+        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
+        view.look()
+        assert view.readings()[0].counts["view_failures"] == 0
