@@ -2,7 +2,8 @@
 
 Rules
 1. Names are those of Kafka's Java clients (`java_names.py`) or librdkafka's. One that neither knows, and one on which
-   a promise rests, are refused: the error has every such line, with the file and the number.
+   a promise rests, are refused: the error has every such line, with the file and the number. The value that such a
+   setting has anyway is no error, and `client.id` is left out with a line of the log: other tools need both.
 2. A value may stand in another file or in the environment, as with Kafka's config providers: `${file:PATH:NAME}` of a
    properties file, `${directory:FOLDER:FILE}` the whole text of a file, `${env:NAME}`.
 3. No error quotes a value: it may be a secret.
@@ -10,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -20,14 +22,17 @@ from typing import Final
 from kafka_pubsub.config import Settings
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka import java_names
-from kafka_pubsub.log.kafka.configuration import GivenValue, is_known, refusal_of
+from kafka_pubsub.log.kafka.configuration import GivenValue, is_known, is_same_as_ours, refusal_of
 from kafka_pubsub.log.kafka.java_properties import Line, parse_properties
 
 __all__ = ["join_config", "read_config_file", "read_java_file"]
 
+_LOGGER = logging.getLogger("kafka_pubsub.kafka")
+
 #: Larger files are no config files.
 _MOST_BYTES: Final = 1024 * 1024
 _ADDRESS: Final = "bootstrap.servers"
+_CLIENT_ID: Final = "client.id"
 _REFERENCE: Final = re.compile(r"\$\{(\w+):([^}]*)\}")
 _PROVIDERS: Final = ("file", "directory", "env")
 _PROVIDER_CLASS: Final = re.compile(r"config\.providers\.(\w+)\.class")
@@ -185,7 +190,13 @@ def _translate(line: Line, values: Mapping[str, str], found: dict[str, str], pro
         return
     for name, value in here.items():
         refused = refusal_of(name)
-        if refused is not None:
+        if name == _CLIENT_ID:
+            _LOGGER.info(
+                "line %d of the config file, %s, is left out: kafka_pubsub sets it", line.number, name
+            )
+        elif refused is not None and is_same_as_ours(name, value):
+            continue
+        elif refused is not None:
             complain(f"can't be set: {refused}")
         elif not is_known(name):
             complain("neither librdkafka nor this package knows it: remove the line, or mend its name")

@@ -26,7 +26,7 @@ from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka.errors import error_of
 from kafka_pubsub.log.kafka.tokens import TokenCallback, Tokens, load_callback
 
-__all__ = ["RULES", "ConfigValue", "Configuration", "GivenValue", "is_known", "refusal_of"]
+__all__ = ["RULES", "ConfigValue", "Configuration", "GivenValue", "is_known", "is_same_as_ours", "refusal_of"]
 
 ConfigValue = str | int | float | bool
 #: A value that a user gives; `oauth_cb` is a function, see `tokens.py`.
@@ -68,6 +68,20 @@ RULES: Mapping[str, str] = MappingProxyType(
         "client.id": f"{_OURS}, so that the cluster's tools tell clients apart",
         "default.topic.config": "its settings can be given directly",
         "log.queue": _OURS,
+    }
+)
+
+#: Settings of `RULES` -> the values that say the same as our rules: a file of other tools may have them.
+_SAME_AS_OURS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "isolation.level": frozenset({"read_committed"}),
+        "enable.auto.commit": frozenset({"false"}),
+        "auto.commit.enable": frozenset({"false"}),
+        "enable.auto.offset.store": frozenset({"false"}),
+        "enable.idempotence": frozenset({"true"}),
+        "acks": frozenset({"all", "-1"}),
+        "request.required.acks": frozenset({"all", "-1"}),
+        "allow.auto.create.topics": frozenset({"false"}),
     }
 )
 
@@ -169,6 +183,11 @@ def refusal_of(name: str) -> str | None:
     if name != TOKEN_CALLBACK and (name.endswith("_cb") or name == "logger"):
         return "callbacks are taken by kafka_pubsub, except oauth_cb"
     return None
+
+
+def is_same_as_ours(name: str, value: str) -> bool:
+    """Returns whether a setting that can't be set has the value that it has anyway."""
+    return value.strip().lower() in _SAME_AS_OURS.get(name, ())
 
 
 def is_known(name: str) -> bool:

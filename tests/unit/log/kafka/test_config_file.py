@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,30 @@ def test_what_cannot_be_taken_is_named_with_file_and_line(tmp_path: Path, text: 
 
 
 def test_all_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
-    path = written(tmp_path, "a=1\nkey.serializer=x\nacks=all\n")
+    path = written(tmp_path, "a=1\nkey.serializer=x\nacks=1\n")
     with pytest.raises(InvalidArgument, match=r"line 1, a: .*line 2, key.serializer: .*line 3, acks: "):
         read_config_file(path)
+
+
+def test_what_says_the_same_as_our_rules_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    path = written(
+        tmp_path,
+        "acks=-1\nenable.idempotence=True\nisolation.level=read_committed\nenable.auto.commit=false\n"
+        "allow.auto.create.topics=false\nclient.id=shop\nsasl.username=me\n",
+    )
+    assert read_config_file(path) == {"sasl.username": "me"}
+    assert [each.getMessage() for each in caplog.records] == [
+        "line 6 of the config file, client.id, is left out: kafka_pubsub sets it"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["acks=1", "enable.idempotence=false", "isolation.level=read_uncommitted", "group.id=x"]
+)
+def test_what_breaks_a_promise_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidArgument, match="can't be set"):
+        read_config_file(written(tmp_path, text))
 
 
 def test_passwords_come_from_files_and_from_the_environment(
