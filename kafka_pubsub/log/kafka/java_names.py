@@ -3,11 +3,13 @@
 Rules
 1. A name that librdkafka has too keeps its value, unless the two mean different values by it.
 2. What has no counterpart raises `ValueError`, which says what to write instead. It quotes no value.
-3. A PEM key store is one file with the key and its certificates: librdkafka takes it as both of its files.
+3. A PEM key store is one file with the key and its certificates: librdkafka takes it as both of its files. PEM in a
+   value gets its line breaks back, without which librdkafka doesn't read it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -20,14 +22,24 @@ Settings = dict[str, str]
 
 #: Java's name -> librdkafka's, with the same values.
 _SAME: Final[Mapping[str, str]] = {
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
+
+#: Names of settings that hold PEM, Java's and librdkafka's -> librdkafka's.
+_PEMS: Final[Mapping[str, str]] = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.ca.pem": "ssl.ca.pem",
+    "ssl.certificate.pem": "ssl.certificate.pem",
+    "ssl.key.pem": "ssl.key.pem",
+}
+_BLOCK: Final = re.compile(r"\s*(-----BEGIN ([A-Z0-9 ]+)-----)([A-Za-z0-9+/=\s]*)(-----END \2-----)\s*")
+#: Characters in a line of PEM.
+_WIDTH: Final = 64
 
 _PASSWORD_LOGINS: Final = frozenset({"PlainLoginModule", "ScramLoginModule"})
 _OAUTH_OPTIONS: Final[Mapping[str, str]] = {
@@ -50,8 +62,21 @@ def translate(name: str, value: str, file: Mapping[str, str]) -> Settings:
         return {}
     if name in _SAME:
         return {_SAME[name]: value}
+    if name in _PEMS:
+        return {_PEMS[name]: _with_line_breaks(value)}
     special = _SPECIAL.get(name)
     return {name: value} if special is None else special(value, file)
+
+
+def _with_line_breaks(pem: str) -> str:
+    r"""Returns PEM in lines of its own: Java needs none, and a value that goes on behind `\` has lost them."""
+
+    def lines(block: re.Match[str]) -> str:
+        body = "".join(block[3].split())
+        parts = [body[place : place + _WIDTH] for place in range(0, len(body), _WIDTH)]
+        return "\n".join((block[1], *parts, block[4], ""))
+
+    return _BLOCK.sub(lines, pem)
 
 
 def _login(value: str, file: Mapping[str, str]) -> Settings:

@@ -3,7 +3,8 @@ r"""Reads the text formats of Kafka's own tools: properties files, and the login
 Rules
 1. A line is read as Java reads it: comments, three kinds of separators, lines that go on in the next, escapes.
 2. Java takes these files for Latin-1, editors write UTF-8: a character beyond ASCII has to be written as `\u00e4`.
-3. No text of an error quotes a value, because it may be a secret.
+3. Escapes in a login are those of Java's `StreamTokenizer`: named ones, and up to three octal digits; `\u` isn't one.
+4. No text of an error quotes a value, because it may be a secret.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ __all__ = ["Line", "Login", "parse_login", "parse_properties"]
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.)|$)", re.DOTALL)
 _NAMED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_LOGIN_ESCAPE: Final = re.compile(r"\\(?:([0-3][0-7]{0,2}|[4-7][0-7]?)|(.))", re.DOTALL)
+_NAMED_IN_LOGINS: Final = {**_NAMED, "a": "\a", "b": "\b", "v": "\v"}
 #: A name ends at the first blank, `=` or `:` without a backslash before it.
 _NAME: Final = re.compile(r"(?:\\.|[^\\=:\s])*", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
@@ -83,6 +86,13 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(meaning, text)
 
 
+def _unescape_login(text: str) -> str:
+    def meaning(found: re.Match[str]) -> str:
+        return chr(int(found[1], 8)) if found[1] else _NAMED_IN_LOGINS.get(found[2], found[2])
+
+    return _LOGIN_ESCAPE.sub(meaning, text)
+
+
 def parse_login(text: str) -> Login:
     """Returns the login of `sasl.jaas.config`; raises `ValueError`."""
     head = _HEAD.match(text)
@@ -92,7 +102,7 @@ def parse_login(text: str) -> Login:
     place = head.end()
     while (found := _OPTION.match(text, place)) is not None:
         quoted = found[2] if found[2] is not None else found[3]
-        options[found[1]] = found[4] if quoted is None else _unescape(quoted)
+        options[found[1]] = found[4] if quoted is None else _unescape_login(quoted)
         place = found.end()
     if text[place:].strip() != ";":
         names = f" after the option {list(options)[-1]!r}" if options else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,25 @@ def written(folder: Path, text: str) -> Path:
 )  # fmt: skip
 def test_java_names_become_those_of_librdkafka(tmp_path: Path, text: str, settings: dict[str, str]) -> None:
     assert read_config_file(written(tmp_path, text)) == settings
+
+
+@pytest.mark.parametrize("end", [" \\\n", "\\\n  ", " ", "\\n", "\\n\\\n"])
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("ssl.truststore.certificates", "ssl.ca.pem"),
+        ("ssl.keystore.certificate.chain", "ssl.certificate.pem"),
+        ("ssl.key.pem", "ssl.key.pem"),
+    ],
+)
+def test_pem_in_a_value_gets_its_line_breaks_back(tmp_path: Path, name: str, here: str, end: str) -> None:
+    pem = "".join(ssl.DER_cert_to_PEM_cert(bytes(range(size))) for size in (200, 144))
+    path = written(tmp_path, f"{name}={pem.replace(chr(10), end).removesuffix(end)}\n")
+    assert read_config_file(path) == {here: pem}
+
+
+def test_pem_that_is_in_lines_or_no_pem_stays_as_it_is(tmp_path: Path) -> None:
+    old = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIB\n-----END RSA PRIVATE KEY-----\n"
+    for text in (old, "/a/path"):
+        path = written(tmp_path, f"ssl.keystore.key={text.replace(chr(10), chr(92) + 'n')}\n")
+        assert read_config_file(path) == {"ssl.key.pem": text}

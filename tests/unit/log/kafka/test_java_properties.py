@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_pubsub.log.kafka.java_properties import Line, parse_properties
+import pytest
+
+from kafka_pubsub.log.kafka.java_properties import Line, parse_login, parse_properties
 
 
 def test_lines_are_read_as_java_reads_them() -> None:
@@ -20,3 +22,16 @@ def test_lines_are_read_as_java_reads_them() -> None:
         Line(11, "h", "# no comment "),
         Line(12, "last", ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"a\bc", "a\bc"),
+        (r"\f\n\r\t\a\v", "\f\n\r\t\a\v"),
+        (r"\102\1023\477\7x\08", "BB3\x277\x07x\x008"),
+        (r"\u0041\"\'\\\x", "u0041\"'\\x"),
+    ],
+)
+def test_escapes_in_a_login_are_read_as_java_reads_them(written: str, read: str) -> None:
+    assert parse_login(f'a.Module required password="{written}";').options == {"password": read}
