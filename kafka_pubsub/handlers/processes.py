@@ -6,7 +6,8 @@ Rules
 3. A process that ends is started again after a pause that grows up to `LONGEST_PAUSE`; one that ran for `STEADY`
    seconds begins anew. One that ends with 2 (the app is declared wrongly) ends all, or waits for a change with
    `reload`.
-4. With `figures`, a directory, each process answers there for its metrics, at a socket (`observe/workers.py`).
+4. With `figures`, a directory, each process answers there for its metrics, at a socket (`observe/workers.py`);
+   the first also asks Kafka. All have the same subscriptions, so the others would be told the same.
 5. A signal is for the parent alone: processes have sessions of their own, and get SIGTERM from it, once.
 """
 
@@ -183,6 +184,7 @@ class Parent:
         command = [sys.executable, "-m", "kafka_pubsub.handlers.worker", self._target]
         if self._figures is not None:
             command += ["--figures", self._socket(place)]
+            command += ["--view"] if place is self._places[0] else []
         place.process = subprocess.Popen(
             [*command, "--grace", str(self._grace), "--report", str(theirs)],
             env=dict(self._environment),

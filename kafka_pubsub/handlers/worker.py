@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--grace", type=float, default=30.0)
     parser.add_argument("--report", type=int, default=-1)
     parser.add_argument("--figures", default="")
+    parser.add_argument("--view", action="store_true")
     given = parser.parse_args(arguments)
     with stop_flag() as stop:
         try:
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _configure_logging()
         unit = AppUnit(app)
         try:
-            with _answering(given.figures):
+            with _answering(given.figures, view=given.view):
                 late = run_units(
                     [unit],
                     stop,
@@ -64,13 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _answering(path: str) -> AbstractContextManager[object]:
+def _answering(path: str, *, view: bool) -> AbstractContextManager[object]:
     """Answers the parent for the figures of this process, if it wants them."""
     if not path:
         return nullcontext()
     from kafka_pubsub.observe.workers import answering
 
-    return answering(path)
+    return answering(path, view=view)
 
 
 def _configure_logging() -> None:

@@ -87,12 +87,15 @@ class Answering:
                 log.warning("the figures of this process couldn't be told", exc_info=True)
 
 
-def answering(path: str) -> AbstractContextManager[object]:
-    """Returns what answers for all figures of this process; nothing does where the socket can't be made."""
+def answering(path: str, *, view: bool) -> AbstractContextManager[object]:
+    """Returns what answers for all figures of this process; nothing does where the socket can't be made.
+
+    `view`: also for what Kafka knows. One process of a run tells it, since the others would be told the same.
+    """
     from kafka_pubsub.observe.metrics import process_readings
 
     try:
-        return Answering(path, process_readings(), PARTS.read)
+        return Answering(path, process_readings() if view else PARTS.read, PARTS.read)
     except OSError as error:
         log.warning(
             "/metrics has no figures of this process: %s: %s; TMPDIR chooses the directory", path, error

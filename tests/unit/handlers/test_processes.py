@@ -36,7 +36,15 @@ while True:
 class Run:
     """A parent that runs on a thread."""
 
-    def __init__(self, folder: Path, workers: int = 2, grace: float = 5.0, *, reload: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = 2,
+        grace: float = 5.0,
+        *,
+        reload: bool = False,
+        figures: Path | None = None,
+    ) -> None:
         self.said = list[str]()
         sources = Sources(folder) if reload else None
         environment = {**os.environ, "PYTHONPATH": str(folder)}
@@ -46,6 +54,7 @@ class Run:
             grace=grace,
             environment=environment,
             reload=sources,
+            figures=figures,
             tell=self.said.append,
         )
         self.stop, self.codes = threading.Event(), list[int]()
@@ -97,6 +106,21 @@ def test_a_process_that_dies_is_started_again(folder: Path) -> None:
     os.kill(first, signal.SIGKILL)
     until(lambda: len(run.pids()) == 2 and first not in run.pids())
     assert any("ended with signal 9; another one starts in 0.05 s" in text for text in run.said)
+    assert run.end() == 0
+
+
+def test_the_first_process_and_its_successor_ask_kafka_and_no_other(folder: Path) -> None:
+    run = Run(folder, 3, figures=folder)
+
+    def asking() -> list[int]:
+        return [pid for pid in run.pids() if b"--view" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    until(lambda: len(run.pids()) == 3)
+    first = run.pids()[0]
+    assert asking() == [first]
+    os.kill(first, signal.SIGKILL)
+    until(lambda: len(run.pids()) == 3 and first not in run.pids())
+    assert asking() == run.pids()[:1]
     assert run.end() == 0
 
 

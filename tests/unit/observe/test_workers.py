@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_pubsub import PubSub
 from kafka_pubsub.counters import Reading
 from kafka_pubsub.observe.workers import PATIENCE, Answering, Sums, answering
 
@@ -111,10 +112,23 @@ def test_a_reading_that_raises_leaves_the_next_scrape_its_answer(tmp_path: Path)
         assert value(sums.read(), "acked") == 4
 
 
+@pytest.mark.parametrize("view", [True, False])
+def test_one_process_asks_kafka_and_the_others_tell_their_counts_alone(tmp_path: Path, *, view: bool) -> None:
+    places = {1: str(tmp_path / "1")}
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        sub = ps.create_subscription("billing", "orders")
+        with sub.pull(lambda message: message.ack()), answering(places[1], view=view):
+            sums = Sums(lambda: places)
+            found = sums.read()
+            assert any("in_flight" in each.gauges for each in found)
+            assert any("view_age" in each.gauges for each in found) is view
+
+
 def test_a_path_that_is_too_long_for_a_socket_ends_no_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with answering(str(tmp_path / ("x" * 120))):
+    with answering(str(tmp_path / ("x" * 120)), view=True):
         pass
     assert "TMPDIR" in caplog.text
 
