@@ -113,7 +113,9 @@ class KafkaView:
         with self._lock:
             found = [each for each in self._found.values() if now - each.at < FORGET]
             answered, failures = self._answered_at, self._failures
-        gauges = {} if answered is None else {"view_age": max(0.0, now - answered)}
+        gauges = {"whole_view": 1.0} if self._everything else {}
+        if answered is not None:
+            gauges["view_age"] = max(0.0, now - answered)
         return [
             Reading({}, {"view_failures": failures}, gauges),
             *(reading for each in found for reading in each.readings),

@@ -162,6 +162,9 @@ METRICS: Final[Sequence[Metric]] = (
         True,
     ),
     Metric(
+        "whole_view", "whole_view", "gauge", (), "1: all subscriptions and services are asked about.", True
+    ),
+    Metric(
         "view_failures", "view_failures", "counter", (), "Questions to Kafka for these figures that failed."
     ),
 )

@@ -146,6 +146,9 @@ def test_each_alert_fires_for_its_fault_and_each_panel_has_data(
     began = time.monotonic()
     assert "kafka_pubsub_view_age_seconds" in run.text("kafka")
     assert time.monotonic() - began < 5
+    assert "KafkaPubSubUnwatched" not in prometheus.firing()
+    _end(run.processes["kafka"])
+    prometheus.wait_for("KafkaPubSubUnwatched", SOON)
 
 
 def _make(ps: PubSub) -> None:

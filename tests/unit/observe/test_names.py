@@ -60,7 +60,7 @@ def test_the_queries_of_the_page_on_operations_are_right_and_name_figures_of_its
 
 
 def test_there_is_a_query_for_each_alert() -> None:
-    assert len(ALERTS) == 10
+    assert len(ALERTS) == 11
     assert len(list(queries())) == len(ALERTS) + sum(len(panel["targets"]) for panel in DASHBOARD["panels"])
 
 
