@@ -263,7 +263,7 @@ class AckId(NamedTuple):
     def parse(cls, text: str) -> AckId:
         """Parses an ack id that `str()` wrote; raises `UnknownAck` for any other text."""
         try:
-            raw = base64.urlsafe_b64decode(text.encode("ascii"))
+            raw = base64.b64decode(text.encode("ascii"), b"-_", validate=True)
             body, (checksum,) = raw[:-4], struct.unpack(">I", raw[-4:])
             version, *fields = _ACK_ID.unpack(body)
         except (ValueError, AttributeError, struct.error):

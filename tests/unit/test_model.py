@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from kafka_pubsub import DeadLetterPolicy, DelayRouter, PubSub, Subscription
+from kafka_pubsub import DeadLetterPolicy, DelayRouter, PubSub, Subscription, UnknownAck
+from kafka_pubsub.model import AckId
 from tests.unit.dying import PATIENCE, QUICK, Handler, deliver, until
 
 PARK = DeadLetterPolicy(topic="dead", max_attempts=1, on_exhausted="park")
@@ -64,3 +67,13 @@ def test_a_dead_letter_keeps_the_id_where_it_lies_and_when_it_comes_back(
     (again,) = deliver(sub, 1)
     assert again.message_id == message_id
     assert ("ps-id" in dict(again.headers)) == relayed
+
+
+@pytest.mark.parametrize(
+    "change", [lambda text: text + text, lambda text: text[1:], lambda text: text[:-3] + "AAA"]
+)
+def test_a_changed_ack_id_is_unknown(change: Callable[[str], str]) -> None:
+    text = str(AckId(1, 0, 2, 3, 4, 5))
+    assert AckId.parse(text) == AckId(1, 0, 2, 3, 4, 5)
+    with pytest.raises(UnknownAck):
+        AckId.parse(change(text))
