@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
+from confluent_kafka.admin import ConsumerGroupDescription, TopicDescription
 
 from kafka_pubsub.errors import NotFound, PermissionDenied
 from kafka_pubsub.log.kafka.backend import KafkaBackend
@@ -59,35 +60,27 @@ class ClusterFacts:
 
     def topic_operations(self, name: str) -> Collection[str] | None:
         """Returns the operations on a topic that this client has the right to; None: there is no such topic."""
-        try:
-            found = self._admin.ask(
+        return _operations(
+            lambda: self._admin.ask(
                 f"look at topic {name!r}",
                 lambda client, left: client.describe_topics(
                     TopicCollection([name]), include_authorized_operations=True, request_timeout=left
                 )[name],
                 _ANSWER,
             )
-        except NotFound:
-            return None
-        except PermissionDenied:
-            return ()
-        return {each.name for each in found.authorized_operations or ()}
+        )
 
     def group_operations(self, name: str) -> Collection[str] | None:
         """Returns the operations on a group that this client has the right to; None: there is no such group yet."""
-        try:
-            found = self._admin.ask(
+        return _operations(
+            lambda: self._admin.ask(
                 f"look at group {name!r}",
                 lambda client, left: client.describe_consumer_groups(
                     [name], include_authorized_operations=True, request_timeout=left
                 )[name],
                 _ANSWER,
             )
-        except NotFound:
-            return None
-        except PermissionDenied:
-            return ()
-        return {each.name for each in found.authorized_operations or ()}
+        )
 
     def metadata_limit(self) -> int | None:
         """Returns the least `offset.metadata.max.bytes` of the brokers that show theirs; None: no broker does."""
@@ -128,3 +121,14 @@ class ClusterFacts:
         stamp, answered = dated[0]
         # It was dated somewhere between: only what lies outside is certain.
         return stamp - answered if stamp > answered else min(stamp - sent, 0.0)
+
+
+def _operations(ask: Callable[[], TopicDescription | ConsumerGroupDescription]) -> Collection[str] | None:
+    """Returns the operations that an answer allows; None: there is no such thing."""
+    try:
+        found = ask()
+    except NotFound:
+        return None
+    except PermissionDenied:
+        return ()
+    return {each.name for each in found.authorized_operations or ()}
