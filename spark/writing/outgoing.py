@@ -39,6 +39,9 @@ __all__ = ["records", "target_of", "write", "write_records", "write_stream"]
 
 #: The limit of publish/checks.py.
 _MAX_KEY_BYTES = 1024
+#: A server of Spark Connect gives its Python 10 s to start, which no setting changes. A busy one needs longer; the next
+#: start is quicker.
+LATE_STARTS, PYTHON_IS_LATE = 4, "Python worker failed to connect back"
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
@@ -238,7 +241,14 @@ def start(
         writer = writer.trigger(availableNow=True)
     elif every is not None:
         writer = writer.trigger(processingTime=every)
-    return writer.foreachBatch(each_batch).start()
+    writer = writer.foreachBatch(each_batch)
+    for _ in range(LATE_STARTS):
+        try:
+            return writer.start()
+        except Exception as error:
+            if PYTHON_IS_LATE not in str(error):
+                raise
+    return writer.start()
 
 
 def _run_name(query: str, batch: int | str | None, row_id: Column | None) -> list[str]:

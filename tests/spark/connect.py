@@ -33,14 +33,14 @@ CONF = {
 
 @contextmanager
 def connect_server(directory: Path, options: Sequence[str], python_path: Path) -> Iterator[str]:
-    """The server's URL. `options` are further options of spark-submit, `python_path` is the path of its Python."""
+    """The URL of a server whose Python, of the path `python_path`, is late once. `options` are for spark-submit."""
     log = directory / "connect.log"
     command = [str(HOME / "bin" / "spark-submit"), "--master", "local[2]", *options]
     command += [f"--conf={name}={value}" for name, value in CONF.items()]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     environment = {
         **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(_late_python(directory)),
         "PYTHONPATH": str(python_path),
         "SPARK_LAUNCHER_OPTS": SHORT_LIVED,
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -60,6 +60,17 @@ def connect_server(directory: Path, options: Sequence[str], python_path: Path) -
             os.killpg(server.pid, signal.SIGKILL)
         server.wait(30)
         guard.release()
+
+
+def _late_python(directory: Path) -> Path:
+    """A Python whose first process for a stream takes longer than the 10 s that Spark gives it, as on a busy server."""
+    python = directory / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *foreach_batch_worker*) mkdir "{directory}/late" 2>/dev/null && sleep 11 ;; esac\n'
+        f'exec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
 
 
 def _logging(directory: Path) -> Path:

@@ -67,6 +67,7 @@ def seen_by_client(
             check=False,
         )
     assert ran.returncode == 0, ran.stderr[-4000:]
+    assert (tmp_path / "late").exists()
     seen: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return seen
 
