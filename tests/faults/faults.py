@@ -342,7 +342,10 @@ FAULTS: Mapping[str, Fault] = {
     "rejoin": Fault(
         "revoke and assign to the same owners, with slow handlers running", ((rejoin,),), slow_percent=3
     ),
-    "rolling-restart": Fault("brokers stopped and started in turn", ((rolling_restart,),), cluster=True),
+    # On a busy machine each of the three takes ten seconds and more to end, and to come back.
+    "rolling-restart": Fault(
+        "brokers stopped and started in turn", ((rolling_restart,),), cluster=True, longest_stall=60.0
+    ),
     "kill-broker": Fault("kill -9 of brokers, started again", ((kill_broker,),), cluster=True),
     "slow-broker": Fault("a broker far away, on a thin line", ((slow_broker,),), cluster=True, detour=True),
     "partition": Fault(

@@ -77,18 +77,24 @@ def ask(
     address: str,
     trouble: Trouble,
     deadline: float = DEADLINE,
+    loading: float = 0.0,
 ) -> _T:
-    """Makes a call with the seconds that are left, again after a transient error; raises our errors."""
+    """Makes a call with the seconds that are left, again after a transient error; raises our errors.
+
+    `loading`: seconds that it has beyond the deadline while a broker answers that it isn't ready for this yet.
+    """
     started = time.monotonic()
     end = started + deadline
 
     def attempt() -> _T:
+        nonlocal end
         try:
             return call(max(end - time.monotonic(), 0.001))
         except KafkaException as failure:
             # Only librdkafka's own errors are below -1: any other is a broker's answer.
-            if error_of(failure).code() >= KafkaError.UNKNOWN:
-                trouble.reached = True
+            answered = error_of(failure).code() >= KafkaError.UNKNOWN
+            trouble.reached |= answered
+            end = started + deadline + (loading if answered else 0.0)
             raise
 
     def is_over() -> bool:

@@ -94,6 +94,9 @@ _NO_FAILURE = frozenset({KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATI
 #: Seconds for one change, fencing and all tries included: 20 writers at once need about 10.
 _CHANGE_DEADLINE = 30.0
 
+#: Seconds that a new and busy cluster may need beyond the usual to make the topic of its transactions.
+_LOADING = 45.0
+
 #: Seconds without reading after which a reader starts again from the beginning; half a day, the default of
 #: delete.retention.ms being one.
 _STALE_AFTER = 12 * 3600.0
@@ -249,6 +252,7 @@ class CatalogLog:
                 Doing(f"open the catalog for writing (transactional id {self._topic!r})", self._id),
                 address=self._handles.address,
                 trouble=self._trouble,
+                loading=_LOADING,
             )
         self._used = time.monotonic()
         return self._producer

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from kafka_pubsub.errors import BrokerUnavailable
+from kafka_pubsub.errors import BrokerUnavailable, PubSubError
 from kafka_pubsub.log.kafka import client_factory, reader, transactions
 from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.bounded_calls import Bounded, ask
@@ -165,3 +165,27 @@ def test_a_call_that_fails_lets_its_client_go() -> None:
         assert fail()() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("answer", "in_time"), [(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, True), (KafkaError._TIMED_OUT, False)]
+)
+def test_a_call_has_longer_only_while_a_broker_answers_that_it_loads(answer: int, in_time: bool) -> None:
+    """As the first transaction of a new cluster on a busy machine."""
+    tries = iter(range(100))
+
+    def call(left: float) -> int:
+        if next(tries) < 8:
+            raise KafkaException(KafkaError(answer, retriable=True))
+        return 8
+
+    def make(loading: float) -> int:
+        return ask(call, "open", address="127.0.0.1:1", trouble=Trouble(), deadline=0.0, loading=loading)
+
+    with pytest.raises(PubSubError):
+        make(0.0)
+    if in_time:
+        assert make(60.0) == 8
+    else:
+        with pytest.raises(PubSubError):
+            make(60.0)
