@@ -76,6 +76,10 @@ class InvalidArgument(PubSubError):
     default_code = 3
 
 
+class TooFewBrokers(InvalidArgument):
+    """A topic needs more replicas than brokers are there now."""
+
+
 class DeadlineExceeded(PubSubError):
     """The cluster answered, but not in time (code 4)."""
 

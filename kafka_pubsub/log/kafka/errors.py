@@ -26,6 +26,7 @@ from kafka_pubsub.errors import (
     PermissionDenied,
     PubSubError,
     ResourceExhausted,
+    TooFewBrokers,
 )
 from kafka_pubsub.log.kafka.rights import Doing, Kind
 
@@ -219,7 +220,7 @@ _MEANINGS: Mapping[int, _Meaning] = {
     ),
     KafkaError.INVALID_PARTITIONS: _Meaning(InvalidArgument, "that number of partitions isn't possible"),
     KafkaError.INVALID_REPLICATION_FACTOR: _Meaning(
-        InvalidArgument, "replication is larger than the number of brokers; ask for less or add brokers"
+        TooFewBrokers, "replication is larger than the number of brokers; ask for less or add brokers"
     ),
     KafkaError.INVALID_CONFIG: _Meaning(InvalidArgument, "the broker refuses a setting or its value"),
     KafkaError.INVALID_REQUEST: _Meaning(InvalidArgument, "the broker refuses the request as it stands"),

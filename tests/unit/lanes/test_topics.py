@@ -18,6 +18,7 @@ from kafka_pubsub import (
     TopicOptions,
 )
 from kafka_pubsub.config import LaneTopic, TopicRecord
+from kafka_pubsub.errors import PublishError, TooFewBrokers
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
@@ -303,6 +304,19 @@ def test_a_lane_that_the_cluster_refuses_leaves_nothing_behind(
             publish(other, priority=7)
         assert record_of(backend).lanes == ()
         assert publish(other).startswith("jobs:")
+    assert publish(ps, priority=7).startswith("jobs.lane.p7:")
+
+
+def test_a_lane_that_needs_brokers_that_are_away_is_an_outage_and_no_refusal(
+    ps: PubSub, backend: MemoryBackend, cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    ps.create_topic("jobs", priorities=10)
+    with another(cluster, FailAt("create_topic", TooFewBrokers("two of three"))) as other:
+        waiting = other.topic("jobs").publish(b"x", priority=7)
+        assert "(two of three); messages wait for the broker" in caplog.text
+        assert [each.name for each in record_of(backend).lanes] == ["jobs.lane.p7"], "the next look makes it"
+        # In memory there is no wait for a topic that doesn't exist.
+        assert isinstance(waiting.exception(PATIENCE), PublishError)
     assert publish(ps, priority=7).startswith("jobs.lane.p7:")
 
 

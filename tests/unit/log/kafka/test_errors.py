@@ -41,7 +41,7 @@ def test_every_error_is_ours_and_names_what_we_did_and_the_code(code: int) -> No
         (KafkaError._AUTHENTICATION, errors.PermissionDenied),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, errors.NotFound),
         (KafkaError.TOPIC_ALREADY_EXISTS, errors.AlreadyExists),
-        (KafkaError.INVALID_REPLICATION_FACTOR, errors.InvalidArgument),
+        (KafkaError.INVALID_REPLICATION_FACTOR, errors.TooFewBrokers),
         (KafkaError.POLICY_VIOLATION, errors.FailedPrecondition),
         (KafkaError.ILLEGAL_GENERATION, errors.FailedPrecondition),
         (KafkaError._QUEUE_FULL, errors.ResourceExhausted),
