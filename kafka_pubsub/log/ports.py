@@ -252,6 +252,10 @@ class Transactions(Protocol):
 class LogTail(Protocol):
     """A reader of one partition's committed records outside of any group, from an offset on. It is for one thread."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether it or its backend was closed: then every read raises `FailedPrecondition`."""
+
     def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:
         """Returns up to `max_records` records and waits up to `timeout` seconds for the first."""
 

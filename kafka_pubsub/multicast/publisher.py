@@ -15,6 +15,7 @@ Rules
 5. A message holds up others until its receipt comes, or a destination's position is beyond it, or it has no inbox any
    more. So a receipt that is lost holds up nothing for long.
 6. A close waits for receipts for `CLOSING` seconds, and only for stages if no sequencer runs. It says what is left.
+7. Where the backend is closed first, as after a close that Ctrl-C has ended, both threads end, and so do all futures.
 """
 
 from __future__ import annotations
@@ -196,16 +197,22 @@ class MulticastPublisher:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(max(_LEAST, until - time.monotonic()))
-        with self._changed:
-            left = self._outbox.waiting()
-            self._outbox.drain()
-        self._give_up_at_close(left)
+        self._end_threads()
         if any(thread.is_alive() for thread in self._threads):
             return  # a call to a broker that doesn't answer: its thread is left behind, with what it uses
         if self._transactions is not None:
             self._transactions.close()
         if self._tail is not None:
             self._tail.close()
+
+    def _end_threads(self) -> None:
+        """Has the threads end, and gives up what has no outcome."""
+        with self._changed:
+            self._closed = True
+            left = self._outbox.waiting()
+            self._outbox.drain()
+            self._changed.notify_all()
+        self._give_up_at_close(left)
 
     def _may_end(self) -> bool:
         """Whether nothing is left that a close should wait for (rule 4)."""
@@ -422,10 +429,12 @@ class MulticastPublisher:
             try:
                 records = self._tail.read(_RECEIPTS, _WAIT)
             except PubSubError as error:
+                if self._tail.closed:
+                    self._end_threads()
+                    return
                 if not self._closed:
-                    _log.warning(
-                        "receipts of messages to causal topics can't be read: %s; trying again", error
-                    )
+                    text = "receipts of messages to causal topics can't be read: %s; trying again"
+                    self._troubles.tell(error, text, error)
                     time.sleep(_PAUSE)
                 continue
             found = [decode_receipt(each.headers() or ()) for each in records]

@@ -63,7 +63,7 @@ class KafkaTail(LogTail):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Whether it was closed, by its user or with its backend."""
         return self._closed
 
     def read(self, max_records: int, timeout: float) -> Sequence[StoredRecord]:

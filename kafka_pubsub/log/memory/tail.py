@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.log.ports import LogTail
@@ -17,12 +18,20 @@ class MemoryTail(LogTail):
 
     def __init__(self, cluster: MemoryCluster, partition: TopicPartition, offset: int) -> None:
         self._cluster, self._partition, self._next = cluster, partition, offset
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
     def read(self, max_records: int, timeout: float) -> Sequence[MemoryRecord]:
         """Returns the next records; see the port."""
         deadline = self._cluster.real.now() + timeout
         while True:
             with self._cluster.changed:
+                if self._closed:
+                    raise FailedPrecondition(f"the reader of topic {self._partition.topic!r} is closed")
                 found = self._found(max_records)
                 left = deadline - self._cluster.real.now()
                 if found or left <= 0 or not self._cluster.blocking:
@@ -40,4 +49,7 @@ class MemoryTail(LogTail):
         return found
 
     def close(self) -> None:
-        """Does nothing: there is no connection."""
+        """Ends its reads."""
+        with self._cluster.changed:
+            self._closed = True
+            self._cluster.changed.notify_all()

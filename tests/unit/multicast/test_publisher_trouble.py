@@ -49,6 +49,23 @@ def test_without_a_sequencer_futures_say_so_and_what_is_staged_is_delivered_late
     ]
 
 
+def test_a_backend_that_is_closed_first_ends_the_threads_and_what_waits(
+    topics: PubSub, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = topics.publish_multi(["a", "b"], b"staged")
+    publisher = topics._cluster.multicast._publisher
+    assert publisher._tail is not None
+    publisher._tail.close()
+    with pytest.raises(FailedPrecondition, match="closed with the message"):
+        sent.result(PATIENCE)
+    for thread in publisher._threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert "can't be read" not in caplog.text
+    with pytest.raises(FailedPrecondition, match="is closed: make a new one"):
+        topics.publish_multi(["a", "b"], b"later")
+
+
 class UnknownEndings(FaultPlan):
     """The first commits of publishers end so: their callers learn nothing."""
 
