@@ -106,7 +106,7 @@ def test_the_command_that_is_named_within_half_a_minute_ends_the_transaction(
 ) -> None:
     import jgo
 
-    tools = jgo.build("org.apache.kafka:kafka-tools:4.3.1", cache_dir=tmp_path).all_jars
+    tools = jgo.build("org.apache.kafka:kafka-tools:4.4.0", cache_dir=tmp_path).all_jars
     with scene.sub.pull(scene.handle) as stream:
         until(lambda: stream.stats.partitions, "the assignment")
         scene.open_transaction()

@@ -73,7 +73,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_lock_names_every_jar_once_with_its_hash_and_no_address() -> None:
     lock = artifacts.load_lock()
     text = resources.files("kafka_pubsub.local").joinpath("kafka.lock.json").read_text("utf-8")
-    assert lock.kafka == "4.3.1"
+    assert lock.kafka == "4.4.0"
     assert {"kafka_2.13", "kafka-clients", "log4j-slf4j-impl"} <= {jar.artifact for jar in lock.jars}
     assert len({(jar.group, jar.artifact) for jar in lock.jars}) == len({jar.filename for jar in lock.jars})
     assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in lock.jars)
