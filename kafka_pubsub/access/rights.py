@@ -16,7 +16,7 @@ from kafka_pubsub.errors import InvalidArgument
 __all__ = ["EXTRAS", "ROLES", "Access", "Rule", "rules_of"]
 
 #: Kinds of programs.
-ROLES: Final = ("publisher", "subscriber", "admin", "router", "sequencer", "spark")
+ROLES: Final = ("publisher", "subscriber", "admin", "router", "sequencer", "monitor", "spark")
 #: What a program may do besides, which needs more.
 EXTRAS: Final = ("delays", "causal", "dead-letters", "replay")
 

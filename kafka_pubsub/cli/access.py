@@ -13,7 +13,7 @@ from kafka_pubsub.cli.context import Session
 __all__ = ["EXTRAS", "ROLES", "access", "access_options"]
 
 #: As `kafka_pubsub.access.rights`, which a test compares: a command's help must be quick.
-ROLES: Final = ("publisher", "subscriber", "admin", "router", "sequencer", "spark")
+ROLES: Final = ("publisher", "subscriber", "admin", "router", "sequencer", "monitor", "spark")
 EXTRAS: Final = ("delays", "causal", "dead-letters", "replay")
 
 

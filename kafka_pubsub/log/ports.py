@@ -356,8 +356,14 @@ class Admin(Protocol):
     def group_members(self, group: str) -> int:
         """Returns the number of members that the group has now; 0 if it doesn't exist."""
 
-    def member_hosts(self, group: str) -> Sequence[str]:
-        """Returns the host of each member that the group has now, as its broker sees it."""
+    def groups(self) -> Mapping[str, bool]:
+        """Returns the groups that this client may see; of each, whether it has members now."""
+
+    def member_hosts(self, group: str, listed: Mapping[str, bool] | None = None) -> Sequence[str]:
+        """Returns the host of each member that the group has now, as its broker sees it.
+
+        `listed`: the groups of a moment ago, which saves a request for those without members.
+        """
 
     def has_members(self, group: str) -> bool:
         """Returns whether the group has members now; it may be asked all the time."""

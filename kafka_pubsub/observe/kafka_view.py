@@ -203,8 +203,9 @@ class KafkaView:
             _log.error("asking Kafka for metrics about %s failed; going on", name, exc_info=error)
 
     def _questions(self, cluster: Cluster) -> Iterator[tuple[str, Callable[[], Iterable[Reading]]]]:
+        groups = _Groups(cluster)
         for name in self._names(cluster):
-            yield _PREFIX + name, partial(_subscription, cluster, name)
+            yield _PREFIX + name, partial(_subscription, cluster, name, groups)
         if self._everything:
             yield "the delays", partial(_delays, cluster)
             yield "the causal topics", partial(_causal, cluster)
@@ -224,7 +225,28 @@ class KafkaView:
             return [name.removeprefix(_PREFIX) for name in mine if name.startswith(_PREFIX)]
 
 
-def _subscription(cluster: Cluster, name: str) -> Iterator[Reading]:
+class _Groups:
+    """The groups of a cluster, listed once for all questions of a look."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._listed: Mapping[str, bool] | PubSubError | None = None
+
+    def listed(self) -> Mapping[str, bool]:
+        with self._lock:
+            if self._listed is None:
+                backend = self._cluster.backend
+                try:
+                    self._listed = backend.admin.groups()
+                except PubSubError as error:
+                    self._listed = error
+            if isinstance(self._listed, PubSubError):
+                raise self._listed
+            return self._listed
+
+
+def _subscription(cluster: Cluster, name: str, groups: _Groups) -> Iterator[Reading]:
     # Not `usable`: that waits while a topic grows, and refuses those that nothing receives any more.
     record = cluster.subscriptions.record(name)
     backend = cluster.backend
@@ -232,7 +254,7 @@ def _subscription(cluster: Cluster, name: str) -> Iterator[Reading]:
     if record.detached or topic is None or topic.topic_id != record.topic_id:
         return
     try:
-        state = state_of(backend, record, (), LIMIT)
+        state = state_of(backend, record, (), LIMIT, groups.listed())
         settings = backend.admin.topic(record.topic).config
     except NotFound as error:  # a topic of it is missing, which isn't as if the subscription was deleted
         raise FailedPrecondition(error.message) from error

@@ -61,8 +61,11 @@ def test_members_are_counted(world: World) -> None:
     topic, group = world.topic(partitions=2), world.name("group")
     first, second = world.member(group, topic), world.member(group, topic)
     until(lambda: first.owned and second.owned, first, second)
-    assert world.backend.admin.group_members(group) == 2
-    assert world.backend.admin.has_members(group)
+    admin = world.backend.admin
+    assert admin.group_members(group) == 2
+    assert admin.has_members(group)
+    assert admin.groups()[group]
+    assert len(admin.member_hosts(group, admin.groups())) == 2
     second.reader.close()
     until(lambda: len(first.owned) == 2, first)
     assert world.backend.admin.group_members(group) == 1

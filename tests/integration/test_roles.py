@@ -19,6 +19,7 @@ from kafka_pubsub.access.rights import Access, Rule, rules_of
 from kafka_pubsub.delays.declaration import DelayDeclaration
 from kafka_pubsub.errors import NotFound
 from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.observe.kafka_view import KafkaView
 from tests.integration.test_access_rules import (
     KINDS,
     GuardedKafka,
@@ -31,7 +32,7 @@ from tests.support import until
 #: Users, each of whom is granted rights once.
 USERS = tuple(f"u{number}" for number in range(120))
 #: Seconds until what a program does without a right must have named it.
-PATIENCE = 12.0
+PATIENCE = 30.0
 
 
 class Role(NamedTuple):
@@ -42,6 +43,12 @@ class Role(NamedTuple):
     work: Callable[[PubSub, GuardedKafka, Callable[[], bool]], None]
     #: What another test looks at: its rights aren't taken away here.
     beside: Access | None = None
+    #: What it works with besides.
+    also: Access | None = None
+
+    def rules(self) -> list[Rule]:
+        accesses = [self.access] if self.also is None else [self.access, self.also]
+        return list(dict.fromkeys(rule for each in accesses for rule in rules_of(self.name, each)))
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +150,25 @@ def publish_in_order(ps: PubSub, broker: GuardedKafka, told: Callable[[], bool])
             sent.result(0)
 
 
+def watch(ps: PubSub, broker: GuardedKafka, told: Callable[[], bool]) -> None:
+    with PubSub(broker.bootstrap) as owner:
+        owner.topic("orders").publish(b"x").result(PATIENCE)
+        owner.topic("orders").publish(b"later", delay=2).result(PATIENCE)
+    assert ps._cluster.backend is not None
+    view = KafkaView(everything=True, clusters=lambda: [ps._cluster])
+    wanted = {"dead_letters", "delayed_waiting", "routers", "causal_pending", "sequencers"}
+
+    def know() -> bool:
+        view.look()
+        found = view.readings()
+        watched = {each.labels.get("subscription") for each in found if each.gauges.get("retention")}
+        return {"billing", "counting"} <= watched and wanted <= {
+            name for each in found for name in each.gauges
+        }
+
+    wait(know, told)
+
+
 def replay(ps: PubSub, broker: GuardedKafka, told: Callable[[], bool]) -> None:
     with PubSub(broker.bootstrap) as owner:
         owner.topic("orders").publish(b"bad", ordering_key="bad").result(PATIENCE)
@@ -159,6 +185,7 @@ def end_of(broker: GuardedKafka, topic: str) -> int:
 
 
 ORDERS = Access(["orders"], "billing", "orders-dead", ["dead-letters"])
+COUNTING = Access(["stock"], "counting", extras=["causal"])
 ROLES = (
     Role("publisher", Access(["orders"], extras=["delays"]), publish),
     Role("publisher", Access(["stock"], extras=["causal"]), publish_in_order),
@@ -167,6 +194,7 @@ ROLES = (
     Role("admin", Access(["new"], "new-sub", "new-dead", ["dead-letters"]), manage),
     Role("router", Access(["orders"]), route),
     Role("sequencer", Access(["stock"]), sequence),
+    Role("monitor", ORDERS._replace(extras=["delays", "dead-letters"]), watch, also=COUNTING),
 )
 
 #: Rights without which programs work most of the time, and say nothing; when they need them.
@@ -181,7 +209,9 @@ QUIET = {
     "publisher: Read stock.inbox": "a publisher looks whether a message is there, after a failure",
     "sequencer: Write stock.inbox": "a sequencer writes there when a topic is deleted",
     "Write _kafka_pubsub.multicast.dead": "a message to causal topics can't be delivered",
-    "Describe": "no router or sequencer runs, and the publisher is to be warned",
+    "publisher: Describe _kafka_pubsub.multicast": "no sequencer runs, and the publisher is to be warned",
+    "monitor: Read orders-dead": "dead letters are counted: without it that figure is left out",
+    "monitor: Read _kafka_pubsub.deadletters": "dead letters are counted: without it that figure is left out",
 }
 
 _users = iter(USERS)
@@ -243,7 +273,7 @@ class Told(NamedTuple):
 def test_a_role_needs_exactly_its_rights(
     broker: GuardedKafka, role: Role, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rules = rules_of(role.name, role.access)
+    rules = role.rules()
     caplog.set_level(logging.INFO)
     assert attempt(role, rules, broker, lambda: False) == ""
     # The copy of positions in the catalog is a matter of admins: without it nothing is missing.

@@ -334,9 +334,13 @@ class KafkaAdmin(Admin):
         """Returns how many members the group has now; 0 if it doesn't exist."""
         return len(self._members.hosts(group))
 
-    def member_hosts(self, group: str) -> Sequence[str]:
+    def groups(self) -> Mapping[str, bool]:
+        """Returns the groups that this client may see; of each, whether it has members now."""
+        return self._members.groups()
+
+    def member_hosts(self, group: str, listed: Mapping[str, bool] | None = None) -> Sequence[str]:
         """Returns the host of each member that the group has now, as its broker sees it."""
-        return self._members.hosts(group)
+        return self._members.hosts(group, listed)
 
     def has_members(self, group: str) -> bool:
         """Returns whether the group has members now."""

@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
@@ -60,10 +60,28 @@ class GroupMembers:
             state = self._state(group)
         return state not in _WITHOUT
 
-    def hosts(self, group: str) -> Sequence[str]:
-        """Returns the host of each member that the group has now, as its coordinator sees it."""
-        state = self._state(group)
-        if state is not None and state in _WITHOUT:
+    def groups(self) -> Mapping[str, bool]:
+        """Returns the groups that brokers list now; of each, whether it has members."""
+
+        def find(client: AdminClient, left: float) -> dict[str, bool]:
+            found = self._wait(client, client.list_consumer_groups(request_timeout=left), left)
+            if found.errors and not found.valid:
+                raise KafkaException(found.errors[0])
+            return {each.group_id: each.state not in _WITHOUT for each in found.valid}
+
+        return self._ask("list of groups", find)
+
+    def hosts(self, group: str, listed: Mapping[str, bool] | None = None) -> Sequence[str]:
+        """Returns the host of each member that the group has now, as its coordinator sees it.
+
+        `listed`: an answer of `groups`, instead of another list.
+        """
+        if listed is None:
+            state = self._state(group)
+            known = None if state is None else state not in _WITHOUT
+        else:
+            known = listed.get(group)
+        if known is False:
             return ()
 
         def describe(client: AdminClient, left: float) -> list[str]:

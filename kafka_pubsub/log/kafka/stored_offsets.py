@@ -6,10 +6,11 @@ the process (librdkafka 2.16: its callback for such answers needs a group).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from confluent_kafka import OFFSET_INVALID, KafkaException
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub.errors import NotFound
@@ -17,12 +18,16 @@ from kafka_pubsub.log.kafka.bounded_calls import ask
 from kafka_pubsub.log.kafka.client_factory import ANY_TOPIC, ClientFactory, Trouble
 from kafka_pubsub.log.kafka.configuration import ConfigValue
 from kafka_pubsub.log.kafka.conversions import committed_of
+from kafka_pubsub.log.kafka.errors import error_of, is_denial
 from kafka_pubsub.log.kafka.rights import Doing, Right, on_topics
 from kafka_pubsub.model import Committed, TopicPartition
 
 __all__ = ["ask_coordinator", "stored_offsets"]
 
 _T = TypeVar("_T")
+
+#: Seconds of a request, after which it is looked for a reason.
+_SLICE = 1.0
 
 
 def stored_offsets(
@@ -74,7 +79,7 @@ def _ask(
     doing = Doing(f"position of group {group!r}", Right("DESCRIBE", "group", group), *topics)
     try:
         return ask(
-            lambda left: answer(consumer.committed(asked, timeout=left)),
+            lambda left: answer(_committed(consumer, asked, left)),
             doing,
             address=handles.address,
             trouble=trouble,
@@ -82,3 +87,24 @@ def _ask(
         )
     finally:
         handles.close_consumer(consumer)
+
+
+def _committed(consumer: Consumer, asked: list[KafkaPartition], seconds: float) -> Sequence[KafkaPartition]:
+    """Asks for offsets; raises the reason, if there is one, instead of a time-out.
+
+    A client that may not see the group finds no coordinator, and learns only beside the call that this is so.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        left = end - time.monotonic()
+        try:
+            found: Sequence[KafkaPartition] = consumer.committed(asked, timeout=max(0.001, min(left, _SLICE)))
+            return found
+        except KafkaException as failure:
+            if error_of(failure).code() != KafkaError._TIMED_OUT:
+                raise
+            event = consumer.poll(0)
+            if event is not None and (reason := event.error()) is not None and is_denial(reason):
+                raise KafkaException(reason) from None
+            if left <= _SLICE:
+                raise

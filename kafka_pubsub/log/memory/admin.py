@@ -167,7 +167,14 @@ class MemoryAdmin(Admin):
         with self._cluster.changed:
             return len(self._cluster.group(group).members) if self._cluster.has_group(group) else 0
 
-    def member_hosts(self, group: str) -> Sequence[str]:
+    def groups(self) -> Mapping[str, bool]:
+        """Returns all groups; of each, whether it has members now."""
+        self._may("groups", "")
+        with self._cluster.changed:
+            names = self._cluster.group_names()
+            return {name: len(self._cluster.group(name).members) > 0 for name in names}
+
+    def member_hosts(self, group: str, listed: Mapping[str, bool] | None = None) -> Sequence[str]:
         """Returns this process's host for each member that the group has now."""
         return ["localhost"] * self.group_members(group)
 

@@ -180,6 +180,10 @@ class MemoryCluster:
         """Returns whether the group has been used, and not deleted since."""
         return name in self._groups
 
+    def group_names(self) -> Sequence[str]:
+        """Returns the names of the groups that have been used, and not deleted since."""
+        return sorted(self._groups)
+
     def delete_group(self, name: str) -> None:
         """Removes a group and its positions."""
         del self._groups[name]

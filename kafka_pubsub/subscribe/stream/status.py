@@ -114,14 +114,19 @@ class SubscriptionState:
 
 
 def state_of(
-    backend: Backend, record: SubscriptionRecord, runners: Sequence[StreamRunner], limit: int
+    backend: Backend,
+    record: SubscriptionRecord,
+    runners: Sequence[StreamRunner],
+    limit: int,
+    listed: Mapping[str, bool] | None = None,
 ) -> SubscriptionState:
     """Reads the state from the log, and asks the streams of this process.
 
-    `limit`: how many messages of the retry topics, and how many records of the dead-letter topic, are read.
+    `limit`: how many messages of the retry topics, and how many records of the dead-letter topic, are read. `listed`:
+    the groups of a moment ago, as of `Admin.groups`.
     """
     layout = Layout(record, backend.catalog.topics().get(record.topic))
-    hosts = sorted(backend.admin.member_hosts(record.name))
+    hosts = sorted(backend.admin.member_hosts(record.name, listed))
     here = _Streams(runners)
     with closing(backend.record_fetch()) as fetch:
         backlogs = read_backlogs(backend, layout, fetch, limit, alive=bool(hosts))

@@ -21,6 +21,7 @@ PROGRAMS = {
     "admin": Access(["orders"], "billing", "orders-dead", ["dead-letters"]),
     "router": Access(["orders"]),
     "sequencer": Access(["stock"]),
+    "monitor": Access(["orders"], "billing", "orders-dead", ["delays", "dead-letters"]),
     "spark": Access(["orders"]),
 }
 

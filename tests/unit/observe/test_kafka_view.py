@@ -11,7 +11,9 @@ import pytest
 from kafka_pubsub import PubSub, RetryPolicy
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.counters import Reading
-from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied
+from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
+from kafka_pubsub.log.memory.backend import MemoryBackend
+from kafka_pubsub.log.memory.faults import FaultPlan
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.observe import kafka_view
 from kafka_pubsub.observe.kafka_view import KafkaView
@@ -228,3 +230,23 @@ def test_a_subscription_whose_topic_was_deleted_is_no_failure() -> None:
         view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
         view.look()
         assert view.readings()[0].counts["view_failures"] == 0
+
+
+def test_the_groups_are_listed_once_a_look() -> None:
+    class Counted(FaultPlan):
+        listed = 0
+
+        def request(self, operation: str, name: str) -> PubSubError | None:
+            self.listed += operation == "groups"
+            return None
+
+    plan = Counted()
+    with PubSub.in_memory(MemoryBackend(faults=plan)) as ps:
+        ps.create_topic("orders")
+        for number in range(5):
+            ps.create_subscription(f"sub-{number}", topic="orders")
+        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
+        for looks in (1, 2):
+            view.look()
+            assert plan.listed == looks
+        assert figures(view.readings(), subscription="sub-4", topic="orders")["members"] == 0
