@@ -108,6 +108,11 @@ COPY_WAIT = 5.0
 REGISTRY = 10_000
 
 
+def _note_received(messages: Sequence[Message], record: SubscriptionRecord, since: int) -> None:
+    if _tracing is not None:
+        _tracing.received(messages, record, since)
+
+
 class Subscriber:
     """Pulls one subscription; users call it through `Subscription`."""
 
@@ -125,7 +130,7 @@ class Subscriber:
         self._streams: set[Stream] = set()
         self._runners: dict[Stream, StreamRunner] = {}
         #: Synchronous pull.
-        self.receiver = Receiver(self._open)
+        self.receiver = Receiver(self._open, _note_received)
         #: Messages whose ack id the user has read.
         self._registry: dict[str, Message] = {}
         #: Its size at which messages that can't be acked any more are dropped.

@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry (extra `tracing`): one for each message that is sent, and one for each delivery.
+"""Spans for OpenTelemetry (extra `tracing`): for each send, each delivery to a callback, each `receive`.
 
 Theory. `instrument` puts other classes and callbacks in the place of the plain ones, for handles and streams that are
 made afterwards. Without it, and where the program has set no SDK, nothing is in the way of a message.
@@ -72,7 +72,8 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 
 
 def instrument(tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
-    """Makes spans from now on: `send {topic}` for a publish, `process {topic}` for a delivery.
+    """Makes spans from now on: `send {topic}` for a publish, `process {topic}` for a delivery, `receive
+    {topic}` for a call of `receive` that returns messages.
 
     `tracer_provider`: the one to use; None, the default, is the program's global one. Set that before this call:
     without an SDK there is nothing to record, and nothing is changed. `parent`: True makes the sender's span the parent
@@ -255,6 +256,25 @@ class _Tracing:
                     self._finish_batch(begun, messages, record, error)
 
         return traced
+
+    def received(self, messages: Sequence[Message], record: SubscriptionRecord, since: int) -> None:
+        """Makes the span of a `receive` that has returned messages."""
+        try:
+            attributes: Attributes = {
+                **_common(record),
+                OPERATION: "receive",
+                OPERATION_TYPE: "receive",
+                BATCH: len(messages),
+            }
+            links = [link for each in messages for link in self._links(each, record, carried=True)]
+            kind = self._trace.SpanKind.CLIENT
+            name = f"receive {record.topic}"
+            span = self._tracer.start_span(
+                name, kind=kind, attributes=attributes, links=links, start_time=since
+            )
+            span.end()
+        except Exception as wrong:
+            self._told(wrong)
 
     def _begin(
         self, message: Message, record: SubscriptionRecord, common: Attributes, name: str

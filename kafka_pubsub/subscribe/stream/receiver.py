@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kafka_pubsub.config import FlowControl
+from kafka_pubsub.config import FlowControl, SubscriptionRecord
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
@@ -48,11 +49,15 @@ class OpenStream(Protocol):
     ) -> Stream: ...
 
 
+#: Notes that a call has returned messages: these, the subscription, and since when it ran (nanoseconds since 1970).
+Note = Callable[[Sequence[Message], SubscriptionRecord, int], None]
+
+
 class Receiver:
     """Receives for one subscription."""
 
-    def __init__(self, open_stream: OpenStream) -> None:
-        self._open_stream = open_stream
+    def __init__(self, open_stream: OpenStream, note: Note) -> None:
+        self._open_stream, self._note = open_stream, note
         self._lock = threading.Lock()
         #: The open session, if there is one.
         self._session: _Session | None = None
@@ -70,6 +75,7 @@ class Receiver:
             raise InvalidArgument(f"max_messages must be from 1 to 1000000, not {max_messages!r}")
         if timeout is not None and not timeout >= 0:  # NaN is neither
             raise InvalidArgument(f"timeout must not be negative, not {timeout!r}")
+        since = time.time_ns()
         with self._lock:
             if self._session is None or self._session.stream.done():
                 self._session = _Session(self._open_stream, self._give_up)
@@ -78,7 +84,9 @@ class Receiver:
         done = session.stream.done
         messages = session.pull_queue.receive(max_messages, timeout, lambda: done() or cancelled())
         session.note_end_of_call()
-        if not messages and done():
+        if messages:
+            self._note(messages, session.record, since)
+        elif done():
             session.stream.result(0)
         return messages
 
@@ -116,6 +124,7 @@ class _Session:
     """The time from the call that opens a stream to the end of that stream."""
 
     pull_queue: PullQueue
+    record: SubscriptionRecord
 
     def __init__(self, open_stream: OpenStream, give_up: Callable[[_Session], bool]) -> None:
         self._give_up = give_up
@@ -125,7 +134,7 @@ class _Session:
         self.stream = open_stream(self._make_worker_pool, _FLOW, self._watch)
 
     def _make_worker_pool(self, runner: StreamRunner, name: str) -> WorkerPool:
-        self._runner = runner
+        self._runner, self.record = runner, runner.rebalances.record
         self.pull_queue = PullQueue(runner.inbox, runner.wake)
         return self.pull_queue
 

@@ -114,3 +114,6 @@ class Tracing(Protocol):
         self, callback: Callable[[list[Message]], object], record: SubscriptionRecord
     ) -> Callable[[list[Message]], object]:
         """Returns the callback of batches to call in the place of this one."""
+
+    def received(self, messages: Sequence[Message], record: SubscriptionRecord, since: int) -> None:
+        """Notes that a `receive`, called at `since` (nanoseconds since 1970), has returned messages."""

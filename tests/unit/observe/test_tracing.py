@@ -71,7 +71,7 @@ def test_the_names_are_those_of_the_conventions() -> None:
     assert tracing.BATCH == conventions.MESSAGING_BATCH_MESSAGE_COUNT
     assert tracing.ERROR == ERROR_TYPE
     kinds = {each.value for each in conventions.MessagingOperationTypeValues}
-    assert {"send", "process"} <= kinds
+    assert {"send", "process", "receive"} <= kinds
     assert conventions.MessagingSystemValues.KAFKA.value == "kafka"
 
 
@@ -204,6 +204,26 @@ class Raising(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         raise RuntimeError("the collector is gone")
+
+
+def test_a_receive_that_returns_messages_has_a_span(spans: Spans) -> None:
+    with PubSub.in_memory() as ps:
+        topic = ps.create_topic("orders")
+        sub = ps.create_subscription("billing", topic="orders")
+        assert sub.receive(timeout=0) == []
+        topic.publish(b"a").result(10)
+        (message,) = sub.receive(10, timeout=30)
+        message.ack()
+        (send,), (receive,) = spans.named("send orders"), spans.named("receive orders")
+    assert receive.kind is SpanKind.CLIENT
+    assert receive.attributes is not None
+    assert receive.attributes["messaging.operation.type"] == "receive"
+    assert receive.attributes["messaging.consumer.group.name"] == "billing"
+    assert receive.attributes["messaging.batch.message_count"] == 1
+    assert [each.context.span_id for each in receive.links] == [place(send)[1]]
+    assert receive.start_time is not None
+    assert receive.end_time is not None
+    assert receive.start_time < receive.end_time
 
 
 def test_a_tracer_that_raises_hurts_no_message(caplog: pytest.LogCaptureFixture) -> None:
