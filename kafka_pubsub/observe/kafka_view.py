@@ -273,6 +273,7 @@ def _figures(state: SubscriptionState) -> dict[str, float]:
         "oldest_age": state.oldest,
         "oldest_at_home": state.oldest_at_home,
         "oldest_parked": state.oldest_parked,
+        "retry_overdue": state.retry_due,
     }
     return {**gauges, **{name: _age(since) for name, since in times.items()}}
 

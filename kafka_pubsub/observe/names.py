@@ -125,6 +125,14 @@ METRICS: Final[Sequence[Metric]] = (
     Metric(
         "waiting_retry", "waiting_retry", "gauge", _SUB, "Messages that wait for their next delivery.", True
     ),
+    Metric(
+        "retry_overdue",
+        "retry_overdue_seconds",
+        "gauge",
+        _SUB,
+        "For how long the first of them has been due; 0: none is.",
+        True,
+    ),
     Metric("parked", "parked", "gauge", _SUB, "Messages that wait until they are released.", True),
     Metric(
         "oldest_parked", "oldest_parked_age_seconds", "gauge", _SUB, "The age of the oldest of these.", True

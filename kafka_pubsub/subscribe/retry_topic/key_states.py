@@ -249,6 +249,13 @@ class Waiting:
         if head is None or origin <= head.offset():
             self._heads[key] = message
 
+    @property
+    def first_due(self) -> int | None:
+        """When the first of those that wait for a time is due, in milliseconds; None: none does."""
+        firsts = (each for each in chain(self._heads.values(), self._loose.values()))
+        dues = (each.info.due for each in firsts if each.retry_offset not in self._noted)
+        return min((due for due in dues if 0 < due < FOREVER), default=None)
+
     def states(self, started: Iterable[StoredRecord]) -> list[KeyState]:
         """Returns the states by offset; `started`: the messages of the home partition that are in flight."""
         found = [*self._broken, *self._waiting(), *self._at_home(started)]

@@ -73,7 +73,7 @@ class SubscriptionState:
     `oldest_at_home`: the same without those in the retry topic, which wait on purpose.
 
     `waiting_retry`: messages in the retry topic that wait for their next delivery, or behind an earlier message of
-    their key. `parked`: those that wait there until you release them, of which `oldest_parked` was published first.
+    their key. `retry_due`: when the first of them is due; None: none waits for a time. `parked`: those that wait there until you release them, of which `oldest_parked` was published first.
     `blocked_keys`: ordering keys with a message in the retry topic; their later messages wait. `dead_letters`: those in
     the policy's topic that are neither replayed nor purged; None: that topic can't be read now, or not with this
     client's rights.
@@ -111,6 +111,7 @@ class SubscriptionState:
     oldest_parked: datetime | None = None
     hosts: tuple[str, ...] = ()
     oldest_at_home: datetime | None = None
+    retry_due: datetime | None = None
 
 
 def state_of(
@@ -158,6 +159,7 @@ def state_of(
         _moment(_first(each.oldest_parked for each in backlogs.values())),
         tuple(hosts),
         _moment(_first(each.oldest_at_home for each in backlogs.values())),
+        _moment(_first(each.waiting.first_due for each in backlogs.values())),
     )
 
 

@@ -460,6 +460,10 @@ class ExecutorWorkers:
             return self._ended.wait_for(lambda: not self._lease_runners, timeout)
 
 
+#: Seconds between two looks for one more message of a batch.
+POLL = 0.002
+
+
 class BatchWorkers:
     """Threads whose callback gets a list: messages of distinct keys, or one key's run."""
 
@@ -512,9 +516,14 @@ class BatchWorkers:
         until = time.monotonic() + self._latency
         while count < self._size and count == len(batch):
             try:
-                lease_runner = queue.get(timeout=max(0.0, until - time.monotonic()))
+                lease_runner = queue.get_nowait()
             except Empty:
-                break
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                # A `get` with a timeout may wait for ever: CPython forgets the time if another thread takes the item.
+                time.sleep(min(left, POLL))
+                continue
             if lease_runner is None or len(lease_runner.lease.records) > 1:
                 queue.put(lease_runner)
                 break

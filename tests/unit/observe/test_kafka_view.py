@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -156,6 +158,12 @@ def test_a_message_in_the_retry_topic_is_not_old_at_home() -> None:
         state = sub.state()
         assert state.oldest is not None
         assert state.oldest_at_home is None
+        assert state.retry_due is not None
+        assert 500 < (state.retry_due - datetime.now(UTC)).total_seconds() <= 601
+        assert kafka_view._figures(state)["retry_overdue"] == 0
+    over = replace(state, retry_due=datetime.now(UTC) - timedelta(seconds=30))
+    assert 30 <= kafka_view._figures(over)["retry_overdue"] < 60
+    assert kafka_view._figures(replace(state, retry_due=None))["retry_overdue"] == 0
 
 
 def test_a_view_of_everything_has_an_age_before_any_answer() -> None:

@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -256,6 +258,20 @@ def test_a_batch_holds_distinct_keys_and_is_called_when_full() -> None:
 
 def test_a_batch_that_does_not_fill_is_called_after_its_latency() -> None:
     batches = Batches(size=100, latency=0.01)
+    batches.worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(3)])
+    batches.wait_for(3)
+    assert sum(map(len, batches.got)) == 3
+
+
+def test_a_batch_fills_though_a_timeout_of_its_queue_may_never_end() -> None:
+    """CPython 3.11 forgets the time of `SimpleQueue.get` if another thread takes the item for which it woke up."""
+
+    class Forgetful(SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            return super().get(block)
+
+    batches = Batches(size=100, latency=0.01)
+    batches.worker_pool._workers.queue = Forgetful()
     batches.worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(3)])
     batches.wait_for(3)
     assert sum(map(len, batches.got)) == 3
