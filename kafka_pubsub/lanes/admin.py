@@ -18,10 +18,12 @@ from collections.abc import Callable, Sequence
 
 from kafka_pubsub.config import LaneTopic, SubscriptionLane, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import (
+    BrokerUnavailable,
     FailedPrecondition,
     InvalidArgument,
     PermissionDenied,
     PubSubError,
+    TooFewBrokers,
 )
 from kafka_pubsub.lane_names import Lane
 from kafka_pubsub.lanes.topics import LaneTopics, check_lane
@@ -67,6 +69,9 @@ class LaneAdmin:
         try:
             info = self._lanes.make(name, lane, home)
             self._subscriptions.add(record, known, info)
+        except TooFewBrokers as error:
+            # The topic has as many replicas, so brokers are away: publishers wait, as in any outage.
+            raise BrokerUnavailable(error.message) from error
         except _REFUSALS:
             # After any other error the topic may exist, so the lane stays, and the next call goes on.
             with contextlib.suppress(PubSubError):

@@ -18,12 +18,10 @@ from typing import Final
 from kafka_pubsub.config import LaneTopic, TopicOptions, TopicRecord
 from kafka_pubsub.errors import (
     AlreadyExists,
-    BrokerUnavailable,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
     PubSubError,
-    TooFewBrokers,
 )
 from kafka_pubsub.lane_names import Lane, LaneGone, lane_of
 from kafka_pubsub.log.ports import Admin
@@ -158,9 +156,6 @@ class LaneTopics:
         except AlreadyExists:
             # Another process has made it just now.
             return self._admin.topic(name)
-        except TooFewBrokers as error:
-            # The topic has as many replicas, so brokers are away: publishers wait, as in any outage.
-            raise BrokerUnavailable(error.message) from error
 
     def _made_again(self, info: TopicInfo, lane: Lane, home: TopicInfo) -> TopicInfo:
         """Makes a lane again that was left by an earlier topic of this name; a lane with records is refused."""

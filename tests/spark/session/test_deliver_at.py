@@ -58,7 +58,15 @@ def test_rows_arrive_when_they_are_due_once_with_what_they_have(
             write_all()
             # Spark writes a row again after a failure; both come home under one id.
             write_all()
-            write(frame.limit(1), "home", query="q", batch=2, deliver_at=later, priority=7, bootstrap=broker)
+            write(
+                frame.where("data = 'b'"),
+                "home",
+                query="q",
+                batch=2,
+                deliver_at=later,
+                priority=7,
+                bootstrap=broker,
+            )
             write_stream(
                 messages(spark, "source", bootstrap=broker, stream=True).select("data"),
                 "home",
