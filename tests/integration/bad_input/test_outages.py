@@ -311,14 +311,19 @@ def test_an_outage_is_one_warning_for_the_whole_process(
                 return
 
     def told(text: str) -> list[logging.LogRecord]:
-        """The lines with that text, but for those about addresses of other tests."""
+        """The lines with that text, but for those about addresses of other tests, and of threads that they left."""
         lines = [each for each in list(caplog.records) if text in each.getMessage()]
         return [
             each
             for each in lines
-            if each.name != "kafka_pubsub.kafka" or broker.bootstrap in each.getMessage()
+            if (
+                broker.bootstrap in each.getMessage()
+                if each.name == "kafka_pubsub.kafka"
+                else each.thread not in foreign
+            )
         ]
 
+    foreign = {each.ident for each in threading.enumerate()} - {threading.get_ident()}
     over = threading.Event()
     with PubSub(broker.bootstrap) as ps, contextlib.ExitStack() as streams:
         pairs = [Room(ps).pair(retry=SOON) for _ in range(3)]

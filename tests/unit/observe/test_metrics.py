@@ -118,22 +118,28 @@ def test_each_callback_counts_once_whatever_runs_it(scrapes: Scrapes, kind: str)
     with PubSub.in_memory() as ps:
         topic = ps.create_topic("orders")
         sub = ps.create_subscription("billing", topic="orders")
-        topic.publish_many([b"x"] * 200).result(10)
-        with _pulling(sub, kind) as stream:
-            until(lambda: stream.stats.acked == 200)
+        topic.publish_many([b"x"] * 200).result(60)
+        handled: list[Message] = []
+        with _pulling(sub, kind, handled) as stream:
+            until(lambda: stream.stats.acked >= 200)
     of = {"subscription": "billing", "topic": "orders"}
-    assert scrapes.value("kafka_pubsub_callback_seconds_count", **of) == 200
+    # More than were published where a session is lost on a busy machine.
+    assert scrapes.value("kafka_pubsub_callback_seconds_count", **of) == len(handled) >= 200
     assert (scrapes.value("kafka_pubsub_callback_seconds_sum", **of) or 0) > 0
 
 
 @contextlib.contextmanager
-def _pulling(sub: Subscription, kind: str) -> Iterator[Stream]:
+def _pulling(sub: Subscription, kind: str, handled: list[Message]) -> Iterator[Stream]:
+    def handle(message: Message) -> None:
+        handled.append(message)
+        message.ack()
+
     def each(messages: list[Message]) -> None:
         for message in messages:
-            message.ack()
+            handle(message)
 
     async def coroutine(message: Message) -> None:
-        message.ack()
+        handle(message)
 
     with contextlib.ExitStack() as stack:
         if kind == "batch":
@@ -144,7 +150,7 @@ def _pulling(sub: Subscription, kind: str) -> Iterator[Stream]:
             yield stack.enter_context(sub._pull_async(coroutine, thread.loop))
         else:
             executor = stack.enter_context(ThreadPoolExecutor(2)) if kind == "executor" else None
-            yield stack.enter_context(sub.pull(lambda message: message.ack(), executor=executor))
+            yield stack.enter_context(sub.pull(handle, executor=executor))
 
 
 def test_a_second_client_adds_to_the_first(scrapes: Scrapes) -> None:
