@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from kafka_pubsub.cluster import OPEN, Cluster
 from kafka_pubsub.counters import Reading
 from kafka_pubsub.delays.overdue import look_at_delays
-from kafka_pubsub.errors import FailedPrecondition, NotFound, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.subscribe.stream.status import SubscriptionState, state_of
 
@@ -95,6 +95,8 @@ class KafkaView:
         #: When the last answer came, or the first question was asked; None: there was no question.
         self._answered_at: float | None = None
         self._failures = 0
+        #: When a refusal was logged.
+        self._denied_at: float | None = None
         self._troubles = TroubleLog(_log)
 
     def readings(self) -> list[Reading]:
@@ -197,10 +199,22 @@ class KafkaView:
     def _fail(self, name: str, error: Exception) -> None:
         with self._lock:
             self._failures += 1
-        if isinstance(error, PubSubError):
+        if isinstance(error, PermissionDenied):
+            self._tell_denied(name, error)
+        elif isinstance(error, PubSubError):
             self._troubles.tell(error, "metrics: %s isn't known now: %s", name, error)
         else:
             _log.error("asking Kafka for metrics about %s failed; going on", name, exc_info=error)
+
+    def _tell_denied(self, name: str, error: PermissionDenied) -> None:
+        """Logs one refusal; others only when it is `FORGET` seconds old: there may be one for each subscription."""
+        now = time.monotonic()
+        with self._lock:
+            told = self._denied_at is not None and now - self._denied_at < FORGET
+            if not told:
+                self._denied_at = now
+        level = logging.DEBUG if told else logging.WARNING
+        _log.log(level, "metrics: %s isn't known without the rights of the role monitor: %s", name, error)
 
     def _questions(self, cluster: Cluster) -> Iterator[tuple[str, Callable[[], Iterable[Reading]]]]:
         groups = _Groups(cluster)

@@ -72,8 +72,9 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 
 
 def instrument(tracer_provider: TracerProvider | None = None, *, parent: bool = False) -> None:
-    """Makes spans from now on: `send {topic}` for a publish, `process {topic}` for a delivery, `receive
-    {topic}` for a call of `receive` that returns messages.
+    """Makes spans from now on: `send {topic}` for a publish, `process {topic}` for a delivery.
+
+    A call of `receive` that returns messages has a span `receive {topic}`.
 
     `tracer_provider`: the one to use; None, the default, is the program's global one. Set that before this call:
     without an SDK there is nothing to record, and nothing is changed. `parent`: True makes the sender's span the parent

@@ -252,7 +252,7 @@ class Waiting:
     @property
     def first_due(self) -> int | None:
         """When the first of those that wait for a time is due, in milliseconds; None: none does."""
-        firsts = (each for each in chain(self._heads.values(), self._loose.values()))
+        firsts = chain(self._heads.values(), self._loose.values())
         dues = (each.info.due for each in firsts if each.retry_offset not in self._noted)
         return min((due for due in dues if 0 < due < FOREVER), default=None)
 

@@ -73,10 +73,10 @@ class SubscriptionState:
     `oldest_at_home`: the same without those in the retry topic, which wait on purpose.
 
     `waiting_retry`: messages in the retry topic that wait for their next delivery, or behind an earlier message of
-    their key. `retry_due`: when the first of them is due; None: none waits for a time. `parked`: those that wait there until you release them, of which `oldest_parked` was published first.
-    `blocked_keys`: ordering keys with a message in the retry topic; their later messages wait. `dead_letters`: those in
-    the policy's topic that are neither replayed nor purged; None: that topic can't be read now, or not with this
-    client's rights.
+    their key. `retry_due`: when the first of them is due; None: none waits for a time. `parked`: those that wait
+    there until you release them, of which `oldest_parked` was published first. `blocked_keys`: ordering keys with a
+    message in the retry topic; their later messages wait. `dead_letters`: those in the policy's topic that are neither
+    replayed nor purged; None: that topic can't be read now, or not with this client's rights.
 
     `unread_retry`, `unread_dead_letters`: records beyond the limit of `state(limit=)`, which weren't read. The former
     count as waiting for retry, and some may be parked; some of the latter may be older dead letters.

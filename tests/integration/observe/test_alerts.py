@@ -45,7 +45,7 @@ QUICK = {
     "for: 1m": "for: 1s",
     "for: 20s": "for: 1s",
     "for: 30s": "for: 1s",
-    "seconds) > 300": "seconds) > 10",
+    "_seconds > 300": "_seconds > 10",
     "overdue_seconds) > 60": "overdue_seconds) > 5",
     "transaction_seconds) > 60": "transaction_seconds) > 5",
     "block_age_seconds) > 60": "block_age_seconds) > 5",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
 
 import pytest
 
-from kafka_pubsub.counters import Part, Parts, Reading
-from kafka_pubsub.model import Message
-from kafka_pubsub.observe import workers
+from kafka_pubsub.counters import PARTS, Part, Parts, Reading
+from kafka_pubsub.errors import PermissionDenied
+from kafka_pubsub.model import Message, TopicPartition
+from kafka_pubsub.observe import kafka_view, logs, metrics, workers
 from kafka_pubsub.observe.kafka_view import KafkaView
+from kafka_pubsub.observe.logs import JsonFormatter
 from kafka_pubsub.observe.tracing import _Tracing
+from kafka_pubsub.subscribe.retry_topic.open_transactions import OpenTransactions
 
 __all__ = ["MUTATIONS", "Patch"]
 
@@ -80,6 +86,93 @@ def first_delivery_forgotten(patch: Patch) -> None:
     patch.setattr(_Tracing, "_remember", nothing)
 
 
+def last_figures_lost(patch: Patch) -> None:
+    """A process that ends leaves no figures."""
+
+    def end(self: workers.Answering, *_: object) -> None:
+        self._socket.close()
+
+    patch.setattr(workers.Answering, "__exit__", end)
+
+
+def ended_processes_forgotten(patch: Patch) -> None:
+    """What ended processes had counted is in one scrape only."""
+    read = workers.Sums.read
+
+    def forgetful(self: workers.Sums) -> list[Reading]:
+        self._past = []
+        return read(self)
+
+    patch.setattr(workers.Sums, "read", forgetful)
+
+
+def no_process_asks_kafka(patch: Patch) -> None:
+    """The first process of a run tells its own counts alone."""
+    patch.setattr(metrics, "process_readings", lambda: PARTS.read)
+
+
+def each_process_asks_kafka(patch: Patch) -> None:
+    """The other processes of a run tell what Kafka knows, too."""
+    read = metrics.process_readings()
+    patch.setattr(workers, "PARTS", SimpleNamespace(read=read))
+
+
+def one_question_at_a_time(patch: Patch) -> None:
+    """A question that hangs holds up the others."""
+    patch.setattr(kafka_view, "AT_ONCE", 1)
+
+
+def hanging_question_asked_again(patch: Patch) -> None:
+    """Each look asks once more what isn't answered yet."""
+    look = KafkaView.look
+
+    def forgetful(self: KafkaView) -> None:
+        self._asked.clear()
+        look(self)
+
+    patch.setattr(KafkaView, "look", forgetful)
+
+
+def refusal_told_for_each_subscription(patch: Patch) -> None:
+    """A missing right is logged as often as it is met."""
+    tell = KafkaView._tell_denied
+
+    def forgetful(self: KafkaView, name: str, error: PermissionDenied) -> None:
+        self._denied_at = None
+        tell(self, name, error)
+
+    patch.setattr(KafkaView, "_tell_denied", forgetful)
+
+
+def transaction_without_partitions(patch: Patch) -> None:
+    """A member whose partitions went to another one still tells of a transaction there."""
+    look = OpenTransactions.look
+
+    def forgetful(self: OpenTransactions, subscription: str, read: Mapping[TopicPartition, int]) -> None:
+        if read:
+            look(self, subscription, read)
+
+    patch.setattr(OpenTransactions, "look", forgetful)
+
+
+def extra_wins(patch: Patch) -> None:
+    """An extra of a record takes the place of the formatter's own field."""
+    plain = JsonFormatter.format
+
+    def format_record(self: JsonFormatter, record: logging.LogRecord) -> str:
+        said = json.loads(plain(self, record))
+        return json.dumps(
+            {**said, **{name: value for name, value in vars(record).items() if name in said}}, default=str
+        )
+
+    patch.setattr(JsonFormatter, "format", format_record)
+
+
+def extra_loses_its_line(patch: Patch) -> None:
+    """An extra that can't be shown raises in the formatter."""
+    patch.setattr(logs, "_text", repr)
+
+
 #: Each with the scene that notices.
 MUTATIONS: dict[Callable[[Patch], None], str] = {
     ended_part_forgotten: "ended",
@@ -89,4 +182,14 @@ MUTATIONS: dict[Callable[[Patch], None], str] = {
     scrape_asks_kafka: "hanging",
     delivery_without_its_link: "link",
     first_delivery_forgotten: "redelivery",
+    last_figures_lost: "never scraped",
+    ended_processes_forgotten: "after the last scrape",
+    no_process_asks_kafka: "the first asks",
+    each_process_asks_kafka: "the others don't ask",
+    one_question_at_a_time: "hanging question",
+    hanging_question_asked_again: "hanging question",
+    refusal_told_for_each_subscription: "refusal",
+    transaction_without_partitions: "without partitions",
+    extra_wins: "extras",
+    extra_loses_its_line: "odd extras",
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -258,3 +260,27 @@ def test_the_groups_are_listed_once_a_look() -> None:
             view.look()
             assert plan.listed == looks
         assert figures(view.readings(), subscription="sub-4", topic="orders")["members"] == 0
+
+
+def test_a_process_without_the_rights_of_a_monitor_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object, record: SubscriptionRecord, *more: object) -> Any:
+        raise PermissionDenied(f"this client needs READ on topic {record.name!r}")
+
+    lines: list[str] = []
+
+    def note(level: int, text: str, *arguments: object) -> None:
+        if level >= logging.WARNING:
+            lines.append(text % arguments)
+
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        for name in ("billing", "audit"):
+            ps.create_subscription(name, topic="orders")
+        monkeypatch.setattr(kafka_view, "state_of", refuse)
+        monkeypatch.setattr(kafka_view, "_log", SimpleNamespace(log=note))
+        view = KafkaView(everything=True, every=1000, clusters=lambda: [ps._cluster])
+        for _ in range(3):
+            view.look()
+    assert len(lines) == 1
+    assert "the rights of the role monitor" in lines[0]
+    assert "this client needs READ on topic" in lines[0]

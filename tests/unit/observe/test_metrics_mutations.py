@@ -6,15 +6,22 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kafka_pubsub.log.memory import MemoryBackend, MemoryCluster
+from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.observe import tracing
 from kafka_pubsub.observe.kafka_view import KafkaView
+from kafka_pubsub.subscribe.retry_topic.open_transactions import OpenTransactions
+from tests.support import until
 from tests.unit import test_counters
-from tests.unit.observe import test_tracing, test_workers
+from tests.unit.observe import test_kafka_view, test_logs, test_tracing, test_workers
 from tests.unit.observe.metrics_mutations import MUTATIONS, Patch
+
+one_asks = test_workers.test_one_process_asks_kafka_and_the_others_tell_their_counts_alone
 
 
 @contextlib.contextmanager
@@ -56,6 +63,33 @@ def _hang() -> list[object]:
     return []
 
 
+def hanging_question() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_kafka_view, "until", partial(until, patience=2.0))
+        test_kafka_view.test_a_question_that_hangs_delays_no_other_and_is_asked_once(patch)
+
+
+def refusal() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_kafka_view.test_a_process_without_the_rights_of_a_monitor_says_so_once(patch)
+
+
+def without_partitions() -> None:
+    cluster = MemoryCluster()
+    backend = MemoryBackend(cluster=cluster)
+    backend.admin.create_topic("retry", 1, None, {})
+    cluster.append("retry", 0, b"read")
+    cluster.append("retry", 0, b"open", transaction="foreign")
+    now = 0.0
+    looks = OpenTransactions(backend, lambda: now)
+    for _ in range(30):
+        now += 1.0
+        looks.look("billing", {TopicPartition("retry", 0): 1})
+    assert looks.seconds > 20
+    looks.look("billing", {})
+    assert looks.seconds == 0
+
+
 SCENES: dict[str, Callable[[], None]] = {
     "ended": test_counters.test_the_counters_of_a_part_that_has_ended_stay_and_its_gauges_go,
     "broken": test_counters.test_a_part_that_fails_is_left_out,
@@ -68,6 +102,17 @@ SCENES: dict[str, Callable[[], None]] = {
     "hanging": hanging,
     "link": link,
     "redelivery": redelivery,
+    "never scraped": lambda: in_folder(test_workers.test_a_process_that_was_never_scraped_counts),
+    "after the last scrape": lambda: in_folder(
+        test_workers.test_what_a_process_counted_after_the_last_scrape_stays_too
+    ),
+    "the first asks": lambda: in_folder(partial(one_asks, view=True)),
+    "the others don't ask": lambda: in_folder(partial(one_asks, view=False)),
+    "hanging question": hanging_question,
+    "refusal": refusal,
+    "without partitions": without_partitions,
+    "extras": test_logs.test_an_extra_changes_no_field_of_the_formatter,
+    "odd extras": test_logs.test_an_extra_that_json_cannot_have_loses_no_line,
 }
 
 

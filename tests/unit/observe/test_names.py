@@ -6,13 +6,15 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import promql_parser
 import pytest
 
 from kafka_pubsub.observe.names import METRICS, PREFIX
-from tests.prometheus import MISSING, OBSERVE, there
+from tests.integration.observe.test_alerts import QUICK
+from tests.prometheus import MISSING, OBSERVE, quickened, there
 from tests.unit.house.repository import ROOT
 
 RULES = (OBSERVE / "rules.yml").read_text(encoding="utf-8")
@@ -103,3 +105,66 @@ def test_each_alert_fires_for_its_fault_and_not_before() -> None:
     promtool("test", "rules", "rules.test.yml")
     tested: Any = re.findall(r"alertname: (\w+)", (OBSERVE / "rules.test.yml").read_text(encoding="utf-8"))
     assert set(tested) == set(ALERTS)
+
+
+def test_the_shorter_times_of_the_live_test_are_in_the_rules() -> None:
+    assert quickened(QUICK) != RULES
+
+
+def breaks(text: str) -> Iterator[str]:
+    """The rules with one alert that never fires, or fires always."""
+    for alert in ALERTS:
+        for wrong in ("absent(vector(1))", "vector(1)"):
+            pattern = rf"(- alert: {alert}\n +expr: )(?:>-\n(?: {{10}}[^\n]*\n)+|[^\n]*\n)"
+            changed, count = re.subn(pattern, rf"\g<1>{wrong}\n", text)
+            assert count == 1, alert
+            yield changed
+
+
+def test_the_tests_of_the_rules_notice_each_alert_that_never_fires_or_always(tmp_path: Path) -> None:
+    if not there():
+        pytest.skip(MISSING)
+    (tmp_path / "rules.test.yml").write_bytes((OBSERVE / "rules.test.yml").read_bytes())
+    for text in breaks(RULES):
+        (tmp_path / "rules.yml").write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            ["promtool", "test", "rules", "rules.test.yml"], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert done.returncode != 0, text
+
+
+def overlapping(one: dict[str, int], other: dict[str, int]) -> bool:
+    return (
+        one["x"] < other["x"] + other["w"]
+        and other["x"] < one["x"] + one["w"]
+        and one["y"] < other["y"] + other["h"]
+        and other["y"] < one["y"] + one["h"]
+    )
+
+
+def test_the_dashboard_has_the_form_that_grafana_imports() -> None:
+    """Without a Grafana here: what its import needs of a dashboard's JSON, by its documentation."""
+    assert DASHBOARD.get("id") is None
+    assert isinstance(DASHBOARD["schemaVersion"], int)
+    assert DASHBOARD["title"]
+    assert re.fullmatch(r"[\w-]{1,40}", DASHBOARD["uid"])
+    variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+    assert (
+        variables["datasource"]
+        == {"name": "datasource", "type": "datasource", "query": "prometheus"} | variables["datasource"]
+    )
+    asked = {"type": "prometheus", "uid": "${datasource}"}
+    assert variables["subscription"]["datasource"] == asked
+    panels = DASHBOARD["panels"]
+    assert len({each["id"] for each in panels}) == len(panels)
+    for place, panel in enumerate(panels):
+        assert panel["title"]
+        assert panel["type"] in {"stat", "timeseries", "table", "heatmap", "bargauge", "gauge"}
+        assert panel["datasource"] == asked
+        grid = panel["gridPos"]
+        assert 0 <= grid["x"] <= 24 - grid["w"]
+        assert not any(overlapping(grid, each["gridPos"]) for each in panels[:place]), panel["title"]
+        refs = [each["refId"] for each in panel["targets"]]
+        assert len(set(refs)) == len(refs) > 0
+        used = set(re.findall(r"\$\{?(\w+)", json.dumps(panel)))
+        assert used <= set(variables), panel["title"]
