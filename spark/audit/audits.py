@@ -24,7 +24,6 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from kafka_pubsub.config import SubscriptionRecord
-from kafka_pubsub.errors import NotFound
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.topics.key_places import former_partitions, remedy
 
@@ -127,8 +126,7 @@ class Audit:
         # all partitions are searched at once, on all cores.
         spark.conf.set("spark.sql.limit.initialNumPartitions", "1000000")
         with Cluster(spark, connection) as cluster:
-            if topic not in cluster.topics():
-                raise NotFound(f"topic {topic!r} doesn't exist on {connection.bootstrap}")
+            cluster.check([topic])
             #: The Kafka topics that are read: the topic's own, and those of its lanes.
             self.topics = cluster.with_lanes([topic])
             self.beginnings = cluster.beginnings(self.topics)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -68,6 +68,18 @@ class Cluster:
         options = self._jvm.org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(True)
         with self._explained("topics"):
             return set(self._client.listTopics(options).names().get())
+
+    def check(self, topics: Iterable[str]) -> None:
+        """Raises `NotFound` with the names of the topics that don't exist; `PermissionDenied` if one is hidden."""
+        there = self.topics()
+        missing = [name for name in topics if name not in there]
+        for name in missing:
+            with suppress(NotFound):
+                self._describe(name)
+        if missing:
+            raise NotFound(
+                f"topic {', '.join(map(repr, missing))} doesn't exist on {self._connection.bootstrap}"
+            )
 
     def with_lanes(self, topics: Iterable[str]) -> list[str]:
         """Returns the Kafka topics of these topics: their own, and those of their lanes."""
@@ -208,5 +220,7 @@ def _translated(error: Any, what: str, connection: Connection) -> PubSubError:
     if name in ("UnknownTopicOrPartitionException", "InvalidTopicException", "GroupIdNotFoundException"):
         return NotFound(text)
     if name.endswith(("AuthorizationException", "AuthenticationException")):
-        return PermissionDenied(text)
+        return PermissionDenied(
+            f"{text}; `kafka-pubsub access spark --topic NAME` prints the rights of a job"
+        )
     return BrokerUnavailable(text)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound
+from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound, PermissionDenied
 from kafka_pubsub.lane_names import LANE_INFIX
 from kafka_pubsub.model import TopicPartition
 
@@ -266,7 +266,7 @@ def by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]
 
 
 def check_topics(spark: SparkSession, topic: Topics, connection: Connection) -> None:
-    """Raises `NotFound` with the names of the topics that don't exist."""
+    """Raises `NotFound` with the names of the topics that don't exist; `PermissionDenied` if one is hidden."""
     # Spark itself would try for a minute, and its error would only mention metadata.
     if isinstance(topic, re.Pattern):
         return
@@ -277,10 +277,7 @@ def check_topics(spark: SparkSession, topic: Topics, connection: Connection) -> 
     from ..base.cluster import Cluster
 
     with Cluster(spark, connection) as cluster:
-        there = cluster.topics()
-    missing = [name for name in wanted if name not in there]
-    if missing:
-        raise NotFound(f"topic {', '.join(map(repr, missing))} doesn't exist on {connection.bootstrap}")
+        cluster.check(wanted)
 
 
 def _check_by_reading(spark: SparkSession, wanted: Sequence[str], connection: Connection) -> None:
@@ -290,7 +287,8 @@ def _check_by_reading(spark: SparkSession, wanted: Sequence[str], connection: Co
         spark.read.format("kafka").options(**connection.spark_options(), **told).load().limit(1).collect()
     except Exception as error:
         if "UnknownTopicOrPartitionException" not in str(error):
-            raise BrokerUnavailable(f"topics on {connection.bootstrap}: {first_line(error)}") from error
+            kind = PermissionDenied if "AuthorizationException" in str(error) else BrokerUnavailable
+            raise kind(f"topics on {connection.bootstrap}: {first_line(error)}") from error
         raise NotFound(
             f"topic {' or '.join(map(repr, wanted))} doesn't exist on {connection.bootstrap}"
         ) from error
