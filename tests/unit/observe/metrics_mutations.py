@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,9 @@ from kafka_pubsub.observe import kafka_view, logs, metrics, workers
 from kafka_pubsub.observe.kafka_view import KafkaView
 from kafka_pubsub.observe.logs import JsonFormatter
 from kafka_pubsub.observe.tracing import _Tracing
+from kafka_pubsub.subscribe.formats.record import FOREVER
+from kafka_pubsub.subscribe.retry_topic import key_states
+from kafka_pubsub.subscribe.retry_topic.key_states import Waiting
 from kafka_pubsub.subscribe.retry_topic.open_transactions import OpenTransactions
 
 __all__ = ["MUTATIONS", "Patch"]
@@ -155,6 +159,22 @@ def transaction_without_partitions(patch: Patch) -> None:
     patch.setattr(OpenTransactions, "look", forgetful)
 
 
+def parked_is_overdue(patch: Patch) -> None:
+    """A message that waits for a person counts as overdue."""
+    patch.setattr(key_states, "FOREVER", FOREVER * 2)
+
+
+def running_retry_is_overdue(patch: Patch) -> None:
+    """A message counts as overdue while its callback runs."""
+    take = Waiting.__init__
+
+    def begin(self: Waiting, *given: Any, alive: bool) -> None:
+        take(self, *given, alive=alive)
+        self._noted = frozenset()
+
+    patch.setattr(Waiting, "__init__", begin)
+
+
 def extra_wins(patch: Patch) -> None:
     """An extra of a record takes the place of the formatter's own field."""
     plain = JsonFormatter.format
@@ -190,6 +210,8 @@ MUTATIONS: dict[Callable[[Patch], None], str] = {
     hanging_question_asked_again: "hanging question",
     refusal_told_for_each_subscription: "refusal",
     transaction_without_partitions: "without partitions",
+    parked_is_overdue: "parked",
+    running_retry_is_overdue: "running retry",
     extra_wins: "extras",
     extra_loses_its_line: "odd extras",
 }

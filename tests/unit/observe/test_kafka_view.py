@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub import PubSub, RetryPolicy
+from kafka_pubsub import Message, PubSub, RetryPolicy
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.counters import Reading
 from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
@@ -284,3 +284,37 @@ def test_a_process_without_the_rights_of_a_monitor_says_so_once(monkeypatch: pyt
     assert len(lines) == 1
     assert "the rights of the role monitor" in lines[0]
     assert "this client needs READ on topic" in lines[0]
+
+
+def test_a_parked_message_is_not_overdue() -> None:
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        sub = ps.create_subscription("billing", topic="orders")
+        ps.topic("orders").publish(b"x").result(10)
+        with sub.pull(lambda message: message.dead_letter("not an order")):
+            until(lambda: sub.state().parked == 1, "the move")
+        assert sub.state().retry_due is None
+
+
+def test_a_message_whose_retry_runs_is_not_overdue() -> None:
+    gone_on = threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.delivery_attempt == 1:
+            message.nack()
+            return
+        gone_on.wait(60)
+        message.ack()
+
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders")
+        at_once = RetryPolicy(min_backoff=0, max_backoff=0)
+        sub = ps.create_subscription("billing", topic="orders", retry=at_once)
+        ps.topic("orders").publish(b"x").result(10)
+        with sub.pull(handle):
+            try:
+                until(lambda: sub.state().waiting_retry == 1, "the move")
+                until(lambda: sub.state().retry_due is None, "the second delivery")
+                assert sub.state().waiting_retry == 1
+            finally:
+                gone_on.set()

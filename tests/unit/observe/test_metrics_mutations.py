@@ -69,6 +69,13 @@ def hanging_question() -> None:
         test_kafka_view.test_a_question_that_hangs_delays_no_other_and_is_asked_once(patch)
 
 
+def soon(test: Callable[[], None]) -> None:
+    """Runs a test that waits for less long than it does elsewhere, so that a failure comes soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_kafka_view, "until", partial(until, patience=5.0))
+        test()
+
+
 def refusal() -> None:
     with pytest.MonkeyPatch.context() as patch:
         test_kafka_view.test_a_process_without_the_rights_of_a_monitor_says_so_once(patch)
@@ -111,6 +118,8 @@ SCENES: dict[str, Callable[[], None]] = {
     "hanging question": hanging_question,
     "refusal": refusal,
     "without partitions": without_partitions,
+    "parked": lambda: soon(test_kafka_view.test_a_parked_message_is_not_overdue),
+    "running retry": lambda: soon(test_kafka_view.test_a_message_whose_retry_runs_is_not_overdue),
     "extras": test_logs.test_an_extra_changes_no_field_of_the_formatter,
     "odd extras": test_logs.test_an_extra_that_json_cannot_have_loses_no_line,
 }
