@@ -3,7 +3,8 @@
 Rules
 1. `ensure` writes the topic's record with the lane, without an id; makes the lane's Kafka topic; gives each
    subscription its part of the lane; then writes the record with the id. Messages are published to a lane only when its
-   id is in the record. After a crash, or beside another process, the next call does the missing steps.
+   id is in the record, or in an outage, when that isn't known: so where each subscription begins is written before the
+   topic is made. After a crash, or beside another process, the next call does the missing steps.
 2. A subscription that is being made reads the topic's lanes after its own record is written, and `ensure` reads the
    subscriptions after the lane is written: so one of them sees the other, and each subscription has its part of each
    lane.
@@ -67,6 +68,8 @@ class LaneAdmin:
             known = LaneTopic(name=name, priority=lane.priority, durable=lane.durable)
             record = self._store(record, known)
         try:
+            if self._lanes.find(name) is None:
+                self._subscriptions.plan(record, home._replace(name=name))
             info = self._lanes.make(name, lane, home)
             self._subscriptions.add(record, known, info)
         except TooFewBrokers as error:
@@ -99,6 +102,14 @@ class SubscriptionLanes:
         """Gives all subscriptions of a topic their part of a lane."""
         for name in [each.name for each in self._receiving(topic)]:
             settle(lambda name=name: self._add(topic, lane, info, name), _ATTEMPTS)  # type: ignore[misc]
+
+    def plan(self, topic: TopicRecord, lane: TopicInfo) -> None:
+        """Notes that all subscriptions of a topic begin at the beginning of a lane that doesn't exist yet.
+
+        In an outage messages may be stored there before each subscription was given its part.
+        """
+        for name in [each.name for each in self._receiving(topic)]:
+            settle(lambda name=name: self._plan(topic, lane, name), _ATTEMPTS)  # type: ignore[misc]
 
     def check_lane(self, topic: TopicRecord, lane: LaneTopic) -> None:
         """Raises `FailedPrecondition` if a lane's Kafka topic isn't the one in the catalog."""
@@ -147,6 +158,12 @@ class SubscriptionLanes:
         record = next((each for each in self._receiving(topic) if each.name == name), None)
         if record is not None:
             self._give(record, lane, info)
+
+    def _plan(self, topic: TopicRecord, lane: TopicInfo, name: str) -> None:
+        record = next((each for each in self._receiving(topic) if each.name == name), None)
+        if record is not None and lane.name not in record.lanes:
+            planned = SubscriptionLane(retry_topic=self._retry.plan(record.name, lane), positions={})
+            self._store(record, lane.name, planned)
 
     def _give(self, record: SubscriptionRecord, lane: LaneTopic, info: TopicInfo) -> SubscriptionRecord:
         part = record.lanes.get(lane.name)

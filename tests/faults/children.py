@@ -256,7 +256,7 @@ class Children:
         try:
             code = member.process.wait(LEAVE if what == "consumer" else 3 * LEAVE)
         except subprocess.TimeoutExpired:
-            if what == "consumer" and member.begun:
+            if member.begun:
                 # What its threads are doing, into its log.
                 member.process.send_signal(signal.SIGUSR2)
                 time.sleep(1)

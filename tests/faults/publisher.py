@@ -5,6 +5,7 @@ It writes down the fingerprints of poison before it publishes it. SIGTERM ends i
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import itertools
 import queue
@@ -117,6 +118,7 @@ def main() -> None:
     plan = PublisherPlan.read(sys.argv[1])
     with PubSub(plan.bootstrap, history=plan.told) as ps:
         publisher = Publisher(plan, ps.topic(plan.topic))
+        faulthandler.register(signal.SIGUSR2)
         signal.signal(signal.SIGTERM, lambda *_: publisher.stop.set())
         plan.path.touch()
         publisher.run()

@@ -18,7 +18,7 @@ from kafka_pubsub import (
     TopicOptions,
 )
 from kafka_pubsub.config import LaneTopic, TopicRecord
-from kafka_pubsub.errors import PublishError, TooFewBrokers
+from kafka_pubsub.errors import PublishError, PubSubError, TooFewBrokers
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
@@ -318,6 +318,25 @@ def test_a_lane_that_needs_brokers_that_are_away_is_an_outage_and_no_refusal(
         # In memory there is no wait for a topic that doesn't exist.
         assert isinstance(waiting.exception(PATIENCE), PublishError)
     assert publish(ps, priority=7).startswith("jobs.lane.p7:")
+
+
+def test_what_is_stored_before_each_subscription_has_its_part_is_read_by_all(
+    ps: PubSub, backend: MemoryBackend, cluster: MemoryCluster
+) -> None:
+    class NoRetryTopics(FaultPlan):
+        def request(self, operation: str, name: str) -> PubSubError | None:
+            away = operation == "create_topic" and name.endswith(".retry")
+            return TooFewBrokers("two of three") if away else None
+
+    ps.create_topic("jobs", partitions=1, priorities=10)
+    for name in ("billing", "audit"):
+        ps.create_subscription(name, "jobs")
+    with another(cluster, NoRetryTopics()) as other:
+        other.topic("jobs").publish(b"early", priority=7).exception(PATIENCE)
+    assert [each.value() for each in cluster.log(TopicPartition("jobs.lane.p7", 0)).read(0, 10)] == [b"early"]
+    assert publish(ps, priority=7) == "jobs.lane.p7:0:1"
+    for name in ("billing", "audit"):
+        assert backend.catalog.subscriptions()[name].lanes["jobs.lane.p7"].positions == {}
 
 
 def test_without_a_broker_it_is_not_known_which_priorities_there_are(
