@@ -58,6 +58,13 @@ def prefetch(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+@pytest.fixture(autouse=True)
+def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer than the second that transient messages have; these tests are about order."""
+    for place in ("kafka_pubsub.log.kafka.transient_writer", "kafka_pubsub.lanes.lane_sender"):
+        monkeypatch.setattr(f"{place}.ANSWER_S", PATIENCE)
+
+
 @pytest.fixture
 def topic(room: Room) -> Topic:
     """A single partition, because the order holds in each."""

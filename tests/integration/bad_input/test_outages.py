@@ -346,7 +346,9 @@ def test_an_outage_is_one_warning_for_the_whole_process(
         until(lambda: len(log.all) >= before + 500, "deliveries", patience=BACK_IN_SERVICE)
     (warning,) = warnings
     assert f"no broker answers at {broker.bootstrap}" in warning.getMessage()
-    assert [each for each in told("no broker answers") if each.levelno >= logging.WARNING] == warnings
+    again = [each for each in told("no broker answers") if each.levelno >= logging.WARNING]
+    # It is said once a minute, and on a busy machine the broker may take longer to come back.
+    assert [each for each in again if each.created < warning.created + 55.0] == warnings
 
 
 def _take_away(broker: LocalKafka, how: str) -> None:
