@@ -59,6 +59,8 @@ class _Transaction(NamedTuple):
     transactional_id: str
     topics: frozenset[str]
     ending: Ending
+    #: The topics of the transactions that were open during all of it.
+    beside: frozenset[str]
 
 
 class Written:
@@ -67,6 +69,8 @@ class Written:
     def __init__(self, backend: Backend, patch: pytest.MonkeyPatch) -> None:
         self._lock = threading.Lock()
         self._open: dict[int, frozenset[str]] = {}
+        #: Of each open one those that were open before it.
+        self._earlier: dict[int, set[int]] = {}
         self._begun = 0
         self.ended: list[_Transaction] = []
         real = backend.transactions
@@ -76,27 +80,34 @@ class Written:
         """Notes that a transaction begins; returns its number."""
         with self._lock:
             self._begun += 1
+            self._earlier[self._begun] = set(self._open)
             self._open[self._begun] = topics
             return self._begun
 
     def end(self, number: int, transactional_id: str, outcome: Outcome) -> None:
         """Notes that it has ended."""
         with self._lock:
-            self.ended.append(_Transaction(transactional_id, self._open.pop(number), outcome.ending))
+            topics = self._open.pop(number)
+            still = self._earlier.pop(number) & self._open.keys()
+            beside = frozenset(name for each in still for name in self._open[each])
+            self.ended.append(_Transaction(transactional_id, topics, outcome.ending, beside))
 
     def under_way(self, topic: str) -> set[int]:
         """Returns the numbers of those that are under way, with records for the topic."""
         with self._lock:
             return {number for number, topics in self._open.items() if topic in topics}
 
-    def do_while_under_way(self, topic: str, act: Callable[[], object]) -> None:
-        """Acts until it has begun and ended while one and the same transaction with records for the topic was open."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            before = self.under_way(topic)
+    def do_until_beside(
+        self, topic: str, act: Callable[[], object], others: frozenset[str], times: int
+    ) -> None:
+        """Acts until that many transactions for other topics have begun and ended inside transactions for this one."""
+        since, end = len(self.ended), time.monotonic() + PATIENCE
+
+        def beside() -> int:
+            return sum(topic in each.beside and bool(others & each.topics) for each in self.ended[since:])
+
+        while beside() < times:
             act()
-            if before & self.under_way(topic):
-                return
             assert time.monotonic() < end, f"nothing was done while {topic!r} was written to"
 
 

@@ -26,7 +26,7 @@ __all__ = ["ask_coordinator", "stored_offsets"]
 
 _T = TypeVar("_T")
 
-#: Seconds of a request, after which it is looked for a reason.
+#: Seconds of the first request, after which it is looked for a reason.
 _SLICE = 1.0
 
 
@@ -94,11 +94,13 @@ def _committed(consumer: Consumer, asked: list[KafkaPartition], seconds: float) 
 
     A client that may not see the group finds no coordinator, and learns only beside the call that this is so.
     """
-    end = time.monotonic() + seconds
+    end, longest = time.monotonic() + seconds, _SLICE
     while True:
         left = end - time.monotonic()
         try:
-            found: Sequence[KafkaPartition] = consumer.committed(asked, timeout=max(0.001, min(left, _SLICE)))
+            found: Sequence[KafkaPartition] = consumer.committed(
+                asked, timeout=max(0.001, min(left, longest))
+            )
             return found
         except KafkaException as failure:
             if error_of(failure).code() != KafkaError._TIMED_OUT:
@@ -106,5 +108,6 @@ def _committed(consumer: Consumer, asked: list[KafkaPartition], seconds: float) 
             event = consumer.poll(0)
             if event is not None and (reason := event.error()) is not None and is_denial(reason):
                 raise KafkaException(reason) from None
-            if left <= _SLICE:
+            if left <= longest:
                 raise
+            longest *= 2  # a slow cluster must be able to answer

@@ -13,8 +13,8 @@ from tests.local_cluster import LocalCluster
 from tests.support import until
 from tests.unit.delays.test_role import bodies
 
-#: Tries of the topic that is away beside which others are published.
-TRIES = 2
+#: Transactions of other topics that have to begin and end while one is tried for the topic that is away.
+BESIDE = 2
 
 
 def make_sick(ps: PubSub, cluster: LocalCluster) -> str:
@@ -56,8 +56,7 @@ def test_a_home_topic_whose_broker_is_killed_holds_up_no_other_topic(
                 lambda: f"'{sick}'" in sequencer.health().error, "the topic that is away in health", PATIENCE
             )
             since = len(written.ended)
-            for _ in range(TRIES):
-                written.do_while_under_way(sick, lambda: publish(third, healthy))
+            written.do_until_beside(sick, lambda: publish(third, healthy), frozenset("cd"), BESIDE)
             together = {name for each in written.ended[since:] if sick in each.topics for name in each.topics}
             assert together <= {sick, RECEIPTS}, "other topics wait for its transactions"
             assert f"'{sick}'" in sequencer.health().error
