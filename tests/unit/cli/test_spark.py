@@ -77,6 +77,7 @@ def test_without_the_extra_it_says_how_to_get_it(run: CommandLine, monkeypatch: 
 
 
 def test_what_a_program_of_ones_own_is_started_with(run: CommandLine, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="needs `pip install -e '.[spark]'`")
     program = tmp_path / "mine.py"
     program.touch()
     result = CliRunner().invoke(cli, ["spark", "submit-args", "--program", str(program)])
