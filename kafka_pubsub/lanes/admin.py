@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from kafka_pubsub.config import LaneTopic, SubscriptionLane, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import (
@@ -100,16 +101,14 @@ class SubscriptionLanes:
 
     def add(self, topic: TopicRecord, lane: LaneTopic, info: TopicInfo) -> None:
         """Gives all subscriptions of a topic their part of a lane."""
-        for name in [each.name for each in self._receiving(topic)]:
-            settle(lambda name=name: self._add(topic, lane, info, name), _ATTEMPTS)  # type: ignore[misc]
+        self._change_each(topic, lambda record: self._give(record, lane, info))
 
     def plan(self, topic: TopicRecord, lane: TopicInfo) -> None:
         """Notes that all subscriptions of a topic begin at the beginning of a lane that doesn't exist yet.
 
         In an outage messages may be stored there before each subscription was given its part.
         """
-        for name in [each.name for each in self._receiving(topic)]:
-            settle(lambda name=name: self._plan(topic, lane, name), _ATTEMPTS)  # type: ignore[misc]
+        self._change_each(topic, lambda record: self._plan(record, lane, {}))
 
     def check_lane(self, topic: TopicRecord, lane: LaneTopic) -> None:
         """Raises `FailedPrecondition` if a lane's Kafka topic isn't the one in the catalog."""
@@ -154,27 +153,34 @@ class SubscriptionLanes:
             and each.state != "deleting"
         ]
 
-    def _add(self, topic: TopicRecord, lane: LaneTopic, info: TopicInfo, name: str) -> None:
-        record = next((each for each in self._receiving(topic) if each.name == name), None)
-        if record is not None:
-            self._give(record, lane, info)
+    def _change_each(self, topic: TopicRecord, change: Callable[[SubscriptionRecord], object]) -> None:
+        """Changes each subscription of a topic by its latest record, again after another client's change."""
 
-    def _plan(self, topic: TopicRecord, lane: TopicInfo, name: str) -> None:
-        record = next((each for each in self._receiving(topic) if each.name == name), None)
-        if record is not None and lane.name not in record.lanes:
-            planned = SubscriptionLane(retry_topic=self._retry.plan(record.name, lane), positions={})
-            self._store(record, lane.name, planned)
+        def attempt(name: str) -> None:
+            record = next((each for each in self._receiving(topic) if each.name == name), None)
+            if record is not None:
+                change(record)
+
+        for each in self._receiving(topic):
+            settle(partial(attempt, each.name), _ATTEMPTS)
+
+    def _plan(
+        self, record: SubscriptionRecord, lane: TopicInfo, positions: dict[int, int]
+    ) -> SubscriptionRecord:
+        """Notes where a subscription begins in a lane, unless that is known; returns its record as it is stored then."""
+        if lane.name in record.lanes:
+            return record
+        # Written before the retry topic is made, so that it isn't taken for another program's after a crash.
+        part = SubscriptionLane(retry_topic=self._retry.plan(record.name, lane), positions=positions)
+        return self._store(record, lane.name, part)
 
     def _give(self, record: SubscriptionRecord, lane: LaneTopic, info: TopicInfo) -> SubscriptionRecord:
         part = record.lanes.get(lane.name)
         if part is not None and part.retry_topic.topic_id:
             return record
         if part is None:
-            # Written before the retry topic is made, so that it isn't taken for another program's after a crash.
-            part = SubscriptionLane(
-                retry_topic=self._retry.plan(record.name, info), positions=self._begin(info.name)
-            )
-            record = self._store(record, lane.name, part)
+            record = self._plan(record, info, self._begin(info.name))
+            part = record.lanes[lane.name]
         made = part.model_copy(update={"retry_topic": self._retry.make(part.retry_topic, info)})
         return self._store(record, lane.name, made)
 

@@ -16,13 +16,7 @@ import contextlib
 from typing import Final
 
 from kafka_pubsub.config import LaneTopic, TopicOptions, TopicRecord
-from kafka_pubsub.errors import (
-    AlreadyExists,
-    FailedPrecondition,
-    InvalidArgument,
-    NotFound,
-    PubSubError,
-)
+from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PubSubError
 from kafka_pubsub.lane_names import Lane, LaneGone, lane_of
 from kafka_pubsub.log.ports import Admin
 from kafka_pubsub.model import TopicInfo

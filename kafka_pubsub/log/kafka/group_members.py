@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub.errors import NotFound
@@ -28,8 +28,8 @@ __all__ = ["GroupMembers"]
 
 _T = TypeVar("_T")
 
-#: The states of groups without members, and of a group that isn't listed.
-_WITHOUT = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD, None)
+#: The states of groups without members.
+_WITHOUT = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 
 
 class Asking(Protocol):
@@ -54,20 +54,20 @@ class GroupMembers:
 
     def any(self, group: str) -> bool:
         """Returns whether the group has members now."""
-        state = self._state(group)
-        if state is None:
+        known = self._find(group)
+        if known is None:
             ask_coordinator(self._handles, self._deadline, group)
-            state = self._state(group)
-        return state not in _WITHOUT
+            known = self._find(group)
+        return bool(known)
 
     def groups(self) -> Mapping[str, bool]:
         """Returns the groups that brokers list now; of each, whether it has members."""
 
         def find(client: AdminClient, left: float) -> dict[str, bool]:
-            found = self._wait(client, client.list_consumer_groups(request_timeout=left), left)
-            if found.errors and not found.valid:
-                raise KafkaException(found.errors[0])
-            return {each.group_id: each.state not in _WITHOUT for each in found.valid}
+            listed, errors = self._list(client, left)
+            if errors and not listed:
+                raise KafkaException(errors[0])
+            return listed
 
         return self._ask("list of groups", find)
 
@@ -76,11 +76,7 @@ class GroupMembers:
 
         `listed`: an answer of `groups`, instead of another list.
         """
-        if listed is None:
-            state = self._state(group)
-            known = None if state is None else state not in _WITHOUT
-        else:
-            known = listed.get(group)
+        known = self._find(group) if listed is None else listed.get(group)
         if known is False:
             return ()
 
@@ -96,17 +92,18 @@ class GroupMembers:
         except NotFound:
             return ()
 
-    def _state(self, group: str) -> ConsumerGroupState | None:
-        """Returns the group's state; None if no broker lists it."""
+    def _find(self, group: str) -> bool | None:
+        """Returns whether the group has members; None if no broker lists it."""
 
-        def find(client: AdminClient, left: float) -> ConsumerGroupState | None:
-            found = self._wait(client, client.list_consumer_groups(request_timeout=left), left)
-            for each in found.valid:
-                if each.group_id == group:
-                    state: ConsumerGroupState = each.state
-                    return state
-            for failure in found.errors:  # that broker may be the group's coordinator
-                raise KafkaException(failure)
-            return None
+        def find(client: AdminClient, left: float) -> bool | None:
+            listed, errors = self._list(client, left)
+            if group not in listed and errors:  # that broker may be the group's coordinator
+                raise KafkaException(errors[0])
+            return listed.get(group)
 
         return self._ask("list of groups", find)
+
+    def _list(self, client: AdminClient, left: float) -> tuple[dict[str, bool], Sequence[KafkaError]]:
+        """Returns of each group that brokers list whether it has members, and the errors of brokers that didn't."""
+        found = self._wait(client, client.list_consumer_groups(request_timeout=left), left)
+        return {each.group_id: each.state not in _WITHOUT for each in found.valid}, found.errors
