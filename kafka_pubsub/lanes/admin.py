@@ -167,7 +167,7 @@ class SubscriptionLanes:
     def _plan(
         self, record: SubscriptionRecord, lane: TopicInfo, positions: dict[int, int]
     ) -> SubscriptionRecord:
-        """Notes where a subscription begins in a lane, unless that is known; returns its record as it is stored then."""
+        """Notes where a subscription begins in a lane, unless that is known; returns its record as stored."""
         if lane.name in record.lanes:
             return record
         # Written before the retry topic is made, so that it isn't taken for another program's after a crash.
