@@ -23,6 +23,7 @@ from kafka_pubsub.errors import (
     BrokerUnavailable,
     FailedPrecondition,
     InvalidArgument,
+    NotFound,
     PermissionDenied,
     PubSubError,
     TooFewBrokers,
@@ -76,6 +77,9 @@ class LaneAdmin:
         except TooFewBrokers as error:
             # The topic has as many replicas, so brokers are away: publishers wait, as in any outage.
             raise BrokerUnavailable(error.message) from error
+        except NotFound as error:
+            # A topic was made just now, and a broker doesn't know it yet; or it was deleted, and is made again.
+            raise BrokerUnavailable(f"{error.message}; it was just made") from error
         except _REFUSALS:
             # After any other error the topic may exist, so the lane stays, and the next call goes on.
             with contextlib.suppress(PubSubError):

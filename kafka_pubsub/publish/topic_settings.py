@@ -74,13 +74,14 @@ class TargetWatch:
         self._asking = threading.Lock()
 
     def get(self) -> PublishTarget:
-        """Returns the answer; raises the error that forbids publishing."""
-        with self._asking:
-            due = self._clock() - self._asked_at >= _ASK_AGAIN_S
-            unknown = self._target is None and self._refusal is None
-            if unknown or self._doubted or (self._refusal is not None and due):
-                self._update()
-            return self._answer()
+        """Returns the answer; raises the error that forbids publishing. A caller waits only if it must be asked for."""
+        known = self._known()
+        if known is None:
+            with self._asking:
+                known = self._known()
+                if known is None:
+                    known = self._update()
+        return _answer(known)
 
     def forget(self) -> None:
         """Drops the last answer: the next `get` asks."""
@@ -98,17 +99,19 @@ class TargetWatch:
     def renew(self) -> PublishTarget:
         """Asks now."""
         with self._asking:
-            self._update()
-            return self._answer()
+            known = self._update()
+        return _answer(known)
 
-    def _answer(self) -> PublishTarget:
-        if self._refusal is not None:
-            raise fresh(self._refusal)
-        assert self._target is not None
-        return self._target
+    def _known(self) -> PublishTarget | PubSubError | None:
+        """Returns the last answer; None: it must be asked for."""
+        refusal, target = self._refusal, self._target
+        if self._doubted:
+            return None
+        if refusal is None:
+            return target
+        return None if self._clock() - self._asked_at >= _ASK_AGAIN_S else refusal
 
-    def _update(self) -> None:
-        self._doubted = False
+    def _update(self) -> PublishTarget | PubSubError:
         try:
             self._target, self._refusal, self.certain = self._ask(), None, True
             self.answered, self.because = True, ""
@@ -127,4 +130,15 @@ class TargetWatch:
         except PubSubError as error:
             self._refusal, self.certain = error, True
             self.answered, self.because = True, ""
-        self._asked_at = self._clock()
+        # Last, so that others wait for this answer and don't take the one that is in doubt.
+        self._asked_at, self._doubted = self._clock(), False
+        if self._refusal is not None:
+            return self._refusal
+        assert self._target is not None
+        return self._target
+
+
+def _answer(known: PublishTarget | PubSubError) -> PublishTarget:
+    if isinstance(known, PubSubError):
+        raise fresh(known)
+    return known

@@ -18,7 +18,7 @@ from kafka_pubsub import (
     TopicOptions,
 )
 from kafka_pubsub.config import LaneTopic, TopicRecord
-from kafka_pubsub.errors import PublishError, PubSubError, TooFewBrokers
+from kafka_pubsub.errors import NotFound, PublishError, PubSubError, TooFewBrokers
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
@@ -318,6 +318,23 @@ def test_a_lane_that_needs_brokers_that_are_away_is_an_outage_and_no_refusal(
         # In memory there is no wait for a topic that doesn't exist.
         assert isinstance(waiting.exception(PATIENCE), PublishError)
     assert publish(ps, priority=7).startswith("jobs.lane.p7:")
+
+
+def test_a_lane_that_a_broker_does_not_know_yet_is_an_outage_and_no_refusal(
+    ps: PubSub, cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    ps.create_topic("jobs", partitions=1, priorities=10)
+    ps.create_subscription("billing", "jobs")
+
+    class Behind(FaultPlan):
+        def request(self, operation: str, name: str) -> PubSubError | None:
+            is_behind = operation == "last_stable_offsets" and name.endswith(".retry")
+            return NotFound(f"topic {name!r}: there is no such topic") if is_behind else None
+
+    with another(cluster, Behind()) as other:
+        other.topic("jobs").publish(b"early", priority=7).exception(PATIENCE)
+        assert "it was just made); messages wait for the broker" in caplog.text
+    assert publish(ps, priority=7) == "jobs.lane.p7:0:1"
 
 
 def test_what_is_stored_before_each_subscription_has_its_part_is_read_by_all(
