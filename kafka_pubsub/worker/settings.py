@@ -16,8 +16,17 @@ from pathlib import Path
 from typing import TypeGuard
 
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.worker.connectors import CLASS
 
-__all__ = ["AppSettings", "RouterSettings", "SequencerSettings", "UnitSettings", "parse", "read"]
+__all__ = [
+    "AppSettings",
+    "ConnectorSettings",
+    "RouterSettings",
+    "SequencerSettings",
+    "UnitSettings",
+    "parse",
+    "read",
+]
 
 TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?")
 NAME = re.compile(r"[\w.-]{1,100}")
@@ -50,7 +59,15 @@ class SequencerSettings:
     max_restarts: int | None = None
 
 
-UnitSettings = AppSettings | RouterSettings | SequencerSettings
+@dataclass(frozen=True, kw_only=True)
+class ConnectorSettings:
+    """A connector: `config` has its settings as texts, the class among them, and names of secrets instead of them."""
+
+    config: tuple[tuple[str, str], ...]
+    max_restarts: int | None = None
+
+
+UnitSettings = AppSettings | RouterSettings | SequencerSettings | ConnectorSettings
 
 #: What may stand in a field: a check, and the words for it.
 Kind = tuple[Callable[[object], bool], str]
@@ -98,16 +115,18 @@ def parse(text: str, file: str) -> dict[str, UnitSettings]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{file}: isn't TOML: {error}") from error
-    _check_names(tables, ("apps", "services"), file, "table")
+    _check_names(tables, ("apps", "connectors", "services"), file, "table")
     units: dict[str, UnitSettings] = {}
     for name, value in _table(tables, "apps", file).items():
         units[name] = _app(name, value, f"{file}: [apps] {name}", units)
+    for name, value in _table(tables, "connectors", file).items():
+        units[name] = _connector(name, value, f"{file}: [connectors.{name}]", units)
     services = _table(tables, "services", file)
     _check_names(services, ("router", "sequencer"), f"{file}: [services]", "service")
     for name, value in services.items():
         where = f"{file}: [services] {name}"
         if name in units:
-            raise InvalidArgument(f"{where}: an app has that name already; give the app another one")
+            raise InvalidArgument(f"{where}: another unit has that name already; give that one another name")
         if (unit := _service(name, value, where)) is not None:
             units[name] = unit
     if not units:
@@ -144,6 +163,41 @@ def _app(name: str, value: object, where: str, before: Mapping[str, UnitSettings
                 "start another worker for more"
             )
     return found
+
+
+def _connector(name: str, value: object, where: str, before: Mapping[str, UnitSettings]) -> ConnectorSettings:
+    if not NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{where}: a name has 1 to 100 letters, digits, '.', '_' and '-'; choose such a one"
+        )
+    if name in before:
+        raise InvalidArgument(f"{where}: an app has that name already; give one of them another name")
+    if not _is_table(value):
+        raise InvalidArgument(f"{where}: {value!r} is no table; write [connectors.{name}] above its fields")
+    fields = dict(value)
+    restarts = fields.pop("max_restarts", None)
+    if restarts is not None:
+        _check_fields({"max_restarts": restarts}, _RESTARTS, where)
+    if not isinstance(fields.get("class"), str):
+        raise InvalidArgument(f"{where}: the field 'class' is missing; write, for example, class = \"push\"")
+    config = {
+        CLASS if field == "class" else field: _text(each, f"{where}: {field}")
+        for field, each in fields.items()
+    }
+    return ConnectorSettings(config=tuple(sorted(config.items())), max_restarts=restarts)  # type: ignore[arg-type]
+
+
+def _text(value: object, where: str) -> str:
+    """Returns a value as a connector's configuration has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and all(type(each) in (str, int) for each in value):
+        return ",".join(map(str, value))
+    raise InvalidArgument(
+        f"{where} = {value!r} is wrong; write a text, a number, true, false or a list of these"
+    )
 
 
 def _full(target: str) -> str:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.services.units import Unit, UnitHealth
-from kafka_pubsub.worker.settings import AppSettings, RouterSettings, UnitSettings
+from kafka_pubsub.worker.settings import AppSettings, ConnectorSettings, RouterSettings, UnitSettings
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
@@ -30,6 +30,10 @@ def make_unit(name: str, settings: UnitSettings, open_pubsub: OpenPubSub) -> Uni
         app = load_app(settings.app)
         app.check()
         return AppUnit(app, name)
+    if isinstance(settings, ConnectorSettings):
+        from kafka_pubsub.worker.connector_unit import ConnectorUnit
+
+        return ConnectorUnit(name, settings, open_pubsub)
     return ServiceUnit(name, settings, open_pubsub)
 
 

@@ -1,0 +1,1 @@
+"""Push: a subscription that is delivered by HTTP."""

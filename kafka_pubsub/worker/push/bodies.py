@@ -1,0 +1,99 @@
+"""A message as the body and headers of a request, in two forms.
+
+Forms
+- `cloudevents`: the body as it is; what is known of it in headers, as CloudEvents 1.0 has it ("binary mode"). An
+  attribute whose name may be one of CloudEvents is the header `ce-NAME`; any other is `x-attribute-NAME`.
+- `google`: the JSON with which Google Pub/Sub pushes, the body in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from datetime import UTC
+from typing import Literal, NamedTuple
+from urllib.parse import quote
+
+from kafka_pubsub.model import Message
+
+__all__ = ["Form", "Posted", "write_request"]
+
+Form = Literal["cloudevents", "google"]
+
+#: The names that CloudEvents gives a meaning.
+_TAKEN = frozenset(
+    {"id", "source", "specversion", "type", "time", "subject", "datacontenttype", "dataschema"}
+)
+_EXTENSION = re.compile(r"[a-z0-9]{1,20}")
+#: What a header's value may hold as it is: printable ASCII without space, quote and percent.
+_PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+
+
+class Posted(NamedTuple):
+    """A request."""
+
+    headers: dict[str, str]
+    body: bytes
+
+
+def write_request(message: Message, subscription: str, form: Form) -> Posted:
+    """Returns the request that delivers a message of a subscription."""
+    if form == "google":
+        return _as_google(message, subscription)
+    return _as_cloudevents(message, subscription)
+
+
+def _as_cloudevents(message: Message, subscription: str) -> Posted:
+    attributes = dict(message.attributes)
+    headers = {
+        "content-type": _media_type(attributes.pop("content-type", "")),
+        "ce-specversion": "1.0",
+        "ce-id": _escaped(message.message_id),
+        "ce-source": _escaped(attributes.pop("ce_source", f"/kafka/{message.topic}")),
+        "ce-type": _escaped(attributes.pop("ce_type", "kafka_pubsub.message")),
+        "ce-time": _time(message),
+        "ce-subscription": _escaped(subscription),
+        "ce-deliveryattempt": str(message.delivery_attempt),
+    }
+    if message.ordering_key is not None:
+        headers["ce-partitionkey"] = _escaped(message.ordering_key)
+    for name, value in attributes.items():
+        headers.setdefault(_header(name), _escaped(value))
+    return Posted(headers, message.data)
+
+
+def _media_type(text: str) -> str:
+    return text if text.isascii() and text.isprintable() and "/" in text else "application/octet-stream"
+
+
+def _header(name: str) -> str:
+    plain = name.removeprefix("ce_")
+    if _EXTENSION.fullmatch(plain) and plain not in _TAKEN:
+        return f"ce-{plain}"
+    return f"x-attribute-{quote(name, safe='')}".lower()
+
+
+def _escaped(value: str) -> str:
+    """Returns a value as a header may hold it: the rest as percent signs and the bytes of UTF-8."""
+    return quote(value, safe=_PLAIN, errors="surrogatepass") if value else value
+
+
+def _as_google(message: Message, subscription: str) -> Posted:
+    at = _time(message)
+    inner: dict[str, object] = {
+        "data": base64.b64encode(message.data).decode(),
+        "attributes": dict(message.attributes),
+        "messageId": message.message_id,
+        "message_id": message.message_id,
+        "publishTime": at,
+        "publish_time": at,
+    }
+    if message.ordering_key is not None:
+        inner["orderingKey"] = message.ordering_key
+    outer = {"message": inner, "subscription": subscription, "deliveryAttempt": message.delivery_attempt}
+    return Posted({"content-type": "application/json"}, json.dumps(outer).encode())
+
+
+def _time(message: Message) -> str:
+    return message.publish_time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
