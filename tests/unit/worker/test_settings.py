@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pubsub import InvalidArgument
-from kafka_pubsub.worker.settings import AppSettings, RouterSettings, SequencerSettings, parse, read
+from kafka_pubsub.worker.settings import (
+    AppSettings,
+    ConnectorSettings,
+    RouterSettings,
+    SequencerSettings,
+    parse,
+    read,
+)
 
 FULL = """
 [apps]
@@ -42,7 +49,22 @@ def test_a_service_that_is_false_does_not_run() -> None:
         ("", "f: names no unit to run; write, for example: "),
         ("[services]\nrouter = false", "f: names no unit to run"),
         ("[app]\nshop = 'shop:app'", "f: there is no table 'app'; did you mean 'apps'?"),
-        ("[connectors.a]\nurl = 'b'", "f: there is no table 'connectors'; there are 'apps', 'services'"),
+        ("[connector.a]\nurl = 'b'", "f: there is no table 'connector'; did you mean 'connectors'?"),
+        (
+            "[connectors]\na = 'b'",
+            "f: [connectors.a]: 'b' is no table; write [connectors.a] above its fields",
+        ),
+        ("[connectors.a]\nurl = 'b'", "f: [connectors.a]: the field 'class' is missing; write, for example"),
+        ("[connectors.'a b']\nclass = 'push'", "f: [connectors.a b]: a name has 1 to 100 letters"),
+        (
+            "[connectors.a]\nclass = 'push'\nurl = 1979-05-27",
+            "f: [connectors.a]: url = datetime.date(1979, 5, 27)",
+        ),
+        ("[connectors.a]\nclass = 'push'\nmax_restarts = -1", "max_restarts = -1 is wrong"),
+        (
+            "[apps]\na = 'b:c'\n[connectors.a]\nclass = 'push'",
+            "f: [connectors.a]: an app has that name already",
+        ),
         ("apps = 'shop:app'", "f: 'apps' is no table; write [apps] on a line of its own"),
         ("[apps]\nshop = 3", 'f: [apps] shop: 3 is no app; write shop = "MODULE:NAME"'),
         ("[apps]\nshop = 'shop.py/app'", "f: [apps] shop: app = 'shop.py/app' is wrong; write MODULE:NAME"),
@@ -66,7 +88,7 @@ def test_a_service_that_is_false_does_not_run() -> None:
         ("[services.router]\ntiers = true", "tiers = True is wrong"),
         ("[services.router]\nbegin_again = 1", "begin_again = 1 is wrong; write true or false"),
         ("[services.sequencer]\ntiers = 1", "f: [services] sequencer: there is no field 'tiers'"),
-        ("[apps]\nrouter = 'a:b'\n[services]\nrouter = true", "an app has that name already"),
+        ("[apps]\nrouter = 'a:b'\n[services]\nrouter = true", "another unit has that name already"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, error: str) -> None:
@@ -106,3 +128,27 @@ def test_any_table_gives_units_or_an_error_that_says_where(table: dict[str, obje
         assert error.message.startswith((f"f: [{name}]", "f: names no unit"))  # noqa: PT017
     else:
         assert units.keys() <= table.keys()
+
+
+def test_a_connector_has_its_settings_as_texts() -> None:
+    text = """
+        [connectors.hook]
+        class = "push"
+        url = "https://example.com"
+        timeout = 2.5
+        allow_private = true
+        dead_letter_on = [400, 422]
+        token = "${env:TOKEN}"
+        max_restarts = 3
+    """
+    (unit,) = parse(text, "f").values()
+    assert isinstance(unit, ConnectorSettings)
+    assert dict(unit.config) == {
+        "connector.class": "push",
+        "url": "https://example.com",
+        "timeout": "2.5",
+        "allow_private": "true",
+        "dead_letter_on": "400,422",
+        "token": "${env:TOKEN}",
+    }
+    assert unit.max_restarts == 3
