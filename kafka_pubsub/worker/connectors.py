@@ -29,7 +29,6 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_core import PydanticUndefined
 
 from kafka_pubsub.errors import InvalidArgument
 
@@ -146,17 +145,16 @@ def problems(kind: type[Connector[Any]], config: Mapping[str, str]) -> dict[str,
 
 def definitions(kind: type[Connector[Any]]) -> list[Definition]:
     """Returns the settings of a class, in their order."""
-    found = []
-    for name, field in kind.options_type.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        hidden = default is None or default is PydanticUndefined
+    found, fields = [], kind.options_type.model_fields
+    for name, field in fields.items():
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
         found.append(
             Definition(
                 name,
                 _type_name(field.annotation),
                 field.description or "",
                 field.is_required(),
-                None if hidden else _written(default),
+                None if default is None else _written(default),
                 _choices(field.annotation),
             )
         )

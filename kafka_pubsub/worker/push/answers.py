@@ -17,13 +17,13 @@ from email.utils import parsedate_to_datetime
 
 from kafka_pubsub.worker.push.pace import LONGEST_PAUSE
 
-__all__ = ["Verdict", "judge", "retry_after"]
+__all__ = ["Answer", "judge", "retry_after"]
 
 _BUSY = frozenset({429, 503})
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Answer:
     """What happens to a message. `reason`: what is wrong; empty: it is acked. `pause`: seconds; None: not asked for."""
 
     reason: str = ""
@@ -38,17 +38,17 @@ class Verdict:
 
 def judge(
     status: int, asked: str | None, location: str | None, dead_letter_on: Collection[int], now: datetime
-) -> Verdict:
+) -> Answer:
     """Judges an answer. `asked`: its `Retry-After`; `location`: where a redirect leads."""
     if 200 <= status < 300:
-        return Verdict()
+        return Answer()
     if status in dead_letter_on:
-        return Verdict(f"the endpoint answered {status}", is_dead=True)
+        return Answer(f"the endpoint answered {status}", is_dead=True)
     if 300 <= status < 400:
         place = location or "no place"
-        return Verdict(f"the endpoint answered {status} and names {place}: give that URL if it is right")
+        return Answer(f"the endpoint answered {status} and names {place}: give that URL if it is right")
     pause = retry_after(asked, now) if status in _BUSY else None
-    return Verdict(f"the endpoint answered {status}", pause=pause)
+    return Answer(f"the endpoint answered {status}", pause=pause)
 
 
 def retry_after(text: str | None, now: datetime) -> float | None:

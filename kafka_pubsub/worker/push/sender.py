@@ -22,14 +22,13 @@ from socket import AddressFamily
 
 import aiohttp
 from aiohttp.abc import ResolveResult
-from yarl import URL
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.handlers.outcomes import DeadLetter, Retry
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import Message
 from kafka_pubsub.worker.push.addresses import refusal
-from kafka_pubsub.worker.push.answers import Verdict, judge
+from kafka_pubsub.worker.push.answers import Answer, judge
 from kafka_pubsub.worker.push.bodies import Posted, write_request
 from kafka_pubsub.worker.push.options import PushOptions
 from kafka_pubsub.worker.push.pace import Pace
@@ -50,7 +49,7 @@ class Sender:
 
     def __init__(self, options: PushOptions) -> None:
         self._options = options
-        self._host = URL(options.url).host or ""
+        self._host = options.host
         self._key = None if options.secret is None else signing_key(options.secret.get_secret_value())
         self._token = _Token(options)
         self._pace = Pace.first(options.concurrency)
@@ -90,14 +89,14 @@ class Sender:
         await self._wait_for_turn(message)
         try:
             message.extend(self._options.timeout + SPARE)
-            verdict = await self._post(request, message.message_id)
+            answer = await self._post(request, message.message_id)
         finally:
             await self._end_turn()
-        await self._note(verdict)
-        if verdict.is_dead:
-            raise DeadLetter(verdict.reason)
-        if not verdict.ok:
-            raise Retry(verdict.reason, delay=verdict.pause)
+        await self._note(answer)
+        if answer.is_dead:
+            raise DeadLetter(answer.reason)
+        if not answer.ok:
+            raise Retry(answer.reason, delay=answer.pause)
 
     async def _wait_for_turn(self, message: Message) -> None:
         renew_at = time.monotonic() + RENEW
@@ -118,21 +117,21 @@ class Sender:
             self._running -= 1
             self._changed.notify()
 
-    async def _note(self, verdict: Verdict) -> None:
+    async def _note(self, answer: Answer) -> None:
         """Takes an answer into the pace, and says what is wrong, once a minute."""
         async with self._changed:
             before = self._pace.now
-            self._pace = self._pace.succeeded() if verdict.ok else self._pace.failed()
-            if verdict.pause is not None:
-                self._pace = self._pace.paused(verdict.pause, time.monotonic())
+            self._pace = self._pace.succeeded() if answer.ok else self._pace.failed()
+            if answer.pause is not None:
+                self._pace = self._pace.paused(answer.pause, time.monotonic())
             self._changed.notify(max(1, self._pace.now - before))
-        if not verdict.ok:
-            error = FailedPrecondition(verdict.reason)
+        if not answer.ok:
+            error = FailedPrecondition(answer.reason)
             self._troubles.tell(
-                error, "push %s to %s: %s", self._options.subscription, self._host, verdict.reason
+                error, "push %s to %s: %s", self._options.subscription, self._host, answer.reason
             )
 
-    async def _post(self, request: Posted, message_id: str) -> Verdict:
+    async def _post(self, request: Posted, message_id: str) -> Answer:
         options = self._options
         headers = {**request.headers, **self._token.header()}
         if self._key is not None:
@@ -140,27 +139,27 @@ class Sender:
         try:
             async with self._session.post(
                 options.url, data=request.body, headers=headers, allow_redirects=False
-            ) as answer:
-                verdict = judge(
-                    answer.status,
-                    answer.headers.get("retry-after"),
-                    answer.headers.get("location"),
+            ) as response:
+                answer = judge(
+                    response.status,
+                    response.headers.get("retry-after"),
+                    response.headers.get("location"),
                     options.dead_letter_on,
                     datetime.now(UTC),
                 )
-                await answer.content.read(MOST_READ)
-                if not answer.content.at_eof():
-                    answer.close()
-                return verdict
+                await response.content.read(MOST_READ)
+                if not response.content.at_eof():
+                    response.close()
+                return answer
         except TimeoutError:
-            return Verdict(f"no answer within {options.timeout:g} s")
+            return Answer(f"no answer within {options.timeout:g} s")
         except aiohttp.ClientConnectorCertificateError as error:
             why = error.certificate_error
-            return Verdict(
+            return Answer(
                 f"the certificate isn't trusted ({why}): set ca_file, or mend the endpoint's certificate"
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Verdict(f"{type(error).__name__}: {error}")
+            return Answer(f"{type(error).__name__}: {error}")
 
 
 class CheckedResolver(aiohttp.ThreadedResolver):

@@ -40,6 +40,7 @@ RUN_BY = {
     },
     "docs/ordering.md": {"python": PROGRAMS},
     "docs/publishing.md": {"python": PROGRAMS},
+    "docs/push.md": dict.fromkeys(("python", "toml"), "tests/unit/pages/test_push.py"),
     "docs/redelivery-operations.md": {"console": COMMANDS},
     "docs/redelivery.md": {"python": PROGRAMS, "console": COMMANDS},
     "docs/spark-job.md": {"python": SPARK, "sh": SPARK},

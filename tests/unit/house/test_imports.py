@@ -61,6 +61,7 @@ OWNERS = {
     "jgo": {"local"},
     # Only where `Depends` is declared (extra app).
     "fast_depends": {"handlers"},
+    "aiohttp": {"worker"},
     "pydantic": {"config", "cli", "delays", "handlers", "payloads", "worker"},
     "pydantic_core": {"payloads"},
     "opentelemetry": {"observe"},
