@@ -373,6 +373,22 @@ class SubscriptionRecord(Value):
     lanes: dict[str, SubscriptionLane] = Field(default_factory=dict)
 
 
+class ConnectorRecord(Value):
+    """A unit of the workers as the catalog stores it.
+
+    `config` has the settings of a connector that was made by REST, names of secrets instead of them; None: the unit
+    stands in the workers' file, and only its state is stored. `state`: the one that every worker brings it to.
+    `restarts`: how often a restart was asked for.
+    """
+
+    version: Literal[1] = 1
+    name: str
+    config: dict[str, str] | None = None
+    state: Literal["running", "paused", "stopped"] = "running"
+    restarts: int = Field(0, ge=0)
+    created: float = 0.0
+
+
 class Settings(BaseModel):
     """The settings from the environment variables `KAFKA_PUBSUB_*`; docs/operations.md explains each.
 

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.services.lifecycle import ServiceState
@@ -39,19 +40,32 @@ class Worker:
     def __init__(self, make: MakeUnit, *, grace: float) -> None:
         self._make, self._grace = make, grace
         self._runners: dict[str, Runner] = {}
+        # Held by `follow`, which several threads may call.
+        self._lock = threading.Lock()
 
-    def follow(self, wanted: Mapping[str, UnitSettings]) -> None:
-        """Runs these units and no others; returns at once. A unit that has given up starts again."""
-        for name in wanted.keys() - self._runners.keys():
-            self._runners[name] = Runner(name, self._make, self._grace)
-        for name, runner in self._runners.items():
-            runner.follow(wanted.get(name))
+    def follow(
+        self,
+        wanted: Mapping[str, UnitSettings],
+        restarts: Mapping[str, int] = MappingProxyType({}),
+        *,
+        revive: bool = True,
+    ) -> None:
+        """Runs these units and no others; returns at once.
+
+        `restarts`: how often a restart of each was asked for; where that has changed, the unit starts again. `revive`:
+        whether a unit that has given up starts again, too.
+        """
+        with self._lock:
+            for name in wanted.keys() - self._runners.keys():
+                self._runners[name] = Runner(name, self._make, self._grace)
+            for name, runner in self._runners.items():
+                runner.follow(wanted.get(name), restarts.get(name, 0), revive=revive)
 
     def lives(self) -> dict[str, Life]:
         """Returns the state of each unit, those that end included."""
         return {
             name: runner.life
-            for name, runner in sorted(self._runners.items())
+            for name, runner in sorted(self._runners.copy().items())
             if runner.wanted or not runner.has_ended(0)
         }
 
@@ -76,15 +90,16 @@ class Runner:
         # Guards what is wanted, whether the thread goes on, and the number of the last call of `follow`.
         self._changed = threading.Condition()
         self._call = 0
+        self._restarts = 0
         self._thread: threading.Thread | None = None
 
-    def follow(self, wanted: UnitSettings | None) -> None:
-        """Runs a unit with these settings from now on; None: runs nothing."""
+    def follow(self, wanted: UnitSettings | None, restarts: int, *, revive: bool) -> None:
+        """Runs a unit with these settings from now on; None: runs nothing. The rest is as of `Worker.follow`."""
         with self._changed:
-            given_up = self.life.state is UnitState.FAILED and self.life.restart_at is None
-            if wanted != self.wanted or given_up:
+            given_up = revive and self.life.state is UnitState.FAILED and self.life.restart_at is None
+            if wanted != self.wanted or restarts != self._restarts or given_up:
                 self._call += 1
-            self.wanted = wanted
+            self.wanted, self._restarts = wanted, restarts
             self._changed.notify_all()
             if wanted is not None and self._thread is None:
                 self._thread = threading.Thread(

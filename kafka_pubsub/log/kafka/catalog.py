@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
-from kafka_pubsub.config import SubscriptionRecord, TopicRecord, Value
+from kafka_pubsub.config import ConnectorRecord, SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
@@ -38,6 +38,7 @@ class KafkaCatalog(Catalog):
         self._log = CatalogLog(handles, admin, create=create, topic=topic)
         self._topics = Kind("topic", TopicRecord, self._log)
         self._subscriptions = Kind("subscription", SubscriptionRecord, self._log)
+        self._connectors = Kind("connector", ConnectorRecord, self._log)
 
     def topics(self) -> Mapping[str, TopicRecord]:
         """Returns all topics by name."""
@@ -62,6 +63,18 @@ class KafkaCatalog(Catalog):
     def remove_subscription(self, previous: SubscriptionRecord) -> None:
         """Removes a subscription unless another writer changed it."""
         self._subscriptions.put(previous.name, None, previous)
+
+    def connectors(self) -> Mapping[str, ConnectorRecord]:
+        """Returns what is stored of the units of workers, by name."""
+        return self._connectors.all()
+
+    def put_connector(self, record: ConnectorRecord, previous: ConnectorRecord | None) -> None:
+        """Stores what concerns a unit unless another writer was faster."""
+        self._connectors.put(record.name, record, previous)
+
+    def remove_connector(self, previous: ConnectorRecord) -> None:
+        """Removes what is stored of a unit unless another writer changed it."""
+        self._connectors.put(previous.name, None, previous)
 
     def close(self) -> None:
         """Closes the clients; the next use would make new ones."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from kafka_pubsub.config import SubscriptionRecord, TopicRecord, Value
+from kafka_pubsub.config import ConnectorRecord, SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
@@ -18,7 +18,7 @@ from kafka_pubsub.log.ports import Catalog
 
 __all__ = ["MemoryCatalog"]
 
-_Record = TypeVar("_Record", TopicRecord, SubscriptionRecord)
+_Record = TypeVar("_Record", TopicRecord, SubscriptionRecord, ConnectorRecord)
 _Value = TypeVar("_Value", bound=Value)
 
 
@@ -77,6 +77,21 @@ class MemoryCatalog(Catalog):
         """Removes a subscription unless another writer has changed it."""
         self._may("remove_subscription", previous.name)
         self._replace("subscription", previous.name, None, previous, SubscriptionRecord)
+
+    def connectors(self) -> Mapping[str, ConnectorRecord]:
+        """Returns what is stored of the units of workers, by name."""
+        self._may("connectors", "")
+        return self._all("connector", ConnectorRecord)
+
+    def put_connector(self, record: ConnectorRecord, previous: ConnectorRecord | None) -> None:
+        """Stores what concerns a unit unless another writer has changed it."""
+        self._may("put_connector", record.name)
+        self._replace("connector", record.name, record, previous, ConnectorRecord)
+
+    def remove_connector(self, previous: ConnectorRecord) -> None:
+        """Removes what is stored of a unit unless another writer has changed it."""
+        self._may("remove_connector", previous.name)
+        self._replace("connector", previous.name, None, previous, ConnectorRecord)
 
     def close(self) -> None:
         """Does nothing."""

@@ -1,0 +1,325 @@
+"""What an operator may ask of the workers, in the words of Kafka Connect: connectors, their states, their tasks.
+
+Theory. A change is a record of the catalog, which every worker follows; no worker asks another one. So a change holds
+on all workers and across restarts, and none is refused because of a rebalance. Tasks are the members of a unit's group,
+as the broker has them: a dead one can't be shown as running.
+
+Rules
+1. What stands in the workers' file can be paused, stopped, resumed and restarted. Its settings are the file's: changing
+   or deleting them is a conflict.
+2. A configuration is checked before it is stored, with all errors at once. It holds names of secrets, never a secret
+   itself, and is shown so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from kafka_pubsub.config import ConnectorRecord
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.log.ports import Backend
+from kafka_pubsub.worker.connectors import (
+    CLASS,
+    Connector,
+    connector_names,
+    definitions,
+    load_connector,
+    problems,
+)
+from kafka_pubsub.worker.follower import Follower
+from kafka_pubsub.worker.life import Life, UnitState
+from kafka_pubsub.worker.settings import (
+    NAME,
+    AppSettings,
+    ConnectorSettings,
+    RouterSettings,
+    UnitSettings,
+)
+from kafka_pubsub.worker.steering import State, Wanted
+from kafka_pubsub.worker.worker import Worker
+
+__all__ = ["Control", "Refused", "Task", "wrong_settings"]
+
+#: Tries of a change that another worker's change came before.
+_TRIES = 5
+#: The groups of the services.
+_ROUTERS, _SEQUENCERS = "_kafka_pubsub.delay", "_kafka_pubsub.multicast"
+_STATES: Mapping[UnitState, str] = {
+    UnitState.STARTING: "UNASSIGNED",
+    UnitState.RUNNING: "RUNNING",
+    UnitState.FAILED: "FAILED",
+    UnitState.RESTARTING: "RESTARTING",
+    UnitState.STOPPED: "UNASSIGNED",
+}
+
+
+class Refused(Exception):
+    """A request that can't be done; `status` is that of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+@dataclass(frozen=True)
+class Task:
+    """A member of a unit's group; `host`: where it runs, as the broker sees it."""
+
+    number: int
+    host: str
+
+
+class Control:
+    """Answers and changes, for one worker.
+
+    `backend`: the client for catalog and groups. `address`: the worker's own, for people.
+    """
+
+    def __init__(
+        self,
+        follower: Follower,
+        worker: Worker,
+        backend: Callable[[], Backend],
+        address: str,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._follower, self._worker, self._backend = follower, worker, backend
+        self.address, self._now = address, now
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Returns the names of all units."""
+        return list(self._follower.wanted())
+
+    def find(self, name: str, missing: str = "Connector {} not found") -> Wanted:
+        """Returns a unit; raises `Refused` with 404, and the text of `missing` with the name."""
+        found = self._follower.wanted().get(name)
+        if found is None:
+            raise Refused(404, missing.format(name))
+        return found
+
+    def config(self, name: str) -> dict[str, str]:
+        """Returns a unit's settings as texts, the name among them."""
+        return {**_config_of(self.find(name).settings), "name": name}
+
+    def info(self, name: str) -> dict[str, Any]:
+        """Returns what Connect says of a connector."""
+        tasks = [{"connector": name, "task": each.number} for each in self.tasks(name)]
+        return {"name": name, "config": self.config(name), "tasks": tasks, "type": "sink"}
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Returns the state of a connector and of its tasks."""
+        wanted = self.find(name, "No status found for connector {}")
+        life = self._worker.lives().get(name, Life())
+        state = _state(wanted, life)
+        connector = {"state": state, "worker_id": self.address, "version": _version()}
+        if life.error and state in ("FAILED", "RESTARTING", "UNASSIGNED"):
+            connector["trace"] = life.trace or life.error
+        tasks = [
+            {"id": each.number, "state": "RUNNING", "worker_id": each.host, "version": _version()}
+            for each in self.tasks(name)
+        ]
+        return {"name": name, "connector": connector, "tasks": tasks, "type": "sink"}
+
+    def tasks(self, name: str) -> list[Task]:
+        """Returns the members of a unit's group; none if its group isn't known, or it is stopped or paused."""
+        wanted = self.find(name)
+        group = _group_of(wanted.settings)
+        if not group or wanted.state == "stopped":
+            return []
+        try:
+            backend = self._backend()
+            hosts = sorted(backend.admin.member_hosts(group))
+        except PubSubError:
+            return []
+        return [Task(number, host) for number, host in enumerate(hosts)]
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, config: Mapping[str, str], state: State = "running") -> dict[str, Any]:
+        """Makes a connector; raises `Refused` if there is one, or the configuration is wrong."""
+        config = self._checked(name, config)
+        if name in self._follower.wanted():
+            raise Refused(409, f"Connector {name} already exists")
+        self._change(
+            name, lambda _: ConnectorRecord(name=name, config=config, state=state, created=self._now())
+        )
+        return {"name": name, "config": {**config, "name": name}, "tasks": [], "type": "sink"}
+
+    def put(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
+        """Makes a connector or changes it; returns whether it is new, and what is said of it."""
+        if name not in self._follower.wanted():
+            return True, self.create(name, config)
+        config = self._checked(name, config)
+        self._refuse_declared(name)
+
+        def changed(known: ConnectorRecord | None) -> ConnectorRecord:
+            known = known or ConnectorRecord(name=name, created=self._now())
+            return known.model_copy(update={"config": dict(config)})
+
+        self._change(name, changed)
+        return False, {**self.info(name), "config": {**config, "name": name}}
+
+    def patch(self, name: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
+        """Changes some settings of a connector; None removes one."""
+        merged: dict[str, str | None] = {**self.config(name), **changes}
+        return self.put(name, {key: value for key, value in merged.items() if value is not None})[1]
+
+    def delete(self, name: str) -> None:
+        """Removes a connector; the group keeps its positions."""
+        self.find(name)
+        self._refuse_declared(name)
+        self._change(name, lambda _: None)
+
+    def set_state(self, name: str, state: State) -> None:
+        """Has every worker bring a unit to a state."""
+        self.find(name, "Unknown connector {}")
+        self._change(name, lambda known: _known(known, name).model_copy(update={"state": state}))
+
+    def restart(self, name: str, *, only_failed: bool = False) -> None:
+        """Has every worker start a unit again; with `only_failed` only if it has failed here."""
+        self.find(name, "Unknown connector: {}")
+        life = self._worker.lives().get(name)
+        if only_failed and (life is None or life.state not in (UnitState.FAILED, UnitState.RESTARTING)):
+            return
+
+        def again(known: ConnectorRecord | None) -> ConnectorRecord:
+            known = _known(known, name)
+            return known.model_copy(update={"restarts": known.restarts + 1})
+
+        self._change(name, again)
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
+        """Returns a configuration without the name; raises `Refused` with each error in it."""
+        wrong: list[str] = []
+        if not NAME.fullmatch(name):
+            wrong.append(
+                f"Invalid value {name} for configuration name: 1 to 100 letters, digits, '.', '_' and '-'"
+            )
+        if config.get("name", name) != name:
+            raise Refused(
+                400,
+                f"Connector name configuration ({config['name']}) doesn't match connector name in the URL ({name})",
+            )
+        if not config.get(CLASS):
+            raise Refused(400, "Connector config contains no connector type")
+        try:
+            kind = load_connector(config[CLASS])
+        except InvalidArgument as error:
+            raise Refused(
+                400, f"{error.message}; available connectors are: {', '.join(connector_names())}"
+            ) from error
+        rest = {key: value for key, value in config.items() if key not in ("name", "max_restarts")}
+        for setting, texts in wrong_settings(kind, rest).items():
+            wrong += [
+                f"Invalid value {_safe(kind, setting, rest)} for configuration {setting}: {text}"
+                for text in texts
+            ]
+        if wrong:
+            raise Refused(
+                400,
+                f"Connector configuration is invalid and contains the following {len(wrong)} error(s):\n"
+                + "\n".join(wrong)
+                + "\nYou can also find the above list of errors at the endpoint "
+                "`/connector-plugins/{connectorType}/config/validate`",
+            )
+        return {key: value for key, value in config.items() if key != "name"}
+
+    def _refuse_declared(self, name: str) -> None:
+        if self.find(name).is_declared:
+            raise Refused(
+                409,
+                f"{name} stands in the workers' file, which is what counts: change it there, and send the workers "
+                "SIGHUP; pause, stop, resume and restart work here",
+            )
+
+    def _change(self, name: str, change: Callable[[ConnectorRecord | None], ConnectorRecord | None]) -> None:
+        backend = self._backend()
+        catalog = backend.catalog
+        for left in reversed(range(_TRIES)):
+            known = catalog.connectors().get(name)
+            wanted = change(known)
+            try:
+                if wanted is not None:
+                    catalog.put_connector(wanted, known)
+                elif known is not None:
+                    catalog.remove_connector(known)
+            except FailedPrecondition:
+                if not left:
+                    raise
+            else:
+                break
+        self._follower.look()
+
+
+def _known(known: ConnectorRecord | None, name: str) -> ConnectorRecord:
+    return known or ConnectorRecord(name=name)
+
+
+def _state(wanted: Wanted, life: Life) -> str:
+    if wanted.state == "running":
+        return _STATES[life.state]
+    return {"paused": "PAUSED", "stopped": "STOPPED"}[wanted.state]
+
+
+def _config_of(settings: UnitSettings) -> dict[str, str]:
+    restarts = {} if settings.max_restarts is None else {"max_restarts": str(settings.max_restarts)}
+    if isinstance(settings, ConnectorSettings):
+        return {**dict(settings.config), **restarts}
+    if isinstance(settings, AppSettings):
+        return {CLASS: "app", "app": settings.app, **restarts}
+    return {CLASS: "router" if isinstance(settings, RouterSettings) else "sequencer", **restarts}
+
+
+def _group_of(settings: UnitSettings) -> str:
+    if isinstance(settings, ConnectorSettings):
+        return dict(settings.config).get("subscription", "")
+    if isinstance(settings, AppSettings):
+        return ""  # it may have several
+    return _ROUTERS if isinstance(settings, RouterSettings) else _SEQUENCERS
+
+
+def wrong_settings(kind: type[Connector[Any]], config: Mapping[str, str]) -> dict[str, list[str]]:
+    """Returns what is wrong with a configuration that is to be stored: it holds no secret itself."""
+    wrong = problems(kind, _shown(config))
+    for setting in sorted(_secrets(kind) & config.keys()):
+        if not _is_named(config[setting]):
+            wrong[setting] = [
+                "write ${env:NAME} or ${file:PATH}, of the workers' machines: what stands here is stored and shown"
+            ]
+    return wrong
+
+
+def _secrets(kind: type[Connector[Any]]) -> set[str]:
+    return {each.name for each in definitions(kind) if each.type == "PASSWORD"}
+
+
+def _safe(kind: type[Connector[Any]], setting: str, config: Mapping[str, str]) -> str:
+    return "[hidden]" if setting in _secrets(kind) else config.get(setting, "")
+
+
+#: Stands for a secret when a configuration is checked without it: 32 bytes as Standard Webhooks writes them.
+_STAND_IN = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+
+
+def _shown(config: Mapping[str, str]) -> dict[str, str]:
+    """Returns a configuration in which something stands for each secret that it names."""
+    return {
+        key: _STAND_IN if value.startswith("${") and value.endswith("}") else value
+        for key, value in config.items()
+    }
+
+
+def _is_named(value: str) -> bool:
+    return value.startswith("${") and value.endswith("}")
+
+
+def _version() -> str:
+    return version("kafka-pubsub-orderly")

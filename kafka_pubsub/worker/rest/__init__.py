@@ -1,0 +1,1 @@
+"""The REST interface of a worker, in Kafka Connect's dialect."""

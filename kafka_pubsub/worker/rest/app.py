@@ -1,0 +1,364 @@
+"""The routes of a worker's REST interface: those of Kafka Connect, with its answers.
+
+Rules
+1. Status codes and fields are Kafka Connect's where the notion exists. Where Connect answers 500 to a request that is
+   wrong, this answers 400.
+2. A write has a body of JSON, or none: a form of a page elsewhere can't send one.
+3. An answer never has a secret, and no request names anything to import.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
+from kafka_pubsub.worker.connectors import CLASS, Definition, connector_names, definitions, load_connector
+from kafka_pubsub.worker.control import Control, Refused, wrong_settings
+from kafka_pubsub.worker.steering import State
+
+__all__ = ["make_app"]
+
+Name = Annotated[str, Path(max_length=249, description="The connector's name.")]
+
+#: The most bytes of a request's body.
+MOST = 1024 * 1024
+
+_INITIAL: Mapping[str, State] = {"RUNNING": "running", "PAUSED": "paused", "STOPPED": "stopped"}
+
+
+def make_app(control: Control, version: str, cluster_id: Callable[[], str]) -> FastAPI:
+    """Returns the interface of a worker."""
+    app = FastAPI(
+        title="kafka-pubsub worker",
+        version=version,
+        description="Kafka Connect's interface to the units of a worker.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    _add_errors(app)
+    _add_checks(app)
+    _add_worker(app, version, cluster_id)
+    _add_reads(app, control)
+    _add_tasks(app, control)
+    _add_writes(app, control)
+    _add_states(app, control)
+    _add_plugins(app)
+    return app
+
+
+def _error(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error_code": status, "message": message}, status)
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> JSONResponse:
+        return _error(error.status, error.message)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        texts = {404: "HTTP 404 Not Found", 405: "HTTP 405 Method Not Allowed"}
+        return _error(error.status_code, texts.get(error.status_code, str(error.detail)))
+
+    @app.exception_handler(RequestValidationError)
+    async def wrong(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        return _error(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+    @app.exception_handler(PubSubError)
+    async def ours(request: Request, error: PubSubError) -> JSONResponse:
+        status = (
+            503
+            if isinstance(error, BrokerUnavailable)
+            else 403
+            if isinstance(error, PermissionDenied)
+            else 409
+        )
+        return _error(status, error.message)
+
+
+def _add_checks(app: FastAPI) -> None:
+    @app.middleware("http")
+    async def check(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        accepts = request.headers.get("accept", "*/*")
+        if not any(each in accepts for each in ("*/*", "application/*", "application/json", "text/html")):
+            return _error(406, "HTTP 406 Not Acceptable")
+        if request.method in ("POST", "PUT", "PATCH"):
+            body = await request.body()
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if len(body) > MOST:
+                return _error(413, f"HTTP 413: at most {MOST} bytes")
+            if body and kind != "application/json":
+                return _error(415, "HTTP 415 Unsupported Media Type")
+        response = await go_on(request)
+        response.headers["x-content-type-options"] = "nosniff"
+        response.headers["cache-control"] = "no-store"
+        return response
+
+
+def _add_worker(app: FastAPI, version: str, cluster_id: Callable[[], str]) -> None:
+    @app.get("/")
+    async def worker() -> dict[str, str]:
+        """Says which version answers, and for which cluster."""
+        return {
+            "version": version,
+            "commit": "unknown",
+            "kafka_cluster_id": await run_in_threadpool(cluster_id),
+        }
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Says that the worker answers."""
+        return {
+            "status": "healthy",
+            "message": "Worker has completed startup and is ready to handle requests.",
+        }
+
+
+def _add_reads(app: FastAPI, control: Control) -> None:
+    @app.get("/connectors")
+    def connectors(expand: Annotated[list[str] | None, Query()] = None) -> list[str] | dict[str, Any]:
+        """Lists the names; with `expand` an object with the status, the info, or both of each."""
+        if not expand:
+            return control.names()
+        made: Mapping[str, Callable[[str], dict[str, Any]]] = {"status": control.status, "info": control.info}
+        return {name: {kind: made[kind](name) for kind in expand if kind in made} for name in control.names()}
+
+    @app.get("/connectors/{name}")
+    def connector(name: Name) -> dict[str, Any]:
+        """Shows a connector."""
+        return control.info(name)
+
+    @app.get("/connectors/{name}/config")
+    def config(name: Name) -> dict[str, Any]:
+        """Shows the settings of a connector; names of secrets stand in their place."""
+        return control.config(name)
+
+    @app.get("/connectors/{name}/status")
+    def status(name: Name) -> dict[str, Any]:
+        """Shows the state of a connector and of its tasks."""
+        return control.status(name)
+
+
+def _add_tasks(app: FastAPI, control: Control) -> None:
+    @app.get("/connectors/{name}/tasks")
+    def tasks(name: Name) -> list[dict[str, Any]]:
+        """Lists the tasks, which are the members of its group."""
+        config = control.config(name)
+        return [
+            {"id": {"connector": name, "task": each.number}, "config": config} for each in control.tasks(name)
+        ]
+
+    @app.get("/connectors/{name}/tasks/{task}/status")
+    def task_status(name: Name, task: str) -> dict[str, Any]:
+        """Shows the state of a task."""
+        for each in control.status(name)["tasks"]:
+            if str(each["id"]) == task:
+                found: dict[str, Any] = each
+                return found
+        if not task.isdigit():
+            raise Refused(404, "HTTP 404 Not Found")
+        raise Refused(404, f"No status found for task {name}-{task}")
+
+    @app.get("/connectors/{name}/topics")
+    def topics(name: Name) -> dict[str, Any]:
+        """Lists the topics of a connector: that of its subscription."""
+        try:
+            found = control.config(name).get("topic", "")
+        except Refused:
+            found = ""
+        return {name: {"topics": [found] if found else []}}
+
+
+def _add_writes(app: FastAPI, control: Control) -> None:
+    @app.post("/connectors", status_code=201)
+    async def create(request: Request) -> Response:
+        """Makes a connector: `{"name": ..., "config": {...}}`, and `initial_state` if you want."""
+        body = _object(await request.body())
+        if unknown := sorted(set(body) - {"name", "config", "initial_state"}):
+            raise Refused(400, f"Unrecognized field {unknown[0]!r}; there are name, config and initial_state")
+        config = _texts(body.get("config") or {})
+        name = body.get("name", config.get("name", ""))
+        state = body.get("initial_state", "RUNNING") or "RUNNING"
+        if not isinstance(name, str) or not name:
+            raise Refused(
+                400,
+                "Connector configuration is invalid and contains the following 1 error(s):\nInvalid value  for "
+                "configuration name: String may not be empty",
+            )
+        if state not in _INITIAL:
+            raise Refused(400, f"initial_state {state!r} is none of {', '.join(_INITIAL)}")
+        made = await run_in_threadpool(control.create, name, config, _INITIAL[state])
+        return JSONResponse(made, 201, {"location": str(request.url_for("connector", name=name))})
+
+    @app.put("/connectors/{name}/config")
+    async def put(name: Name, request: Request) -> Response:
+        """Makes a connector or changes its settings."""
+        config = _texts(_object(await request.body()))
+        is_new, found = await run_in_threadpool(control.put, name, config)
+        headers = {"location": str(request.url_for("connector", name=name))} if is_new else {}
+        return JSONResponse(found, 201 if is_new else 200, headers)
+
+    @app.patch("/connectors/{name}/config")
+    async def patch(name: Name, request: Request) -> dict[str, Any]:
+        """Changes some settings of a connector; null removes one."""
+        body = _object(await request.body())
+        changes = {key: None if value is None else _text(key, value) for key, value in body.items()}
+        return await run_in_threadpool(control.patch, name, changes)
+
+    @app.delete("/connectors/{name}", status_code=204)
+    def delete(name: Name) -> None:
+        """Removes a connector on all workers; its group keeps its positions."""
+        control.delete(name)
+
+
+def _add_states(app: FastAPI, control: Control) -> None:
+    @app.put("/connectors/{name}/pause", status_code=202)
+    def pause(name: Name) -> Response:
+        """Has no worker run it, until it is resumed."""
+        control.set_state(name, "paused")
+        return Response(status_code=202)
+
+    @app.put("/connectors/{name}/resume", status_code=202)
+    def resume(name: Name) -> Response:
+        """Has every worker run it again."""
+        control.set_state(name, "running")
+        return Response(status_code=202)
+
+    @app.put("/connectors/{name}/stop", status_code=204)
+    def stop(name: Name) -> None:
+        """Has no worker run it, and shows no tasks."""
+        control.set_state(name, "stopped")
+
+    @app.post("/connectors/{name}/restart")
+    def restart(
+        name: Name,
+        with_tasks: Annotated[str, Query(alias="includeTasks")] = "false",
+        only_failed: Annotated[str, Query(alias="onlyFailed")] = "false",
+    ) -> Response:
+        """Has every worker start it again; tasks are started with it in any case."""
+        failed = only_failed.lower() == "true"
+        control.restart(name, only_failed=failed)
+        if not failed and with_tasks.lower() != "true":
+            return Response(status_code=204)
+        status = control.status(name)
+        for each in [status["connector"], *status["tasks"]]:
+            each["state"] = "RESTARTING"
+        return JSONResponse(status, 202)
+
+    @app.post("/connectors/{name}/tasks/{task}/restart", status_code=204)
+    def restart_task(name: Name, task: str) -> None:
+        """Has every worker start the connector again: a task can't be started alone."""
+        if task not in {str(each.number) for each in control.tasks(name)}:
+            raise Refused(404, f"Unknown task: {name}-{task}")
+        control.restart(name)
+
+    @app.put("/connectors/{name}/topics/reset", status_code=202)
+    def reset_topics(name: Name) -> Response:
+        """Does nothing: the topics are those of the settings."""
+        return Response(status_code=202)
+
+
+def _add_plugins(app: FastAPI) -> None:
+    @app.get("/connector-plugins")
+    def plugins() -> list[dict[str, str]]:
+        """Lists the classes that are installed."""
+        return [
+            {"class": name, "type": "sink", "version": load_connector(name).version or app.version}
+            for name in connector_names()
+        ]
+
+    @app.get("/connector-plugins/{plugin}/config")
+    def plugin_config(plugin: str) -> list[dict[str, Any]]:
+        """Lists the settings of a class."""
+        return [_shown(each, number) for number, each in enumerate(_definitions(plugin))]
+
+    @app.put("/connector-plugins/{plugin}/config/validate")
+    async def validate(plugin: str, request: Request) -> dict[str, Any]:
+        """Says what is wrong with each setting."""
+        config = _texts(_object(await request.body()))
+        found = _definitions(plugin)
+        if config.get(CLASS, plugin) != plugin:
+            raise Refused(
+                400, f"Included connector type {config[CLASS]} does not match request type {plugin}"
+            )
+        wrong = wrong_settings(
+            load_connector(plugin), {key: value for key, value in config.items() if key != "max_restarts"}
+        )
+        unknown = [
+            Definition(name, "STRING", "", False, None)
+            for name in wrong
+            if name not in {d.name for d in found}
+        ]
+        return {
+            "name": plugin,
+            "error_count": sum(map(len, wrong.values())),
+            "groups": ["Common"],
+            "configs": [
+                {
+                    "definition": _shown(each, number),
+                    "value": {
+                        "name": each.name,
+                        "value": None if each.type == "PASSWORD" else config.get(each.name, each.default),
+                        "recommended_values": list(each.values),
+                        "errors": wrong.get(each.name, []),
+                        "visible": True,
+                    },
+                }
+                for number, each in enumerate([*found, *unknown])
+            ],
+        }
+
+
+def _definitions(plugin: str) -> list[Definition]:
+    if plugin not in connector_names():
+        raise Refused(404, f"Unknown plugin {plugin}. Installed are {', '.join(connector_names())}")
+    return definitions(load_connector(plugin))
+
+
+def _shown(definition: Definition, number: int) -> dict[str, Any]:
+    return {
+        "name": definition.name,
+        "type": definition.type,
+        "required": definition.required,
+        "default_value": definition.default,
+        "importance": "HIGH" if definition.required else "MEDIUM",
+        "documentation": definition.documentation,
+        "group": "Common",
+        "width": "MEDIUM",
+        "display_name": definition.name,
+        "dependents": [],
+        "order_in_group": number + 1,
+    }
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body or b"null")
+    except ValueError as error:
+        raise Refused(400, f"The body is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Refused(400, "The body must be an object, such as {}")
+    return found
+
+
+def _texts(values: object) -> dict[str, str]:
+    if not isinstance(values, dict):
+        raise Refused(400, "config must be an object of texts")
+    return {str(key): _text(key, value) for key, value in values.items() if value is not None}
+
+
+def _text(name: object, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise Refused(400, f"{name}: {type(value).__name__} is no text or number")

@@ -1,0 +1,51 @@
+"""What every worker brings its units to, by the file and by the catalog. Values only.
+
+Rules
+1. A unit of the file has the file's settings, whatever the catalog says; its state and its restarts are the catalog's.
+2. A connector that stands in no file is the catalog's. A record without settings, of a unit that stands in no file,
+   counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kafka_pubsub.config import ConnectorRecord
+from kafka_pubsub.worker.settings import ConnectorSettings, UnitSettings
+
+__all__ = ["Wanted", "merge", "settings_of"]
+
+State = Literal["running", "paused", "stopped"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A unit, and its state. `restarts`: when it grows, the unit starts again. `is_declared`: it stands in the file."""
+
+    settings: UnitSettings
+    state: State = "running"
+    restarts: int = 0
+    is_declared: bool = False
+
+
+def merge(file: Mapping[str, UnitSettings], records: Mapping[str, ConnectorRecord]) -> dict[str, Wanted]:
+    """Returns all units by name."""
+    wanted: dict[str, Wanted] = {}
+    for name, record in records.items():
+        if name not in file and record.config is not None:
+            wanted[name] = Wanted(settings_of(record.config), record.state, record.restarts)
+    for name, settings in file.items():
+        known = records.get(name)
+        state: State = "running" if known is None else known.state
+        wanted[name] = Wanted(settings, state, 0 if known is None else known.restarts, is_declared=True)
+    return dict(sorted(wanted.items()))
+
+
+def settings_of(config: Mapping[str, str]) -> ConnectorSettings:
+    """Returns a connector's settings; `max_restarts` among them is the unit's."""
+    rest = {name: value for name, value in config.items() if name != "max_restarts"}
+    most = config.get("max_restarts", "")
+    restarts = int(most) if most.isascii() and most.isdigit() else None
+    return ConnectorSettings(config=tuple(sorted(rest.items())), max_restarts=restarts)

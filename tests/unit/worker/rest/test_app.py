@@ -1,0 +1,263 @@
+"""The REST interface of a worker over the in-memory Kafka: what Kafka Connect's tools ask, and what they get."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.worker.control import Control
+from kafka_pubsub.worker.follower import Follower
+from kafka_pubsub.worker.rest.app import make_app
+from kafka_pubsub.worker.settings import parse
+from kafka_pubsub.worker.units import make_unit
+from kafka_pubsub.worker.worker import Worker
+from tests.support import until
+
+HOOK = {
+    "connector.class": "push",
+    "subscription": "hook",
+    "topic": "orders",
+    "url": "https://endpoint.invalid/hook",
+}
+FILE = '[connectors.declared]\nclass = "push"\nsubscription = "d"\ntopic = "orders"\nurl = "https://endpoint.invalid/"'
+
+
+class Workers:
+    """Workers with one file, on one Kafka."""
+
+    def __init__(self, ps: PubSub, count: int) -> None:
+        self.workers: list[Worker] = []
+        self.followers: list[Follower] = []
+        self.clients: list[TestClient] = []
+        for number in range(count):
+            backend = ps._cluster.backend
+            worker = Worker(
+                lambda name, settings: make_unit(name, settings, lambda: contextlib.nullcontext(ps)),
+                grace=10,
+            )
+            follower = Follower(worker, backend.catalog.connectors)
+            follower.start(parse(FILE, "worker.toml"))
+            control = Control(follower, worker, lambda: ps._cluster.backend, f"127.0.0.1:{number}")
+            self.workers.append(worker)
+            self.followers.append(follower)
+            self.clients.append(
+                TestClient(make_app(control, "1", lambda: "c"), raise_server_exceptions=False)
+            )
+
+    def states(self, name: str) -> set[str]:
+        return {
+            client.get(f"/connectors/{name}/status").json()["connector"]["state"] for client in self.clients
+        }
+
+    def stop(self) -> None:
+        for follower in self.followers:
+            follower.stop()
+        for worker in self.workers:
+            assert worker.stop() == []
+
+
+@pytest.fixture
+def ps() -> Iterator[PubSub]:
+    with PubSub.in_memory() as pubsub:
+        pubsub.create_topic("orders", partitions=2)
+        yield pubsub
+
+
+@pytest.fixture
+def workers(ps: PubSub) -> Iterator[Workers]:
+    made = Workers(ps, 2)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def client(workers: Workers) -> TestClient:
+    return workers.clients[0]
+
+
+def error(answer: Any) -> str:
+    assert answer.json()["error_code"] == answer.status_code
+    return str(answer.json()["message"])
+
+
+def test_a_connector_made_at_one_worker_runs_at_all_of_them(workers: Workers, client: TestClient) -> None:
+    made = client.post("/connectors", json={"name": "hook", "config": HOOK})
+    assert made.status_code == 201
+    assert made.json() == {"name": "hook", "config": {**HOOK, "name": "hook"}, "tasks": [], "type": "sink"}
+    assert made.headers["location"].endswith("/connectors/hook")
+    until(lambda: workers.states("hook") == {"RUNNING"})
+    assert workers.clients[1].get("/connectors").json() == ["declared", "hook"]
+    status = client.get("/connectors/hook/status").json()
+    assert [each["id"] for each in status["tasks"]] == [0, 1], "each worker is a member"
+
+
+def test_pause_stop_resume_and_restart_hold_on_all_workers(workers: Workers, client: TestClient) -> None:
+    until(lambda: workers.states("declared") == {"RUNNING"})
+    for call, status, state in (
+        ("pause", 202, "PAUSED"),
+        ("pause", 202, "PAUSED"),
+        ("stop", 204, "STOPPED"),
+        ("resume", 202, "RUNNING"),
+    ):
+        assert client.put(f"/connectors/declared/{call}").status_code == status
+        until(lambda state=state: workers.states("declared") == {state})
+    before = [worker.lives()["declared"].works_since for worker in workers.workers]
+    assert client.post("/connectors/declared/restart").status_code == 204
+
+    def started_again() -> bool:
+        now = [worker.lives()["declared"].works_since for worker in workers.workers]
+        return all(since not in (None, *before) for since in now)
+
+    until(started_again)
+    answer = client.post("/connectors/declared/restart?includeTasks=True&onlyFailed=False")
+    assert answer.status_code == 202
+    assert answer.json()["connector"]["state"] == "RESTARTING"
+
+
+def test_a_worker_that_comes_later_follows_what_was_said(
+    ps: PubSub, workers: Workers, client: TestClient
+) -> None:
+    client.put("/connectors/declared/pause")
+    client.post("/connectors", json={"name": "hook", "config": HOOK, "initial_state": "STOPPED"})
+    later = Workers(ps, 1)
+    until(lambda: later.states("declared") == {"PAUSED"})
+    until(lambda: "hook" in later.clients[0].get("/connectors").json())
+    assert later.states("hook") == {"STOPPED"}
+    later.stop()
+
+
+def test_settings_are_changed_and_removed(workers: Workers, client: TestClient) -> None:
+    assert client.put("/connectors/hook/config", json={**HOOK, "timeout": 5}).status_code == 201
+    assert client.get("/connectors/hook/config").json() == {**HOOK, "timeout": "5", "name": "hook"}
+    changed = client.patch("/connectors/hook/config", json={"timeout": None, "concurrency": 7})
+    assert changed.status_code == 200
+    assert changed.json()["config"] == {**HOOK, "concurrency": "7", "name": "hook"}
+    assert client.put("/connectors/hook/config", json=HOOK).status_code == 200
+    assert client.delete("/connectors/hook").status_code == 204
+    assert error(client.get("/connectors/hook")) == "Connector hook not found"
+    until(lambda: workers.clients[1].get("/connectors").json() == ["declared"])
+
+
+def test_what_stands_in_the_file_is_changed_there(client: TestClient) -> None:
+    for answer in (
+        client.put("/connectors/declared/config", json=HOOK),
+        client.patch("/connectors/declared/config", json={"timeout": "1"}),
+        client.delete("/connectors/declared"),
+    ):
+        assert answer.status_code == 409
+        assert "stands in the workers' file" in error(answer)
+
+
+def test_an_expanded_list_has_status_and_info(client: TestClient) -> None:
+    found = client.get("/connectors?expand=status&expand=info").json()
+    assert set(found["declared"]) == {"status", "info"}
+    assert client.get("/connectors?expand=nothing").json() == {"declared": {}}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "text"),
+    [
+        (
+            "POST",
+            "/connectors",
+            {"name": "declared", "config": HOOK},
+            409,
+            "Connector declared already exists",
+        ),
+        ("POST", "/connectors", {"name": "x", "config": {}}, 400, "contains no connector type"),
+        (
+            "POST",
+            "/connectors",
+            {"name": "x", "config": {"connector.class": "os:system"}},
+            400,
+            "there is no connector",
+        ),
+        ("POST", "/connectors", {"config": HOOK}, 400, "String may not be empty"),
+        ("POST", "/connectors", {"name": "x", "config": HOOK, "more": 1}, 400, "Unrecognized field 'more'"),
+        (
+            "POST",
+            "/connectors",
+            {"name": "x", "config": HOOK, "initial_state": "NO"},
+            400,
+            "initial_state 'NO'",
+        ),
+        (
+            "POST",
+            "/connectors",
+            {"name": "a/b", "config": HOOK},
+            400,
+            "Invalid value a/b for configuration name",
+        ),
+        ("POST", "/connectors", [1], 400, "must be an object"),
+        (
+            "PUT",
+            "/connectors/a/config",
+            {**HOOK, "name": "b"},
+            400,
+            "(b) doesn't match connector name in the URL (a)",
+        ),
+        (
+            "PUT",
+            "/connectors/a/config",
+            {"connector.class": "push"},
+            400,
+            "contains the following 3 error(s)",
+        ),
+        ("PUT", "/connectors/a/config", {**HOOK, "timeout": []}, 400, "timeout: list is no text"),
+        ("PUT", "/connectors/a/config", {**HOOK, "token": "hunter2hunter2"}, 400, "token: write ${env:NAME}"),
+        ("PATCH", "/connectors/a/config", {}, 404, "Connector a not found"),
+        ("DELETE", "/connectors/a", None, 404, "Connector a not found"),
+        ("GET", "/connectors/a/status", None, 404, "No status found for connector a"),
+        ("PUT", "/connectors/a/pause", None, 404, "Unknown connector a"),
+        ("POST", "/connectors/a/restart", None, 404, "Unknown connector: a"),
+        ("POST", "/connectors/declared/tasks/9/restart", None, 404, "Unknown task: declared-9"),
+        ("GET", "/connectors/declared/tasks/9/status", None, 404, "No status found for task declared-9"),
+        ("GET", "/nothing", None, 404, "HTTP 404 Not Found"),
+        ("DELETE", "/connectors", None, 405, "HTTP 405 Method Not Allowed"),
+        ("GET", "/connector-plugins/none/config", None, 404, "Unknown plugin none"),
+    ],
+)
+def test_what_is_wrong_is_said_as_connect_says_it(
+    client: TestClient, method: str, path: str, body: object, status: int, text: str
+) -> None:
+    answer = client.request(method, path, json=body) if body is not None else client.request(method, path)
+    assert answer.status_code == status
+    assert text in error(answer)
+    assert "hunter2" not in answer.text
+
+
+def test_a_body_that_is_no_json_and_other_types_are_refused(client: TestClient) -> None:
+    plain = {"content-type": "text/plain"}
+    assert client.post("/connectors", content="{}", headers=plain).status_code == 415
+    typed = {"content-type": "application/json"}
+    for body in ("", "{", "null", '"text"', "[]"):
+        assert client.post("/connectors", content=body, headers=typed).status_code == 400
+    assert client.get("/", headers={"accept": "application/xml"}).status_code == 406
+
+
+def test_classes_tell_their_settings_and_judge_a_configuration(client: TestClient) -> None:
+    assert {"class": "push", "type": "sink"}.items() <= client.get("/connector-plugins").json()[0].items()
+    names = [each["name"] for each in client.get("/connector-plugins/push/config").json()]
+    assert names[:3] == ["subscription", "topic", "url"]
+    good = client.put("/connector-plugins/push/config/validate", json=HOOK).json()
+    assert good["error_count"] == 0
+    bad = client.put(
+        "/connector-plugins/push/config/validate", json={**HOOK, "timeout": "soon", "ulr": "x"}
+    ).json()
+    wrong = {
+        each["value"]["name"]: each["value"]["errors"] for each in bad["configs"] if each["value"]["errors"]
+    }
+    assert sorted(wrong) == ["timeout", "ulr"]
+    assert bad["error_count"] == 2
+
+
+def test_the_document_of_the_interface_is_served(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert "/connectors/{name}/status" in paths
+    assert client.get("/").json()["kafka_cluster_id"] == "c"
+    assert client.get("/health").json()["status"] == "healthy"
