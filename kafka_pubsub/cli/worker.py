@@ -1,4 +1,4 @@
-"""`worker`: the apps and services of a file, kept running in one process."""
+"""`worker`: the apps, connectors and services of a file, kept running in one process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -17,12 +18,14 @@ from kafka_pubsub.cli.command import Command
 from kafka_pubsub.cli.context import Session
 from kafka_pubsub.cli.output import Output
 from kafka_pubsub.cli.run import environment_of
-from kafka_pubsub.cli.serving import serve
 from kafka_pubsub.cli.types import DURATION
 from kafka_pubsub.services.signals import stop_flag
 
 if TYPE_CHECKING:
+    from kafka_pubsub.cluster import Cluster
+    from kafka_pubsub.config import ConnectorRecord
     from kafka_pubsub.handlers.health import Report
+    from kafka_pubsub.worker.follower import Follower
     from kafka_pubsub.worker.life import Life
     from kafka_pubsub.worker.settings import UnitSettings
     from kafka_pubsub.worker.worker import Worker
@@ -56,11 +59,16 @@ _LOOK = 0.2
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Answer /livez, /readyz and /metrics; a port alone is open on this machine only.",
+    help="Answer Kafka Connect's REST interface, /livez, /readyz and /metrics; a port alone is open here only.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Let other machines reach the interface though it has no token, or no TLS.",
 )
 @click.pass_obj
-def worker(session: Session, file: Path, grace: float, http: str | None) -> None:
-    """Run the apps and services that a file names, until Ctrl-C or SIGTERM.
+def worker(session: Session, file: Path, grace: float, http: str | None, insecure: bool) -> None:
+    """Run the apps, connectors and services that a file names, until Ctrl-C or SIGTERM.
 
     Each unit has a client and threads of its own. One that fails is started again after a pause that grows up to a
     minute, and the others go on. SIGTERM drains all of them. SIGHUP reads the file again: units that are new, gone or
@@ -70,6 +78,7 @@ def worker(session: Session, file: Path, grace: float, http: str | None) -> None
     """
     from kafka_pubsub.errors import InvalidArgument
     from kafka_pubsub.services.process import alone
+    from kafka_pubsub.worker.follower import Follower
     from kafka_pubsub.worker.settings import read
     from kafka_pubsub.worker.units import make_unit
     from kafka_pubsub.worker.worker import Worker
@@ -82,19 +91,29 @@ def worker(session: Session, file: Path, grace: float, http: str | None) -> None
     _show_log()
     with alone(), stop_flag() as stop, _hangups() as hangups, contextlib.ExitStack() as opened:
         units = Worker(lambda name, settings: make_unit(name, settings, session.pubsub), grace=grace)
+        cluster = opened.enter_context(session.pubsub())._cluster
+
+        def records() -> Mapping[str, ConnectorRecord]:
+            backend = cluster.backend
+            return backend.catalog.connectors()
+
+        follower = Follower(units, records)
         if http is not None:
-            server = opened.enter_context(serve(http, lambda: _report(units.lives())))
-            session.output.note(f"Port {server.port} answers /livez, /readyz and /metrics.")
+            port = opened.enter_context(_served(http, file, follower, units, cluster, insecure=insecure))
+            session.output.note(
+                f"Port {port} answers Kafka Connect's REST interface, /livez, /readyz and /metrics."
+            )
         watch = _Watch(session.output, units)
         try:
-            units.follow(wanted)
+            follower.start(wanted)
             while not stop.is_set():
                 if hangups:
                     hangups.clear()
-                    _follow_again(units, file, session.output)
+                    _follow_again(follower, file, session.output)
                 watch.look()
                 stop.wait(_LOOK)
         finally:
+            follower.stop()
             for name in units.stop():
                 session.output.note(
                     f"{name} didn't end in time; another worker takes over what it was doing."
@@ -103,7 +122,57 @@ def worker(session: Session, file: Path, grace: float, http: str | None) -> None
         stop.raise_if_set()
 
 
-def _follow_again(units: Worker, file: Path, output: Output) -> None:
+@contextlib.contextmanager
+def _served(
+    address: str, file: Path, follower: Follower, units: Worker, cluster: Cluster, *, insecure: bool
+) -> Iterator[int]:
+    """Serves the REST interface inside the block, and yields the port."""
+    from kafka_pubsub.errors import InvalidArgument
+    from kafka_pubsub.handlers.health import parse_address
+    from kafka_pubsub.observe.metrics import exposition, process_readings
+    from kafka_pubsub.worker.control import Control
+    from kafka_pubsub.worker.rest.access import Access, check_listening
+    from kafka_pubsub.worker.secrets import resolve
+    from kafka_pubsub.worker.settings import read_rest
+
+    try:
+        from kafka_pubsub.worker.rest.app import make_app
+        from kafka_pubsub.worker.rest.server import RestServer
+    except ImportError as error:
+        raise click.UsageError(
+            f"--http needs the extra worker ({error.name} is missing): pip install 'kafka-pubsub-orderly[worker]'"
+        ) from error
+    try:
+        host, port = parse_address(address)
+        rest = read_rest(file)
+        secrets = resolve(
+            {"token": rest.token, "read_token": rest.read_token, "user": rest.user, "password": rest.password}
+        )
+        access = Access(**secrets)
+        check_listening(host, access, has_tls=bool(rest.cert_file), insecure=insecure)
+    except InvalidArgument as error:
+        raise click.BadParameter(error.message, param_hint="--http") from error
+    read = process_readings(everything=True)
+    control = Control(follower, units, lambda: cluster.backend, f"{host}:{port}")
+
+    def cluster_id() -> str:
+        backend = cluster.backend
+        return backend.admin.cluster_id()
+
+    app = make_app(
+        control,
+        version("kafka-pubsub-orderly"),
+        cluster_id,
+        access,
+        lambda: _report(units.lives()),
+        lambda accept: exposition(read(), accept),
+    )
+    with RestServer(app, host, port, rest.cert_file or None, rest.key_file or None) as server:
+        control.address = f"{host}:{server.port}"
+        yield server.port
+
+
+def _follow_again(follower: Follower, file: Path, output: Output) -> None:
     from kafka_pubsub.errors import InvalidArgument
     from kafka_pubsub.worker.settings import read
 
@@ -112,7 +181,7 @@ def _follow_again(units: Worker, file: Path, output: Output) -> None:
     except InvalidArgument as error:
         output.note(f"The file is wrong, and everything goes on as before: {error.message}")
         return
-    units.follow(wanted)
+    follower.read_file(wanted)
     output.note(f"Read {file} again: {', '.join(sorted(wanted))}.")
 
 

@@ -313,6 +313,9 @@ class Admin(Protocol):
     def trim(self, topic: str, before: Mapping[int, int]) -> None:
         """Deletes the records below an offset of each partition; an offset below the log's start changes nothing."""
 
+    def cluster_id(self) -> str:
+        """Returns the cluster's id."""
+
     def topic_names(self) -> Sequence[str]: ...
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
         """Returns the ids of topics, by one request for all; leaves out those that a broker doesn't find."""

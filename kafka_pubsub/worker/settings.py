@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeGuard
@@ -21,11 +21,13 @@ from kafka_pubsub.worker.connectors import CLASS
 __all__ = [
     "AppSettings",
     "ConnectorSettings",
+    "RestSettings",
     "RouterSettings",
     "SequencerSettings",
     "UnitSettings",
     "parse",
     "read",
+    "read_rest",
 ]
 
 TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?")
@@ -60,6 +62,18 @@ class SequencerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RestSettings:
+    """What opens the REST interface, as the file has it: names of secrets instead of them."""
+
+    token: str = field(default="", repr=False)
+    read_token: str = field(default="", repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+    cert_file: str = ""
+    key_file: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConnectorSettings:
     """A connector: `config` has its settings as texts, the class among them, and names of secrets instead of them."""
 
@@ -82,6 +96,7 @@ def _whole(least: int, most: int | None = None) -> Kind:
     return lambda value: type(value) is int and least <= value and (most is None or value <= most), words
 
 
+_TEXT: Kind = (lambda value: isinstance(value, str) and value != "", "a text in quotes")
 _RESTARTS = {"max_restarts": _whole(0)}
 _APP: dict[str, Kind] = {
     "app": (
@@ -115,7 +130,7 @@ def parse(text: str, file: str) -> dict[str, UnitSettings]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{file}: isn't TOML: {error}") from error
-    _check_names(tables, ("apps", "connectors", "services"), file, "table")
+    _check_names(tables, ("apps", "connectors", "services", "rest"), file, "table")
     units: dict[str, UnitSettings] = {}
     for name, value in _table(tables, "apps", file).items():
         units[name] = _app(name, value, f"{file}: [apps] {name}", units)
@@ -132,6 +147,23 @@ def parse(text: str, file: str) -> dict[str, UnitSettings]:
     if not units:
         raise InvalidArgument(f"{file}: names no unit to run; write, for example: {EXAMPLE}")
     return units
+
+
+def read_rest(path: Path) -> RestSettings:
+    """Returns the table `[rest]` of a file that `read` has taken."""
+    fields = _table(tomllib.loads(path.read_text("utf-8")), "rest", str(path))
+    where = f"{path}: [rest]"
+    _check_fields(fields, dict.fromkeys(RestSettings.__dataclass_fields__, _TEXT), where)
+    found = RestSettings(**fields)  # type: ignore[arg-type]  # each field was checked
+    if bool(found.user) != bool(found.password):
+        raise InvalidArgument(f"{where}: user and password need each other; write both")
+    if found.read_token and not (found.token or found.user):
+        raise InvalidArgument(
+            f"{where}: read_token alone opens nothing for writing; write token, or user and password"
+        )
+    if bool(found.cert_file) != bool(found.key_file):
+        raise InvalidArgument(f"{where}: cert_file and key_file need each other; write both")
+    return found
 
 
 def _table(tables: Mapping[str, object], name: str, file: str) -> dict[str, object]:
@@ -217,10 +249,10 @@ def _service(name: str, value: object, where: str) -> RouterSettings | Sequencer
 
 def _check_fields(fields: Mapping[str, object], kinds: Mapping[str, Kind], where: str) -> None:
     _check_names(fields, tuple(kinds), where, "field")
-    for field, value in fields.items():
-        is_good, words = kinds[field]
+    for name, value in fields.items():
+        is_good, words = kinds[name]
         if not is_good(value):
-            raise InvalidArgument(f"{where}: {field} = {value!r} is wrong; write {words}")
+            raise InvalidArgument(f"{where}: {name} = {value!r} is wrong; write {words}")
 
 
 def _check_names(found: Mapping[str, object], known: tuple[str, ...], where: str, noun: str) -> None:

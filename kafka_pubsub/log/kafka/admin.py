@@ -188,6 +188,14 @@ class KafkaAdmin(Admin):
 
         self._ask_here(Doing(f"trim topic {topic!r}", Right("DELETE", "topic", topic)), delete)
 
+    def cluster_id(self) -> str:
+        """Returns the cluster's id."""
+
+        def find(client: AdminClient, left: float) -> str:
+            return str(client.list_topics(timeout=min(left, 1.0)).cluster_id)
+
+        return self._ask_here("the cluster's id", find)
+
     def topic_names(self) -> Sequence[str]:
         """Returns all topics that this client may see, Kafka's own included."""
 

@@ -69,6 +69,10 @@ class MemoryAdmin(Admin):
                     raise FailedPrecondition(f"{topic}[{partition}] ends at {log.end}, {offset} is beyond it")
                 log.truncate(offset)
 
+    def cluster_id(self) -> str:
+        """Returns the same for each cluster in memory."""
+        return "memory"
+
     def topic_names(self) -> Sequence[str]:
         """Returns the names of all topics."""
         self._may("topic_names", "")

@@ -20,13 +20,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
+from kafka_pubsub.handlers.health import Report
 from kafka_pubsub.worker.connectors import CLASS, Definition, connector_names, definitions, load_connector
 from kafka_pubsub.worker.control import Control, Refused, wrong_settings
+from kafka_pubsub.worker.rest.access import Access
 from kafka_pubsub.worker.steering import State
 
 __all__ = ["make_app"]
 
 Name = Annotated[str, Path(max_length=249, description="The connector's name.")]
+
+ANYBODY = Access()
 
 #: The most bytes of a request's body.
 MOST = 1024 * 1024
@@ -34,8 +38,19 @@ MOST = 1024 * 1024
 _INITIAL: Mapping[str, State] = {"RUNNING": "running", "PAUSED": "paused", "STOPPED": "stopped"}
 
 
-def make_app(control: Control, version: str, cluster_id: Callable[[], str]) -> FastAPI:
-    """Returns the interface of a worker."""
+def make_app(
+    control: Control,
+    version: str,
+    cluster_id: Callable[[], str],
+    access: Access = ANYBODY,
+    report: Callable[[], Report] | None = None,
+    metrics: Callable[[str], tuple[str, bytes]] | None = None,
+) -> FastAPI:
+    """Returns the interface of a worker.
+
+    `access`: what opens it; by default nothing is needed. `report`: how the units are, for /livez and /readyz;
+    `metrics`: the figures for a scrape; None: these paths aren't there.
+    """
     app = FastAPI(
         title="kafka-pubsub worker",
         version=version,
@@ -44,13 +59,17 @@ def make_app(control: Control, version: str, cluster_id: Callable[[], str]) -> F
         redoc_url=None,
     )
     _add_errors(app)
-    _add_checks(app)
+    _add_checks(app, access)
     _add_worker(app, version, cluster_id)
     _add_reads(app, control)
     _add_tasks(app, control)
     _add_writes(app, control)
     _add_states(app, control)
     _add_plugins(app)
+    if report is not None:
+        _add_health(app, report)
+    if metrics is not None:
+        _add_metrics(app, metrics)
     return app
 
 
@@ -85,9 +104,15 @@ def _add_errors(app: FastAPI) -> None:
         return _error(status, error.message)
 
 
-def _add_checks(app: FastAPI) -> None:
+def _add_checks(app: FastAPI, access: Access) -> None:
     @app.middleware("http")
     async def check(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        if status := access.refusal(request.method, request.url.path, request.headers):
+            refused = _error(
+                status, {401: "HTTP 401 Unauthorized", 403: "HTTP 403: this token may only read"}[status]
+            )
+            refused.headers["www-authenticate"] = "Bearer, Basic"
+            return refused
         accepts = request.headers.get("accept", "*/*")
         if not any(each in accepts for each in ("*/*", "application/*", "application/json", "text/html")):
             return _error(406, "HTTP 406 Not Acceptable")
@@ -121,6 +146,28 @@ def _add_worker(app: FastAPI, version: str, cluster_id: Callable[[], str]) -> No
             "status": "healthy",
             "message": "Worker has completed startup and is ready to handle requests.",
         }
+
+
+def _add_health(app: FastAPI, report: Callable[[], Report]) -> None:
+    @app.get("/livez")
+    def livez() -> Response:
+        """Says whether it is of use to go on."""
+        found = report()
+        return JSONResponse({"ok": found.alive, **found.details}, 200 if found.alive else 503)
+
+    @app.get("/readyz")
+    def readyz() -> Response:
+        """Says whether each unit works."""
+        found = report()
+        return JSONResponse({"ok": found.ready, **found.details}, 200 if found.ready else 503)
+
+
+def _add_metrics(app: FastAPI, metrics: Callable[[str], tuple[str, bytes]]) -> None:
+    @app.get("/metrics")
+    def scrape(request: Request) -> Response:
+        """Has the figures for Prometheus."""
+        kind, text = metrics(request.headers.get("accept", ""))
+        return Response(text, media_type=kind)
 
 
 def _add_reads(app: FastAPI, control: Control) -> None:

@@ -2,82 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.worker.control import Control
-from kafka_pubsub.worker.follower import Follower
-from kafka_pubsub.worker.rest.app import make_app
-from kafka_pubsub.worker.settings import parse
-from kafka_pubsub.worker.units import make_unit
-from kafka_pubsub.worker.worker import Worker
 from tests.support import until
-
-HOOK = {
-    "connector.class": "push",
-    "subscription": "hook",
-    "topic": "orders",
-    "url": "https://endpoint.invalid/hook",
-}
-FILE = '[connectors.declared]\nclass = "push"\nsubscription = "d"\ntopic = "orders"\nurl = "https://endpoint.invalid/"'
-
-
-class Workers:
-    """Workers with one file, on one Kafka."""
-
-    def __init__(self, ps: PubSub, count: int) -> None:
-        self.workers: list[Worker] = []
-        self.followers: list[Follower] = []
-        self.clients: list[TestClient] = []
-        for number in range(count):
-            backend = ps._cluster.backend
-            worker = Worker(
-                lambda name, settings: make_unit(name, settings, lambda: contextlib.nullcontext(ps)),
-                grace=10,
-            )
-            follower = Follower(worker, backend.catalog.connectors)
-            follower.start(parse(FILE, "worker.toml"))
-            control = Control(follower, worker, lambda: ps._cluster.backend, f"127.0.0.1:{number}")
-            self.workers.append(worker)
-            self.followers.append(follower)
-            self.clients.append(
-                TestClient(make_app(control, "1", lambda: "c"), raise_server_exceptions=False)
-            )
-
-    def states(self, name: str) -> set[str]:
-        return {
-            client.get(f"/connectors/{name}/status").json()["connector"]["state"] for client in self.clients
-        }
-
-    def stop(self) -> None:
-        for follower in self.followers:
-            follower.stop()
-        for worker in self.workers:
-            assert worker.stop() == []
-
-
-@pytest.fixture
-def ps() -> Iterator[PubSub]:
-    with PubSub.in_memory() as pubsub:
-        pubsub.create_topic("orders", partitions=2)
-        yield pubsub
-
-
-@pytest.fixture
-def workers(ps: PubSub) -> Iterator[Workers]:
-    made = Workers(ps, 2)
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def client(workers: Workers) -> TestClient:
-    return workers.clients[0]
+from tests.unit.worker.rest.workers import HOOK, Workers
 
 
 def error(answer: Any) -> str:
@@ -105,7 +37,7 @@ def test_pause_stop_resume_and_restart_hold_on_all_workers(workers: Workers, cli
         ("resume", 202, "RUNNING"),
     ):
         assert client.put(f"/connectors/declared/{call}").status_code == status
-        until(lambda state=state: workers.states("declared") == {state})
+        workers.wait_for("declared", state)
     before = [worker.lives()["declared"].works_since for worker in workers.workers]
     assert client.post("/connectors/declared/restart").status_code == 204
 

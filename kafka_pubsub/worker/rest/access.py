@@ -1,0 +1,86 @@
+"""Which requests a worker's REST interface takes, and where it may listen.
+
+Rules
+1. Without a token or a user everything is open, so it listens on this machine only, unless `--insecure` says otherwise.
+2. A read-only token takes GET. `/livez` and `/readyz` need nothing: supervisors ask them.
+3. What is given is compared in constant time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+from kafka_pubsub.errors import InvalidArgument
+
+__all__ = ["Access", "check_listening"]
+
+_OPEN = frozenset({"/livez", "/readyz"})
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(frozen=True)
+class Access:
+    """What opens the interface: `token` for everything, `read_token` for reading, or `user` with `password`."""
+
+    token: str = field(default="", repr=False)
+    read_token: str = field(default="", repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everyone may do everything."""
+        return not (self.token or self.user)
+
+    def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> int:
+        """Returns the status with which a request is refused; 0: it is taken."""
+        if self.is_open or path in _OPEN:
+            return 0
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.token and _same(given, self.token):
+            return 0
+        if kind.lower() == "basic" and self.user and self._is_user(given):
+            return 0
+        if kind.lower() == "bearer" and self.read_token and _same(given, self.read_token):
+            return 0 if method in _READS else 403
+        return 401
+
+    def _is_user(self, given: str) -> bool:
+        try:
+            text = base64.b64decode(given, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        return _same(text, f"{self.user}:{self.password}")
+
+
+def check_listening(host: str, access: Access, *, has_tls: bool, insecure: bool) -> None:
+    """Raises `InvalidArgument` if an interface that is open, or sends its token in the clear, would be public."""
+    if insecure or _is_loopback(host):
+        return
+    missing = [
+        *(["token, or user and password"] if access.is_open else []),
+        *([] if has_tls else ["cert_file and key_file"]),
+    ]
+    if missing:
+        raise InvalidArgument(
+            f"http: {host} is reached by other machines, and [rest] has no {' and no '.join(missing)}: add them, "
+            "listen on 127.0.0.1 behind a proxy, or give --insecure"
+        )
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
