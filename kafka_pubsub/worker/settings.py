@@ -131,6 +131,7 @@ def parse(text: str, file: str) -> dict[str, UnitSettings]:
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{file}: isn't TOML: {error}") from error
     _check_names(tables, ("apps", "connectors", "services", "rest"), file, "table")
+    _rest(tables, file)
     units: dict[str, UnitSettings] = {}
     for name, value in _table(tables, "apps", file).items():
         units[name] = _app(name, value, f"{file}: [apps] {name}", units)
@@ -151,8 +152,11 @@ def parse(text: str, file: str) -> dict[str, UnitSettings]:
 
 def read_rest(path: Path) -> RestSettings:
     """Returns the table `[rest]` of a file that `read` has taken."""
-    fields = _table(tomllib.loads(path.read_text("utf-8")), "rest", str(path))
-    where = f"{path}: [rest]"
+    return _rest(tomllib.loads(path.read_text("utf-8")), str(path))
+
+
+def _rest(tables: Mapping[str, object], file: str) -> RestSettings:
+    fields, where = _table(tables, "rest", file), f"{file}: [rest]"
     _check_fields(fields, dict.fromkeys(RestSettings.__dataclass_fields__, _TEXT), where)
     found = RestSettings(**fields)  # type: ignore[arg-type]  # each field was checked
     if bool(found.user) != bool(found.password):

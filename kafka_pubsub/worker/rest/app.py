@@ -14,10 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 
 from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
 from kafka_pubsub.handlers.health import Report
@@ -30,7 +29,7 @@ __all__ = ["make_app"]
 
 Name = Annotated[str, Path(max_length=249, description="The connector's name.")]
 
-ANYBODY = Access()
+OPEN = Access()
 
 #: The most bytes of a request's body.
 MOST = 1024 * 1024
@@ -42,7 +41,7 @@ def make_app(
     control: Control,
     version: str,
     cluster_id: Callable[[], str],
-    access: Access = ANYBODY,
+    access: Access = OPEN,
     report: Callable[[], Report] | None = None,
     metrics: Callable[[str], tuple[str, bytes]] | None = None,
 ) -> FastAPI:
@@ -82,10 +81,13 @@ def _add_errors(app: FastAPI) -> None:
     async def refused(request: Request, error: Refused) -> JSONResponse:
         return _error(error.status, error.message)
 
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> JSONResponse:
-        texts = {404: "HTTP 404 Not Found", 405: "HTTP 405 Method Not Allowed"}
-        return _error(error.status_code, texts.get(error.status_code, str(error.detail)))
+    @app.exception_handler(404)
+    async def not_found(request: Request, error: Exception) -> JSONResponse:
+        return _error(404, "HTTP 404 Not Found")
+
+    @app.exception_handler(405)
+    async def not_allowed(request: Request, error: Exception) -> JSONResponse:
+        return _error(405, "HTTP 405 Method Not Allowed")
 
     @app.exception_handler(RequestValidationError)
     async def wrong(request: Request, error: RequestValidationError) -> JSONResponse:

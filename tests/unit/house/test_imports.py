@@ -62,6 +62,8 @@ OWNERS = {
     # Only where `Depends` is declared (extra app).
     "fast_depends": {"handlers"},
     "aiohttp": {"worker"},
+    "fastapi": {"worker"},
+    "uvicorn": {"worker"},
     "pydantic": {"config", "cli", "delays", "handlers", "payloads", "worker"},
     "pydantic_core": {"payloads"},
     "opentelemetry": {"observe"},
