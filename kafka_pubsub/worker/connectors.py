@@ -132,7 +132,7 @@ def make_connector(config: Mapping[str, str]) -> Connector[Any]:
 
 
 def problems(kind: type[Connector[Any]], config: Mapping[str, str]) -> dict[str, list[str]]:
-    """Returns what is wrong with a configuration, by setting; empty: nothing is."""
+    """Returns the errors of a configuration by setting; empty: there are none."""
     wrong: dict[str, list[str]] = {}
     try:
         kind.options_type.model_validate(_values(kind, config))

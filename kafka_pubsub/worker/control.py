@@ -1,11 +1,11 @@
-"""What an operator may ask of the workers, in the words of Kafka Connect: connectors, their states, their tasks.
+"""Questions and orders of an operator to the workers, in the words of Kafka Connect: connectors, their states, their tasks.
 
 Theory. A change is a record of the catalog, which every worker follows; no worker asks another one. So a change holds
 on all workers and across restarts, and none is refused because of a rebalance. Tasks are the members of a unit's group,
 as the broker has them: a dead one can't be shown as running.
 
 Rules
-1. What stands in the workers' file can be paused, stopped, resumed and restarted. Its settings are the file's: changing
+1. Units of the workers' file can be paused, stopped, resumed and restarted. Its settings are the file's: changing
    or deleting them is a conflict.
 2. A configuration is checked before it is stored, with all errors at once. It holds names of secrets, never a secret
    itself, and is shown so.
@@ -108,7 +108,7 @@ class Control:
         return {**_config_of(self.find(name).settings), "name": name}
 
     def info(self, name: str) -> dict[str, Any]:
-        """Returns what Connect says of a connector."""
+        """Returns a connector as Connect shows it."""
         tasks = [{"connector": name, "task": each.number} for each in self.tasks(name)]
         return {"name": name, "config": self.config(name), "tasks": tasks, "type": "sink"}
 
@@ -152,7 +152,7 @@ class Control:
         return {"name": name, "config": {**config, "name": name}, "tasks": [], "type": "sink"}
 
     def put(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
-        """Makes a connector or changes it; returns whether it is new, and what is said of it."""
+        """Makes a connector or changes it; returns whether it is new, and as `info` shows it."""
         if name not in self._follower.wanted():
             return True, self.create(name, config)
         config = self._checked(name, config)
@@ -287,7 +287,7 @@ def _group_of(settings: UnitSettings) -> str:
 
 
 def wrong_settings(kind: type[Connector[Any]], config: Mapping[str, str]) -> dict[str, list[str]]:
-    """Returns what is wrong with a configuration that is to be stored: it holds no secret itself."""
+    """Returns the errors of a configuration that is to be stored: it must hold no secret itself."""
     wrong = problems(kind, _shown(config))
     for setting in sorted(_secrets(kind) & config.keys()):
         if not _is_named(config[setting]):

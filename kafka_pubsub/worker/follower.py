@@ -1,6 +1,6 @@
-"""Brings a worker to what the file and the catalog say, again and again.
+"""Has a worker follow the file and the catalog, again and again.
 
-Theory. Level-triggered: at each look all that is wanted is compared with what runs, so a look that was missed costs
+Theory. Level-triggered: at each look the wanted units are compared with those that run, so a look that was missed costs
 nothing but time. While the catalog can't be read, the last one that was read counts.
 """
 
@@ -54,7 +54,7 @@ class Follower:
         self._woken.set()
 
     def wanted(self) -> dict[str, Wanted]:
-        """Returns what is wanted by the last look."""
+        """Returns the units that are wanted by the last look."""
         with self._lock:
             return merge(self._file, self._records)
 

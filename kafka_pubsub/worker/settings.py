@@ -63,7 +63,7 @@ class SequencerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RestSettings:
-    """What opens the REST interface, as the file has it: names of secrets instead of them."""
+    """The keys of the REST interface, as the file has them: names of secrets instead of them."""
 
     token: str = field(default="", repr=False)
     read_token: str = field(default="", repr=False)

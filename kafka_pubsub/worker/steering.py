@@ -1,4 +1,4 @@
-"""What every worker brings its units to, by the file and by the catalog. Values only.
+"""The units that every worker runs, and their states, by the file and by the catalog. Values only.
 
 Rules
 1. A unit of the file has the file's settings, whatever the catalog says; its state and its restarts are the catalog's.

@@ -133,7 +133,7 @@ def test_the_commands_of_a_page_work(page: str, bootstrap: str, tmp_path: Path) 
         own_id = PAGES[page](ps)
     handler, *_ = PROGRAM.findall((ROOT / "README.md").read_text("utf-8"))
     (tmp_path / "shop.py").write_text(handler, "utf-8")
-    # Of a page the first file is run; tests/unit/worker/test_rest_settings.py reads the others.
+    # Of a page the first file is run; tests/unit/worker/test_settings_rest.py reads the others.
     for text in FILE.findall((ROOT / page).read_text("utf-8"))[:1]:
         (tmp_path / "worker.toml").write_text(text, "utf-8")
     typed = commands(page)

@@ -1,4 +1,4 @@
-"""What an endpoint's answer means for a message.
+"""An endpoint's answer, and its meaning for a message.
 
 Rules
 1. 2xx acks. Anything else is another delivery after the subscription's backoff, unless the status is one of those that
@@ -24,7 +24,7 @@ _BUSY = frozenset({429, 503})
 
 @dataclass(frozen=True)
 class Answer:
-    """What happens to a message. `reason`: what is wrong; empty: it is acked. `pause`: seconds; None: not asked for."""
+    """The next step of a message. `reason`: why it isn't acked; empty: it is acked. `pause`: seconds; None: not asked for."""
 
     reason: str = ""
     is_dead: bool = False

@@ -1,7 +1,7 @@
 """A message as the body and headers of a request, in two forms.
 
 Forms
-- `cloudevents`: the body as it is; what is known of it in headers, as CloudEvents 1.0 has it ("binary mode"). An
+- `cloudevents`: the body as it is; all else in headers, as CloudEvents 1.0 has it ("binary mode"). An
   attribute whose name may be one of CloudEvents is the header `ce-NAME`; any other is `x-attribute-NAME`.
 - `google`: the JSON with which Google Pub/Sub pushes, the body in base64.
 """

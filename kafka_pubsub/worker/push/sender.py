@@ -80,7 +80,7 @@ class Sender:
             yield
 
     async def send(self, message: Message) -> None:
-        """Posts a message; returns when the endpoint has taken it, and else raises what becomes of it."""
+        """Posts a message; returns when the endpoint has taken it, and else raises an outcome."""
         request = write_request(message, self._options.subscription, self._options.format)
         if len(request.body) > self._options.max_body:
             raise DeadLetter(
@@ -118,7 +118,7 @@ class Sender:
             self._changed.notify()
 
     async def _note(self, answer: Answer) -> None:
-        """Takes an answer into the pace, and says what is wrong, once a minute."""
+        """Takes an answer into the pace, and warns of a failure once a minute."""
         async with self._changed:
             before = self._pace.now
             self._pace = self._pace.succeeded() if answer.ok else self._pace.failed()

@@ -3,7 +3,7 @@
 Rules
 1. Without a token or a user everything is open, so it listens on this machine only, unless `--insecure` says otherwise.
 2. A read-only token takes GET. `/livez` and `/readyz` need nothing: supervisors ask them.
-3. What is given is compared in constant time.
+3. Tokens and passwords are compared in constant time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True)
 class Access:
-    """What opens the interface: `token` for everything, `read_token` for reading, or `user` with `password`."""
+    """The keys of the interface: `token` for everything, `read_token` for reading, or `user` with `password`."""
 
     token: str = field(default="", repr=False)
     read_token: str = field(default="", repr=False)
