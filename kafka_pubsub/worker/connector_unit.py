@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.handlers.app import App
@@ -55,4 +56,5 @@ class ConnectorUnit:
     def health(self) -> UnitHealth:
         """Returns how it is; call it after `start`."""
         assert self._unit is not None
-        return self._unit.health()
+        health = self._unit.health()
+        return health if health.error else replace(health, error=self._connector.problem())

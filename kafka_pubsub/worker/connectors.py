@@ -82,6 +82,10 @@ class Connector(ABC, Generic[O]):
     def declare(self, app: App) -> None:
         """Declares the handlers on an app, which the worker starts and ends."""
 
+    def problem(self) -> str:
+        """Returns what keeps it from its work, for the worker's health; empty, the default: nothing does."""
+        return ""
+
 
 @dataclass(frozen=True)
 class Definition:

@@ -15,9 +15,17 @@ class Push(Connector[PushOptions]):
 
     options_type = PushOptions
 
+    def __init__(self, options: PushOptions) -> None:
+        super().__init__(options)
+        self._sender = Sender(options)
+
+    def problem(self) -> str:
+        """Returns what is wrong with the endpoint: several requests in a row have failed."""
+        return self._sender.problem()
+
     def declare(self, app: App) -> None:
         """Declares a handler that posts each message to the endpoint."""
-        options, sender = self.options, Sender(self.options)
+        options, sender = self.options, self._sender
         app.lifespan(sender.open)
         subscriber = app.subscriber(
             options.subscription, topic=options.topic, max_workers=options.concurrency, message_ordering=True

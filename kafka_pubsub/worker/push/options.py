@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from kafka_pubsub.worker.connectors import ConnectorOptions
+from kafka_pubsub.worker.push.addresses import Reach, read_network
 from kafka_pubsub.worker.push.bodies import Form
 from kafka_pubsub.worker.push.signature import signing_key
 
@@ -22,7 +23,8 @@ class PushOptions(ConnectorOptions):
         "cloudevents",
         description="cloudevents: the body as it is, and headers; google: the JSON of Google Pub/Sub's push.",
     )
-    timeout: float = Field(10.0, gt=0, le=600, description="Seconds for one request, its answer included.")
+    # A lease lasts 600 s at most, and has to outlast the request.
+    timeout: float = Field(10.0, gt=0, le=570, description="Seconds for one request, its answer included.")
     concurrency: int = Field(
         100,
         ge=1,
@@ -46,7 +48,11 @@ class PushOptions(ConnectorOptions):
         None, description="A certificate of ours, and its key behind it or in key_file."
     )
     key_file: str | None = Field(None, description="The key of cert_file.")
-    allow: tuple[str, ...] = Field((), description="The only hosts that may be reached; none listed: any.")
+    allow: tuple[str, ...] = Field(
+        (),
+        description="The only hosts and networks (10.1.0.0/16) that may be reached, private ones too if a network "
+        "has them; none listed: any.",
+    )
     allow_private: bool = Field(False, description="Whether private and loopback addresses may be reached.")
     max_body: int = Field(
         10_485_760,
@@ -77,6 +83,18 @@ class PushOptions(ConnectorOptions):
             raise ValueError(f"{wrong[0]} is no status of a failure: write some from 300 to 599")
         return value
 
+    @field_validator("allow")
+    @classmethod
+    def _check_allow(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            try:
+                read_network(each)
+            except ValueError:
+                raise ValueError(
+                    f"{each} is neither a host nor a network: write names, addresses, or networks like 10.1.0.0/16"
+                ) from None
+        return value
+
     @field_validator("secret")
     @classmethod
     def _check_secret(cls, value: SecretStr | None) -> SecretStr | None:
@@ -93,7 +111,7 @@ class PushOptions(ConnectorOptions):
             raise ValueError("token and token_file are two ways for one thing: give one of them")
         if self.key_file is not None and self.cert_file is None:
             raise ValueError("key_file needs cert_file beside it")
-        if self.allow and self.host not in self.allow:
+        if not self.reach.any_network and not self.reach.networks:
             raise ValueError(f"url: {self.host} isn't in allow: add it there, or give another url")
         return self
 
@@ -101,3 +119,8 @@ class PushOptions(ConnectorOptions):
     def host(self) -> str:
         """The name or address in the URL."""
         return urlsplit(self.url).hostname or ""
+
+    @property
+    def reach(self) -> Reach:
+        """The addresses that may be reached."""
+        return Reach.of(self.host, self.allow, allow_private=self.allow_private)

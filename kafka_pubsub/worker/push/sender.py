@@ -3,9 +3,11 @@
 Rules
 1. Order per key is the subscription's: a key's next message is handed out when the one before is finished. Beside each
    other are requests of different keys, as many as `Pace` allows.
-2. A message that waits for its turn, or whose request runs, keeps its lease.
-3. An address is checked after its name was resolved (`addresses.py`). Redirects aren't followed, no proxy is taken from
+2. A message that waits for its turn, or whose request runs, keeps its lease. One that has lost it meanwhile isn't
+   sent: it may have been delivered elsewhere, and later ones of its key too.
+3. Each address is checked when its socket is made (`addresses.py`). Redirects aren't followed, no proxy is taken from
    the environment, cookies aren't kept, and of an answer at most `MOST_READ` bytes are read.
+4. The status decides, whatever becomes of the rest of an answer.
 """
 
 from __future__ import annotations
@@ -18,16 +20,14 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from socket import AddressFamily
 
 import aiohttp
-from aiohttp.abc import ResolveResult
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.handlers.outcomes import DeadLetter, Retry
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import Message
-from kafka_pubsub.worker.push.addresses import refusal
+from kafka_pubsub.subscribe.workers.lease_runner import LeaseRunner
 from kafka_pubsub.worker.push.answers import Answer, judge
 from kafka_pubsub.worker.push.bodies import Posted, write_request
 from kafka_pubsub.worker.push.options import PushOptions
@@ -40,8 +40,11 @@ _log = logging.getLogger("kafka_pubsub.push")
 
 #: The most bytes of an answer that are read; the connection of a longer one is closed.
 MOST_READ = 64 * 1024
-#: Seconds of lease beyond the request's own, and between two renewals while a message waits.
-SPARE, RENEW = 30.0, 10.0
+#: Seconds of lease beyond the request's own; and while a message waits: between two renewals, and between two looks
+#: whether it still has its lease.
+SPARE, RENEW, LOOK = 30.0, 10.0, 1.0
+#: Seconds after which a failure says nothing about the endpoint: the longest backoff, so that its retry comes before.
+FORGET = 600.0
 
 
 class Sender:
@@ -57,17 +60,19 @@ class Sender:
         self._changed: asyncio.Condition
         self._session: aiohttp.ClientSession
         self._troubles = TroubleLog(_log)
+        #: What was wrong with the endpoint, and when; empty: it has answered well since.
+        self._problem, self._failed_at = "", 0.0
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Opens the connections for as long as the context lasts."""
         options = self._options
-        if why := _literal_refusal(self._host, allow_private=options.allow_private):
+        if (why := options.reach.refusal(self._host)) and why != "is no address":
             raise InvalidArgument(f"url: the address {self._host} {why}")
         connector = aiohttp.TCPConnector(
             limit=options.concurrency,
             ssl=_tls(options),
-            resolver=CheckedResolver(allow_private=options.allow_private),
+            socket_factory=options.reach.open_socket,
         )
         self._changed = asyncio.Condition()
         async with aiohttp.ClientSession(
@@ -79,8 +84,12 @@ class Sender:
         ) as self._session:
             yield
 
+    def problem(self) -> str:
+        """Returns what is wrong with the endpoint: several requests in a row have failed, the last one lately."""
+        return self._problem if time.monotonic() - self._failed_at < FORGET else ""
+
     async def send(self, message: Message) -> None:
-        """Posts a message; returns when the endpoint has taken it, and else raises an outcome."""
+        """Posts a message; returns when the endpoint has taken it, and else raises what becomes of it."""
         request = write_request(message, self._options.subscription, self._options.format)
         if len(request.body) > self._options.max_body:
             raise DeadLetter(
@@ -99,17 +108,19 @@ class Sender:
             raise Retry(answer.reason, delay=answer.pause)
 
     async def _wait_for_turn(self, message: Message) -> None:
+        """Waits until a request may begin; raises `Retry` if the message's lease or its stream ends before."""
         renew_at = time.monotonic() + RENEW
         async with self._changed:
             while not self._pace.may_begin(self._running, now := time.monotonic()):
                 if now >= renew_at:
                     message.extend(RENEW + SPARE)
                     renew_at = now + RENEW
-                until = min(
-                    renew_at, max(now, self._pace.pause_until) if self._pace.pause_until > now else renew_at
-                )
+                pause = self._pace.pause_until - now
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), max(0.001, until - now))
+                    await asyncio.wait_for(self._changed.wait(), pause if 0 < pause < LOOK else LOOK)
+                if _is_over(message):
+                    self._changed.notify()
+                    raise Retry("its lease or the worker ended before its request could begin", delay=0)
             self._running += 1
 
     async def _end_turn(self) -> None:
@@ -118,13 +129,19 @@ class Sender:
             self._changed.notify()
 
     async def _note(self, answer: Answer) -> None:
-        """Takes an answer into the pace, and warns of a failure once a minute."""
+        """Takes an answer into the pace, and says what is wrong, once a minute."""
+        now = time.monotonic()
         async with self._changed:
             before = self._pace.now
-            self._pace = self._pace.succeeded() if answer.ok else self._pace.failed()
+            # One that makes a dead letter says that the message is wrong, and the endpoint works.
+            self._pace = self._pace.succeeded() if answer.ok or answer.is_dead else self._pace.failed()
             if answer.pause is not None:
-                self._pace = self._pace.paused(answer.pause, time.monotonic())
+                self._pace = self._pace.paused(answer.pause, now)
             self._changed.notify(max(1, self._pace.now - before))
+        if answer.ok or answer.is_dead:
+            self._problem = ""
+        elif self._pace.now == 1:
+            self._problem, self._failed_at = f"{self._host}: {answer.reason}", now
         if not answer.ok:
             error = FailedPrecondition(answer.reason)
             self._troubles.tell(
@@ -133,7 +150,11 @@ class Sender:
 
     async def _post(self, request: Posted, message_id: str) -> Answer:
         options = self._options
-        headers = {**request.headers, **self._token.header()}
+        try:
+            headers = {**request.headers, **self._token.header()}
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it isn't text in UTF-8"
+            return Answer(f"token_file {options.token_file} can't be read: {why}")
         if self._key is not None:
             headers |= sign(self._key, message_id, int(time.time()), request.body)
         try:
@@ -147,39 +168,37 @@ class Sender:
                     options.dead_letter_on,
                     datetime.now(UTC),
                 )
-                await response.content.read(MOST_READ)
-                if not response.content.at_eof():
-                    response.close()
+                await _read_rest(response)
                 return answer
         except TimeoutError:
             return Answer(f"no answer within {options.timeout:g} s")
         except aiohttp.ClientConnectorCertificateError as error:
-            why = error.certificate_error
             return Answer(
-                f"the certificate isn't trusted ({why}): set ca_file, or mend the endpoint's certificate"
+                f"the certificate isn't trusted ({error.certificate_error}): set ca_file, or mend the endpoint's "
+                "certificate"
             )
+        except aiohttp.InvalidURL:
+            return Answer("the url is none that a request can have: write https://HOST/PATH")
+        except aiohttp.ClientConnectorError as error:
+            return Answer(f"no connection: {error.os_error.strerror or error.os_error}")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Answer(f"{type(error).__name__}: {error}")
 
 
-class CheckedResolver(aiohttp.ThreadedResolver):
-    """Resolves names to addresses that may be reached."""
+async def _read_rest(response: aiohttp.ClientResponse) -> None:
+    """Reads an answer to its end, so that its connection is used again; closes that of one too long or broken."""
+    left = MOST_READ
+    with contextlib.suppress(aiohttp.ClientError, OSError):  # a timeout too
+        while left > 0:
+            if not (some := await response.content.read(left)):
+                return
+            left -= len(some)
+    response.close()
 
-    def __init__(self, *, allow_private: bool) -> None:
-        super().__init__()
-        self._allow_private = allow_private
 
-    async def resolve(
-        self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Returns the addresses that may be reached; raises `OSError` if there is none."""
-        found = await super().resolve(host, port, family)
-        refused = {each["host"]: refusal(each["host"], allow_private=self._allow_private) for each in found}
-        good = [each for each in found if not refused[each["host"]]]
-        if not good:
-            address, why = next(iter(refused.items()))
-            raise OSError(f"{host} has the address {address}, which {why}")
-        return good
+def _is_over(message: Message) -> bool:
+    """Returns whether the message's lease has ended, or its stream begins nothing more."""
+    return isinstance(message._sink, LeaseRunner) and message._sink.stopped
 
 
 class _Token:
@@ -197,20 +216,16 @@ class _Token:
         return {"authorization": f"Bearer {self._text}"} if self._text else {}
 
 
-def _literal_refusal(host: str, *, allow_private: bool) -> str:
-    """Returns why an address in the URL itself may not be reached; empty: it may, or the host is a name."""
-    why = refusal(host, allow_private=allow_private)
-    return "" if why == "is no address" else why
-
-
 def _tls(options: PushOptions) -> ssl.SSLContext | bool:
     if options.ca_file is None and options.cert_file is None:
         return True
+    name = "ca_file"
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
+        name = "cert_file"
         if options.cert_file is not None:
-            context.load_cert_chain(options.cert_file, options.key_file)
-    except (OSError, ssl.SSLError) as error:
-        name = "cert_file" if options.cert_file is not None else "ca_file"
+            # Without a password OpenSSL would ask the terminal for that of an encrypted key.
+            context.load_cert_chain(options.cert_file, options.key_file, password="")
+    except OSError as error:  # those of ssl too
         raise InvalidArgument(f"{name}: it can't be read: {error}") from error
     return context

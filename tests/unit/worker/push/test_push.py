@@ -6,8 +6,11 @@ import asyncio
 import base64
 import contextlib
 import json
+import ssl
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -20,6 +23,7 @@ from kafka_pubsub.worker.connector_unit import ConnectorUnit
 from kafka_pubsub.worker.connectors import CLASS
 from kafka_pubsub.worker.push.signature import sign, signing_key
 from kafka_pubsub.worker.settings import ConnectorSettings
+from tests.secured import Certificates
 from tests.support import until
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
@@ -35,12 +39,13 @@ class Request(NamedTuple):
 class Endpoint:
     """An HTTP server whose answers the test decides."""
 
-    def __init__(self) -> None:
+    def __init__(self, secured: ssl.SSLContext | None = None) -> None:
         self.got: list[Request] = []
         self.running = self.most = 0
         self.answer: Callable[[Request], Awaitable[web.StreamResponse] | web.StreamResponse] = lambda _: (
             web.Response()
         )
+        self._secured = secured
         self._thread = LoopThread()
         self._runner: web.AppRunner
         self.url = asyncio.run_coroutine_threadsafe(self._begin(), self._thread.loop).result(30)
@@ -50,9 +55,9 @@ class Endpoint:
         app.router.add_post("/{tail:.*}", self._handle)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._secured)
         await site.start()
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/hook"
+        return f"http{'s' if self._secured else ''}://127.0.0.1:{self._runner.addresses[0][1]}/hook"
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.running += 1
@@ -291,12 +296,153 @@ def test_few_requests_run_at_first_and_more_while_they_succeed(ps: PubSub, endpo
     assert 8 <= endpoint.most <= 32
 
 
-def test_a_private_address_is_refused_unless_it_is_allowed(ps: PubSub, endpoint: Endpoint) -> None:
+#: Ways to write 127.0.0.1 that a check of the URL's text doesn't see through; the last one is a name.
+WRITTEN = (
+    "127\u30020\u30020\u30021",
+    "\uff11\uff12\uff17.0.0.1",
+    "2130706433",
+    "0x7f.1",
+    "127.1",
+    "localhost",
+)
+
+
+def test_a_private_address_in_the_url_is_refused_at_the_start(ps: PubSub, endpoint: Endpoint) -> None:
     private = r"127\.0\.0\.1 is private: set allow_private"
     with pytest.raises(InvalidArgument, match=private), pushing(ps, endpoint, allow_private="false"):
         pass
-    named = endpoint.url.replace("127.0.0.1", "localhost")
+
+
+@pytest.mark.parametrize("host", WRITTEN)
+def test_a_private_address_isnt_reached_however_it_is_written(
+    ps: PubSub, endpoint: Endpoint, host: str
+) -> None:
     ps.topic("orders").publish(b"x").result(10)
-    with pushing(ps, endpoint, allow_private="false", url=named):
+    url = endpoint.url.replace("127.0.0.1", host)
+    with pushing(ps, endpoint, allow_private="false", url=url):
         until(lambda: len(dead_letters(ps)) == 1)
     assert endpoint.got == []
+
+
+def test_an_address_that_is_refused_says_what_to_do(
+    ps: PubSub, endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    ps.topic("orders").publish(b"x").result(10)
+    url = endpoint.url.replace("127.0.0.1", "localhost")
+    with pushing(ps, endpoint, allow_private="false", url=url):
+        until(lambda: len(dead_letters(ps)) == 1)
+    assert "to localhost: no connection: the address 127.0.0.1 is private: set allow_private" in caplog.text
+
+
+def test_a_network_of_allow_may_be_private(ps: PubSub, endpoint: Endpoint) -> None:
+    ps.topic("orders").publish(b"x").result(10)
+    with pushing(ps, endpoint, allow_private="false", allow="127.0.0.0/8, ::1"):
+        until(lambda: ps.subscription("hook").state().backlog == 0)
+    assert endpoint.bodies() == [b"x"]
+
+
+def test_the_status_decides_whatever_becomes_of_the_rest_of_the_answer(
+    ps: PubSub, endpoint: Endpoint
+) -> None:
+    gone_on = threading.Event()
+
+    class Stalling(web.StreamResponse):
+        async def write_eof(self, data: bytes = b"") -> None:
+            await self.write(b"some")
+            await asyncio.to_thread(gone_on.wait, 30)
+
+    endpoint.answer = lambda _: Stalling()
+    ps.topic("orders").publish(b"x").result(10)
+    with pushing(ps, endpoint, timeout="0.5"):
+        until(lambda: ps.subscription("hook").state().backlog == 0)
+        gone_on.set()
+    assert endpoint.bodies() == [b"x"]
+
+
+def test_a_certificate_that_isnt_trusted_says_how_to_mend_it(
+    ps: PubSub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificates = Certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.issue("endpoint"))
+    secured = Endpoint(context)
+    try:
+        ps.topic("orders").publish(b"x").result(10)
+        with pushing(ps, secured):
+            until(lambda: len(dead_letters(ps)) == 1)
+        assert secured.got == []
+        assert "the certificate isn't trusted" in caplog.text
+        assert "set ca_file" in caplog.text
+        ps.topic("orders").publish(b"y").result(10)
+        with pushing(ps, secured, ca_file=str(certificates.ca)):
+            until(lambda: ps.subscription("hook").state().backlog == 0)
+        assert secured.bodies() == [b"y"]
+    finally:
+        secured.close()
+
+
+def test_a_token_file_that_is_gone_is_named(
+    ps: PubSub, endpoint: Endpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ps.topic("orders").publish(b"x").result(10)
+    with pushing(ps, endpoint, token_file=str(tmp_path / "gone")):
+        until(lambda: len(dead_letters(ps)) == 1)
+    assert f"token_file {tmp_path / 'gone'} can't be read: No such file" in caplog.text
+    assert endpoint.got == []
+
+
+def test_the_units_health_names_an_endpoint_that_takes_nothing(ps: PubSub, endpoint: Endpoint) -> None:
+    refuses = True
+    endpoint.answer = lambda _: web.Response(status=500 if refuses else 200)
+    with pushing(ps, endpoint) as unit:
+        until(lambda: unit.health().ok)
+        for number in range(2):
+            ps.topic("orders").publish(b"x", ordering_key=str(number)).result(10)
+        until(lambda: unit.health().error == "127.0.0.1: the endpoint answered 500")
+        assert not unit.health().ok
+        refuses = False
+        ps.topic("orders").publish(b"y").result(10)
+        until(lambda: unit.health().ok)
+
+
+def test_a_message_that_waits_for_a_pause_holds_up_no_stop(ps: PubSub, endpoint: Endpoint) -> None:
+    endpoint.answer = lambda _: web.Response(status=503, headers={"retry-after": "3600"})
+    ps.topic("orders").publish(b"x", ordering_key="a").result(10)
+    with pushing(ps, endpoint) as unit:
+        until(lambda: endpoint.got)
+        for number in range(5):
+            ps.topic("orders").publish(b"y", ordering_key=str(number)).result(10)
+        until(lambda: ps.subscription("hook").state().backlog == 6)
+        began = time.monotonic()
+        unit.drain()
+        assert unit.stop(60)
+        assert time.monotonic() - began < 40, "the pause was waited for"
+    assert endpoint.bodies() == [b"x"]
+    endpoint.answer = lambda _: web.Response()
+    with pushing(ps, endpoint):
+        until(lambda: endpoint.bodies().count(b"y") == 5)
+    assert endpoint.bodies().count(b"x") == 1, "the endpoint asked for an hour"
+
+
+def test_two_connectors_share_the_keys_and_one_that_ends_leaves_nothing(
+    ps: PubSub, endpoint: Endpoint
+) -> None:
+    def publish(numbers: range) -> None:
+        for number in numbers:
+            for key in "abcdef":
+                ps.topic("orders").publish(f"{key}{number}".encode(), ordering_key=key).result(10)
+
+    async def slow() -> web.Response:
+        await asyncio.sleep(0.005)
+        return web.Response()
+
+    endpoint.answer = lambda _: slow()
+    with pushing(ps, endpoint):
+        with pushing(ps, endpoint):
+            publish(range(20))
+            until(lambda: len(endpoint.got) > 30)
+        publish(range(20, 30))
+        until(lambda: ps.subscription("hook").state().backlog == 0)
+    for key in b"abcdef":
+        firsts = list(dict.fromkeys(each for each in endpoint.bodies() if each[0] == key))
+        assert firsts == [b"%c%d" % (key, number) for number in range(30)]
