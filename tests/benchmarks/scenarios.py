@@ -16,6 +16,7 @@ from tests.benchmarks import (
     latency_scenarios,
     multicast_scenarios,
     observed_scenarios,
+    push_scenarios,
     start_scenarios,
 )
 from tests.benchmarks.data import A_KEY_EACH
@@ -450,6 +451,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "members": _members,
     "exactly_once": _exactly_once,
     **app_scenarios.ALL,
+    **push_scenarios.ALL,
     **delay_scenarios.ALL,
     **lane_scenarios.ALL,
     **latency_scenarios.ALL,

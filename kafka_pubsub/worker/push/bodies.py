@@ -28,6 +28,7 @@ _TAKEN = frozenset(
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
 #: What a header's value may hold as it is: printable ASCII without space, quote and percent.
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+_ALL_PLAIN = re.compile(f"[{re.escape(_PLAIN)}]*")
 
 
 class Posted(NamedTuple):
@@ -76,7 +77,7 @@ def _header(name: str) -> str:
 
 def _escaped(value: str) -> str:
     """Returns a value as a header may hold it: the rest as percent signs and the bytes of UTF-8."""
-    return quote(value, safe=_PLAIN, errors="surrogatepass") if value else value
+    return value if _ALL_PLAIN.fullmatch(value) else quote(value, safe=_PLAIN, errors="surrogatepass")
 
 
 def _as_google(message: Message, subscription: str) -> Posted:

@@ -23,8 +23,7 @@ class PushOptions(ConnectorOptions):
         "cloudevents",
         description="cloudevents: the body as it is, and headers; google: the JSON of Google Pub/Sub's push.",
     )
-    # A lease lasts 600 s at most, and has to outlast the request.
-    timeout: float = Field(10.0, gt=0, le=570, description="Seconds for one request, its answer included.")
+    timeout: float = Field(10.0, gt=0, le=600, description="Seconds for one request, its answer included.")
     concurrency: int = Field(
         100,
         ge=1,

@@ -3,8 +3,8 @@
 Rules
 1. Order per key is the subscription's: a key's next message is handed out when the one before is finished. Beside each
    other are requests of different keys, as many as `Pace` allows.
-2. A message that waits for its turn, or whose request runs, keeps its lease. One that has lost it meanwhile isn't
-   sent: it may have been delivered elsewhere, and later ones of its key too.
+2. The stream keeps the lease of a message that waits for its turn, or whose request runs. One that has lost it
+   meanwhile isn't sent: it may have been delivered elsewhere, and later ones of its key too.
 3. Each address is checked when its socket is made (`addresses.py`). Redirects aren't followed, no proxy is taken from
    the environment, cookies aren't kept, and of an answer at most `MOST_READ` bytes are read.
 4. The status decides, whatever becomes of the rest of an answer.
@@ -12,7 +12,6 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import ssl
@@ -33,6 +32,7 @@ from kafka_pubsub.worker.push.bodies import Posted, write_request
 from kafka_pubsub.worker.push.options import PushOptions
 from kafka_pubsub.worker.push.pace import Pace
 from kafka_pubsub.worker.push.signature import sign, signing_key
+from kafka_pubsub.worker.push.turns import Turns
 
 __all__ = ["Sender"]
 
@@ -40,9 +40,6 @@ _log = logging.getLogger("kafka_pubsub.push")
 
 #: The most bytes of an answer that are read; the connection of a longer one is closed.
 MOST_READ = 64 * 1024
-#: Seconds of lease beyond the request's own; and while a message waits: between two renewals, and between two looks
-#: whether it still has its lease.
-SPARE, RENEW, LOOK = 30.0, 10.0, 1.0
 #: Seconds after which a failure says nothing about the endpoint: the longest backoff, so that its retry comes before.
 FORGET = 600.0
 
@@ -55,9 +52,7 @@ class Sender:
         self._host = options.host
         self._key = None if options.secret is None else signing_key(options.secret.get_secret_value())
         self._token = _Token(options)
-        self._pace = Pace.first(options.concurrency)
-        self._running = 0
-        self._changed: asyncio.Condition
+        self._turns = Turns(Pace.first(options.concurrency))
         self._session: aiohttp.ClientSession
         self._troubles = TroubleLog(_log)
         #: What was wrong with the endpoint, and when; empty: it has answered well since.
@@ -74,7 +69,6 @@ class Sender:
             ssl=_tls(options),
             socket_factory=options.reach.open_socket,
         )
-        self._changed = asyncio.Condition()
         async with aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=options.timeout),
@@ -95,53 +89,33 @@ class Sender:
             raise DeadLetter(
                 f"the request has {len(request.body)} bytes, and max_body is {self._options.max_body}"
             )
-        await self._wait_for_turn(message)
+        await self._turns.begin(lambda: self._is_over(message))
         try:
-            message.extend(self._options.timeout + SPARE)
             answer = await self._post(request, message.message_id)
+            self._note(
+                answer
+            )  # before the turn ends: a request that follows may have to wait for this answer
         finally:
-            await self._end_turn()
-        await self._note(answer)
+            self._turns.end()
         if answer.is_dead:
             raise DeadLetter(answer.reason)
         if not answer.ok:
             raise Retry(answer.reason, delay=answer.pause)
 
-    async def _wait_for_turn(self, message: Message) -> None:
-        """Waits until a request may begin; raises `Retry` if the message's lease or its stream ends before."""
-        renew_at = time.monotonic() + RENEW
-        async with self._changed:
-            while not self._pace.may_begin(self._running, now := time.monotonic()):
-                if now >= renew_at:
-                    message.extend(RENEW + SPARE)
-                    renew_at = now + RENEW
-                pause = self._pace.pause_until - now
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), pause if 0 < pause < LOOK else LOOK)
-                if _is_over(message):
-                    self._changed.notify()
-                    raise Retry("its lease or the worker ended before its request could begin", delay=0)
-            self._running += 1
+    def _is_over(self, message: Message) -> bool:
+        """Returns whether the message's lease has ended; or its stream ends, and the endpoint wants a pause."""
+        sink = message._sink
+        return isinstance(sink, LeaseRunner) and (sink.withdrawn or (sink.stopped and self._turns.is_paused))
 
-    async def _end_turn(self) -> None:
-        async with self._changed:
-            self._running -= 1
-            self._changed.notify()
-
-    async def _note(self, answer: Answer) -> None:
+    def _note(self, answer: Answer) -> None:
         """Takes an answer into the pace, and says what is wrong, once a minute."""
-        now = time.monotonic()
-        async with self._changed:
-            before = self._pace.now
-            # One that makes a dead letter says that the message is wrong, and the endpoint works.
-            self._pace = self._pace.succeeded() if answer.ok or answer.is_dead else self._pace.failed()
-            if answer.pause is not None:
-                self._pace = self._pace.paused(answer.pause, now)
-            self._changed.notify(max(1, self._pace.now - before))
-        if answer.ok or answer.is_dead:
+        # A dead letter says that the message is wrong, and the endpoint works.
+        is_well = answer.ok or answer.is_dead
+        self._turns.note(ok=is_well, pause=answer.pause)
+        if is_well:
             self._problem = ""
-        elif self._pace.now == 1:
-            self._problem, self._failed_at = f"{self._host}: {answer.reason}", now
+        elif self._turns.pace.now == 1:
+            self._problem, self._failed_at = f"{self._host}: {answer.reason}", time.monotonic()
         if not answer.ok:
             error = FailedPrecondition(answer.reason)
             self._troubles.tell(
@@ -194,11 +168,6 @@ async def _read_rest(response: aiohttp.ClientResponse) -> None:
                 return
             left -= len(some)
     response.close()
-
-
-def _is_over(message: Message) -> bool:
-    """Returns whether the message's lease has ended, or its stream begins nothing more."""
-    return isinstance(message._sink, LeaseRunner) and message._sink.stopped
 
 
 class _Token:

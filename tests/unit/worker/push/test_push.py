@@ -21,6 +21,7 @@ from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.handlers.lifespan import LoopThread
 from kafka_pubsub.worker.connector_unit import ConnectorUnit
 from kafka_pubsub.worker.connectors import CLASS
+from kafka_pubsub.worker.push.pace import Pace
 from kafka_pubsub.worker.push.signature import sign, signing_key
 from kafka_pubsub.worker.settings import ConnectorSettings
 from tests.secured import Certificates
@@ -194,10 +195,12 @@ def test_what_the_endpoint_refuses_comes_again_and_holds_up_its_key_only(
 
 def test_a_status_of_dead_letter_on_makes_a_dead_letter_at_once(ps: PubSub, endpoint: Endpoint) -> None:
     endpoint.answer = lambda _: web.Response(status=422)
-    ps.topic("orders").publish(b"bad").result(10)
-    with pushing(ps, endpoint, dead_letter_on="400, 422"):
-        until(lambda: len(dead_letters(ps)) == 1)
-    assert len(endpoint.got) == 1
+    for _ in range(6):
+        ps.topic("orders").publish(b"bad").result(10)
+    with pushing(ps, endpoint, dead_letter_on="400, 422") as unit:
+        until(lambda: len(dead_letters(ps)) == 6)
+        assert unit.health().error == "", "the messages are wrong, and the endpoint works"
+    assert len(endpoint.got) == 6
     assert "422" in dead_letters(ps)[0]
 
 
@@ -224,6 +227,25 @@ def test_a_busy_endpoint_gets_the_pause_that_it_asks_for(ps: PubSub, endpoint: E
         until(lambda: ps.subscription("hook").state().backlog == 0)
     assert len(times) == 3
     assert min(times[1:]) - times[0] >= 1.0, "no other request comes during the pause either"
+
+
+def test_a_request_that_waits_for_its_turn_waits_for_the_pause_too(ps: PubSub, endpoint: Endpoint) -> None:
+    gone_on = threading.Event()
+
+    async def busy() -> web.Response:
+        await asyncio.to_thread(gone_on.wait, 30)
+        return web.Response(status=503, headers={"retry-after": "3600"})
+
+    endpoint.answer = lambda _: busy()
+    for key in "abc":
+        ps.topic("orders").publish(b"x", ordering_key=key).result(10)
+    with pushing(ps, endpoint, concurrency="3") as unit:
+        turns = unit._connector._sender._turns  # type: ignore[attr-defined]  # it is a Push
+        turns.pace = Pace(3, 1)
+        until(lambda: len(endpoint.got) == 1)
+        gone_on.set()
+        until(lambda: turns.is_paused)
+    assert len(endpoint.got) == 1
 
 
 def test_requests_are_signed_and_carry_a_token_that_may_change(
@@ -356,6 +378,21 @@ def test_the_status_decides_whatever_becomes_of_the_rest_of_the_answer(
     with pushing(ps, endpoint, timeout="0.5"):
         until(lambda: ps.subscription("hook").state().backlog == 0)
         gone_on.set()
+    assert endpoint.bodies() == [b"x"]
+
+
+def test_an_endpoint_that_answers_after_the_ack_deadline_gets_the_message_once(endpoint: Endpoint) -> None:
+    async def slow() -> web.Response:
+        await asyncio.sleep(2.5)
+        return web.Response()
+
+    endpoint.answer = lambda _: slow()
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders", partitions=1)
+        ps.create_subscription("hook", "orders", message_ordering=True, ack_deadline=1)
+        ps.topic("orders").publish(b"x").result(10)
+        with pushing(ps, endpoint):
+            until(lambda: ps.subscription("hook").state().backlog == 0)
     assert endpoint.bodies() == [b"x"]
 
 
