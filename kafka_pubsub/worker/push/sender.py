@@ -92,9 +92,8 @@ class Sender:
         await self._turns.begin(lambda: self._is_over(message))
         try:
             answer = await self._post(request, message.message_id)
-            self._note(
-                answer
-            )  # before the turn ends: a request that follows may have to wait for this answer
+            # Before the turn ends: what begins next has to wait if this answer says so.
+            self._note(answer)
         finally:
             self._turns.end()
         if answer.is_dead:

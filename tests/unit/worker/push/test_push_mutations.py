@@ -15,7 +15,7 @@ from kafka_pubsub.worker.push.pace import Pace
 from tests.support import until
 from tests.unit.worker.push.push_mutations import MUTATIONS, Patch
 from tests.unit.worker.push.test_addresses import refusal
-from tests.unit.worker.push.test_push import Endpoint, pushing
+from tests.unit.worker.push.test_push import Endpoint, answers_are_noted, pushing
 from tests.unit.worker.push.test_signature import test_the_published_example_is_signed_as_published as signed
 
 
@@ -89,9 +89,9 @@ def busy_endpoint(endpoint: Endpoint) -> None:
     with PubSub.in_memory() as ps:
         ps.create_topic("orders", partitions=1)
         ps.create_subscription("hook", "orders", message_ordering=True)
-        with pushing(ps, endpoint):
+        with pushing(ps, endpoint) as unit:
             ps.topic("orders").publish(b"x", ordering_key="a").result(10)
-            until(lambda: times)
+            until(lambda: times and answers_are_noted(unit))
             ps.topic("orders").publish(b"y", ordering_key="b").result(10)
             until(lambda: len(times) > 1)
     assert times[1] - times[0] >= 1.9
