@@ -242,11 +242,11 @@ def test_a_request_that_waits_for_its_turn_waits_for_the_pause_too(ps: PubSub, e
         return web.Response(status=503, headers={"retry-after": "3600"})
 
     endpoint.answer = lambda _: busy()
-    for key in "abc":
-        ps.topic("orders").publish(b"x", ordering_key=key).result(10)
     with pushing(ps, endpoint, concurrency="3") as unit:
         turns = unit._connector._sender._turns  # type: ignore[attr-defined]  # it is a Push
         turns.pace = Pace(3, 1)
+        for key in "abc":
+            ps.topic("orders").publish(b"x", ordering_key=key).result(10)
         until(lambda: len(endpoint.got) == 1)
         gone_on.set()
         until(lambda: turns.is_paused)
