@@ -1,4 +1,4 @@
-"""Questions and orders of an operator to the workers, in the words of Kafka Connect: connectors, their states, their tasks.
+"""Questions and orders of an operator to the workers, in the words of Kafka Connect: connectors, states, tasks.
 
 Theory. A change is a record of the catalog, which every worker follows; no worker asks another one. So a change holds
 on all workers and across restarts, and none is refused because of a rebalance. Tasks are the members of a unit's group,
