@@ -24,7 +24,7 @@ _BUSY = frozenset({429, 503})
 
 @dataclass(frozen=True)
 class Answer:
-    """The next step of a message. `reason`: why it isn't acked; empty: it is acked. `pause`: seconds; None: not asked for."""
+    """The next step of a message. `reason`: why it isn't acked; empty: it is. `pause`: seconds; None: not asked for."""
 
     reason: str = ""
     is_dead: bool = False
