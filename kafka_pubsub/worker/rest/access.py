@@ -4,6 +4,7 @@ Rules
 1. Without a token or a user everything is open, so it listens on this machine only, unless `--insecure` says otherwise.
 2. A read-only token takes GET. `/livez` and `/readyz` need nothing: supervisors ask them.
 3. Tokens and passwords are compared in constant time.
+4. A page of another origin writes nothing: a browser would send it what opens the interface, or needs to send nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from ipaddress import ip_address
 
 from kafka_pubsub.errors import InvalidArgument
 
-__all__ = ["Access", "check_listening"]
+__all__ = ["READS", "Access", "check_listening", "is_foreign"]
 
 _OPEN = frozenset({"/livez", "/readyz"})
-_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Access:
         if kind.lower() == "basic" and self.user and self._is_user(given):
             return 0
         if kind.lower() == "bearer" and self.read_token and _same(given, self.read_token):
-            return 0 if method in _READS else 403
+            return 0 if method in READS else 403
         return 401
 
     def _is_user(self, given: str) -> bool:
@@ -56,6 +57,12 @@ class Access:
         except (binascii.Error, UnicodeDecodeError):
             return False
         return _same(text, f"{self.user}:{self.password}")
+
+
+def is_foreign(headers: Mapping[str, str]) -> bool:
+    """Returns whether a browser sends a request for a page of another origin. Other clients name no origin."""
+    origin = headers.get("origin", "")
+    return bool(origin) and origin.partition("://")[2] != headers.get("host", "")
 
 
 def check_listening(host: str, access: Access, *, has_tls: bool, insecure: bool) -> None:

@@ -3,7 +3,7 @@
 Rules
 1. Status codes and fields are Kafka Connect's where the notion exists. Where Connect answers 500 to a request that is
    wrong, this answers 400.
-2. A write has a body of JSON, or none: a form of a page elsewhere can't send one.
+2. A write has a body of JSON, or none, and comes from no page elsewhere: a browser names the page in `Origin`.
 3. An answer never has a secret, and no request names anything to import.
 """
 
@@ -22,7 +22,7 @@ from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
 from kafka_pubsub.handlers.health import Report
 from kafka_pubsub.worker.connectors import CLASS, Definition, connector_names, definitions, load_connector
 from kafka_pubsub.worker.control import Control, Refused, wrong_settings
-from kafka_pubsub.worker.rest.access import Access
+from kafka_pubsub.worker.rest.access import READS, Access, is_foreign
 from kafka_pubsub.worker.steering import State
 
 __all__ = ["make_app"]
@@ -115,6 +115,10 @@ def _add_checks(app: FastAPI, access: Access) -> None:
             )
             refused.headers["www-authenticate"] = "Bearer, Basic"
             return refused
+        if request.method not in READS and is_foreign(request.headers):
+            return _error(403, "HTTP 403: a page of another origin may not write")
+        if b"%2f" in request.scope.get("raw_path", b"").lower():
+            return _error(400, "HTTP 400: a path may not have %2F in it, and no connector's name has a /")
         accepts = request.headers.get("accept", "*/*")
         if not any(each in accepts for each in ("*/*", "application/*", "application/json", "text/html")):
             return _error(406, "HTTP 406 Not Acceptable")
@@ -392,7 +396,10 @@ def _shown(definition: Definition, number: int) -> dict[str, Any]:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body or b"null")
-    except ValueError as error:
+        json.dumps(
+            found, ensure_ascii=False
+        ).encode()  # half a pair of surrogates can be read, but not written
+    except (ValueError, RecursionError) as error:
         raise Refused(400, f"The body is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise Refused(400, "The body must be an object, such as {}")

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from kafka_pubsub.errors import InvalidArgument
-from kafka_pubsub.worker.rest.access import Access, check_listening
+from kafka_pubsub.worker.rest.access import Access, check_listening, is_foreign
 
 ACCESS = Access(token="write-it", read_token="read-it", user="ann", password="secret")
 
@@ -77,3 +77,19 @@ def test_other_machines_reach_it_with_a_token_and_tls_only(host: str) -> None:
         check_listening(host, Access(), has_tls=False, insecure=False)
     with pytest.raises(InvalidArgument, match="has no cert_file"):
         check_listening(host, ACCESS, has_tls=False, insecure=False)
+
+
+@pytest.mark.parametrize(
+    ("origin", "foreign"),
+    [
+        (None, False),
+        ("http://localhost:8080", False),
+        ("https://localhost:8080", False),
+        ("http://localhost:8081", True),
+        ("https://evil.example", True),
+        ("null", True),
+    ],
+)
+def test_a_page_of_another_origin_is_foreign(origin: str | None, foreign: bool) -> None:
+    headers = {"host": "localhost:8080"} | ({} if origin is None else {"origin": origin})
+    assert is_foreign(headers) is foreign

@@ -167,9 +167,30 @@ def test_a_body_that_is_no_json_and_other_types_are_refused(client: TestClient) 
     plain = {"content-type": "text/plain"}
     assert client.post("/connectors", content="{}", headers=plain).status_code == 415
     typed = {"content-type": "application/json"}
-    for body in ("", "{", "null", '"text"', "[]"):
+    for body in ("", "{", "null", '"text"', "[]", "[" * 200_000, '{"name": "\\ud800"}', '{"a":' * 200_000):
         assert client.post("/connectors", content=body, headers=typed).status_code == 400
     assert client.get("/", headers={"accept": "application/xml"}).status_code == 406
+
+
+def test_a_page_of_another_origin_writes_nothing(client: TestClient) -> None:
+    foreign = {"origin": "https://evil.example", "content-type": "application/x-www-form-urlencoded"}
+    for method, path in (
+        ("POST", "/connectors/declared/restart"),
+        ("PUT", "/connectors/declared/pause"),
+        ("DELETE", "/connectors/declared"),
+    ):
+        answer = client.request(method, path, headers=foreign)
+        assert answer.status_code == 403
+        assert "another origin" in error(answer)
+    assert "access-control-allow-origin" not in client.get("/connectors", headers=foreign).headers
+    own = {"origin": "http://testserver"}
+    assert client.post("/connectors/declared/restart", headers=own).status_code == 204
+
+
+@pytest.mark.parametrize("slash", ["%2F", "%2f"])
+def test_a_slash_in_a_name_is_refused_as_by_connect(client: TestClient, slash: str) -> None:
+    assert client.put(f"/connectors/a{slash}b/config", json=HOOK).status_code == 400
+    assert client.get(f"/connectors/a{slash}b").status_code == 400
 
 
 def test_classes_tell_their_settings_and_judge_a_configuration(client: TestClient) -> None:
