@@ -378,7 +378,7 @@ class ConnectorRecord(Value):
 
     `config` has the settings of a connector that was made by REST, names of secrets instead of them; None: the unit
     stands in the workers' file, and only its state is stored. `state`: the one that every worker brings it to.
-    `restarts`: how often a restart was asked for.
+    `restarts`: how often a restart was asked for; `failed_restarts`: only where the unit has failed.
     """
 
     version: Literal[1] = 1
@@ -386,6 +386,7 @@ class ConnectorRecord(Value):
     config: dict[str, str] | None = None
     state: Literal["running", "paused", "stopped"] = "running"
     restarts: int = Field(0, ge=0)
+    failed_restarts: int = Field(0, ge=0)
     created: float = 0.0
 
 

@@ -148,7 +148,7 @@ def _served(
         secrets = resolve(
             {"token": rest.token, "read_token": rest.read_token, "user": rest.user, "password": rest.password}
         )
-        access = Access(**secrets)
+        access = Access(**secrets, insecure=insecure)
         check_listening(host, access, has_tls=bool(rest.cert_file), insecure=insecure)
     except InvalidArgument as error:
         raise click.BadParameter(error.message, param_hint="--http") from error

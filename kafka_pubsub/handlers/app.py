@@ -181,6 +181,11 @@ class App:
         self._lifespans.append(function)
         return function
 
+    @property
+    def subscriptions(self) -> list[str]:
+        """The names of the subscriptions that have a handler."""
+        return list(self._handlers)
+
     # -- running ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:

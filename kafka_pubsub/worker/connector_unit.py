@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.handlers.app import App
 from kafka_pubsub.handlers.units import AppUnit
-from kafka_pubsub.services.units import UnitHealth
+from kafka_pubsub.services.lifecycle import ServiceState
 from kafka_pubsub.worker.connectors import make_connector
 from kafka_pubsub.worker.secrets import resolve
 from kafka_pubsub.worker.settings import ConnectorSettings
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
 
 __all__ = ["ConnectorUnit"]
+
+
+@dataclass(frozen=True)
+class ConnectorHealth:
+    """How a connector is. What it works with may be away (`error`) while it does all that it can (`ok`)."""
+
+    state: ServiceState
+    error: str
+    ok: bool
 
 
 class ConnectorUnit:
@@ -53,8 +62,8 @@ class ConnectorUnit:
         with self._opened:
             return self._unit is None or self._unit.stop(timeout)
 
-    def health(self) -> UnitHealth:
+    def health(self) -> ConnectorHealth:
         """Returns how it is; call it after `start`."""
         assert self._unit is not None
         health = self._unit.health()
-        return health if health.error else replace(health, error=self._connector.problem())
+        return ConnectorHealth(health.state, health.error or self._connector.problem(), health.ok)

@@ -14,14 +14,15 @@ Rules
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from kafka_pubsub.config import ConnectorRecord
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
+from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.log.ports import Backend
+from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.worker.connectors import (
     CLASS,
     Connector,
@@ -32,6 +33,8 @@ from kafka_pubsub.worker.connectors import (
 )
 from kafka_pubsub.worker.follower import Follower
 from kafka_pubsub.worker.life import Life, UnitState
+from kafka_pubsub.worker.positions import move_positions, read_positions
+from kafka_pubsub.worker.secrets import names_value
 from kafka_pubsub.worker.settings import (
     NAME,
     AppSettings,
@@ -39,7 +42,8 @@ from kafka_pubsub.worker.settings import (
     RouterSettings,
     UnitSettings,
 )
-from kafka_pubsub.worker.steering import State, Wanted
+from kafka_pubsub.worker.steering import State, Wanted, settings_of
+from kafka_pubsub.worker.units import subscriptions_of
 from kafka_pubsub.worker.worker import Worker
 
 __all__ = ["Control", "Refused", "Task", "wrong_settings"]
@@ -109,8 +113,7 @@ class Control:
 
     def info(self, name: str) -> dict[str, Any]:
         """Returns a connector as Connect shows it."""
-        tasks = [{"connector": name, "task": each.number} for each in self.tasks(name)]
-        return {"name": name, "config": self.config(name), "tasks": tasks, "type": "sink"}
+        return _info(name, self.config(name), self.tasks(name))
 
     def status(self, name: str) -> dict[str, Any]:
         """Returns the state of a connector and of its tasks."""
@@ -118,7 +121,7 @@ class Control:
         life = self._worker.lives().get(name, Life())
         state = _state(wanted, life)
         connector = {"state": state, "worker_id": self.address, "version": _version()}
-        if life.error and state in ("FAILED", "RESTARTING", "UNASSIGNED"):
+        if life.error and wanted.state == "running":
             connector["trace"] = life.trace or life.error
         tasks = [
             {"id": each.number, "state": "RUNNING", "worker_id": each.host, "version": _version()}
@@ -127,74 +130,112 @@ class Control:
         return {"name": name, "connector": connector, "tasks": tasks, "type": "sink"}
 
     def tasks(self, name: str) -> list[Task]:
-        """Returns the members of a unit's group; none if its group isn't known, or it is stopped or paused."""
-        wanted = self.find(name)
-        group = _group_of(wanted.settings)
-        if not group or wanted.state == "stopped":
-            return []
-        try:
-            backend = self._backend()
-            hosts = sorted(backend.admin.member_hosts(group))
-        except PubSubError:
-            return []
-        return [Task(number, host) for number, host in enumerate(hosts)]
+        """Returns the members of a unit's groups. An app has a group for each subscription."""
+        return self._members(self.find(name).settings)
+
+    def offsets(self, name: str) -> list[dict[str, Any]]:
+        """Returns the positions of a unit's subscriptions, with the messages behind each; none of a service."""
+        return [
+            {
+                "partition": {"kafka_topic": each.topic, "kafka_partition": each.partition},
+                "offset": {"kafka_offset": each.offset},
+                "lag": each.lag,
+            }
+            for each in read_positions(self._backend(), subscriptions_of(self.find(name).settings))
+        ]
 
     # -- changes -------------------------------------------------------------------------------------------------
 
     def create(self, name: str, config: Mapping[str, str], state: State = "running") -> dict[str, Any]:
         """Makes a connector; raises `Refused` if there is one, or the configuration is wrong."""
         config = self._checked(name, config)
-        if name in self._follower.wanted():
-            raise Refused(409, f"Connector {name} already exists")
-        self._change(
-            name, lambda _: ConnectorRecord(name=name, config=config, state=state, created=self._now())
-        )
-        return {"name": name, "config": {**config, "name": name}, "tasks": [], "type": "sink"}
+
+        def made(known: ConnectorRecord | None) -> ConnectorRecord:
+            if self._is_declared(name) or (known is not None and known.config is not None):
+                raise Refused(409, f"Connector {name} already exists")
+            return ConnectorRecord(name=name, config=config, state=state, created=self._now())
+
+        self._change(name, made)
+        return _info(name, config, [])
 
     def put(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
         """Makes a connector or changes it; returns whether it is new, and as `info` shows it."""
-        if name not in self._follower.wanted():
-            return True, self.create(name, config)
         config = self._checked(name, config)
         self._refuse_declared(name)
+        is_new = False
 
         def changed(known: ConnectorRecord | None) -> ConnectorRecord:
-            known = known or ConnectorRecord(name=name, created=self._now())
-            return known.model_copy(update={"config": dict(config)})
+            nonlocal is_new
+            is_new = known is None or known.config is None
+            if known is None or is_new:
+                return ConnectorRecord(name=name, config=config, created=self._now())
+            return known.model_copy(update={"config": config})
 
         self._change(name, changed)
-        return False, {**self.info(name), "config": {**config, "name": name}}
+        return is_new, _info(name, config, [] if is_new else self._members(settings_of(config)))
 
     def patch(self, name: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
         """Changes some settings of a connector; None removes one."""
-        merged: dict[str, str | None] = {**self.config(name), **changes}
-        return self.put(name, {key: value for key, value in merged.items() if value is not None})[1]
+        self._refuse_declared(name)
+        config: dict[str, str] = {}
+
+        def merged(known: ConnectorRecord | None) -> ConnectorRecord:
+            nonlocal config
+            if known is None or known.config is None:
+                raise _missing(name)
+            together = {**known.config, **changes}
+            config = self._checked(name, {key: value for key, value in together.items() if value is not None})
+            return known.model_copy(update={"config": config})
+
+        self._change(name, merged)
+        return _info(name, config, self._members(settings_of(config)))
 
     def delete(self, name: str) -> None:
         """Removes a connector; the group keeps its positions."""
-        self.find(name)
         self._refuse_declared(name)
-        self._change(name, lambda _: None)
+
+        def removed(known: ConnectorRecord | None) -> None:
+            if known is None or known.config is None:
+                raise _missing(name)
+
+        self._change(name, removed)
 
     def set_state(self, name: str, state: State) -> None:
         """Has every worker bring a unit to a state."""
-        self.find(name, "Unknown connector {}")
-        self._change(name, lambda known: _known(known, name).model_copy(update={"state": state}))
+        self._update(name, "Unknown connector {}", lambda known: {"state": state})
 
     def restart(self, name: str, *, only_failed: bool = False) -> None:
-        """Has every worker start a unit again; with `only_failed` only if it has failed here."""
-        self.find(name, "Unknown connector: {}")
-        life = self._worker.lives().get(name)
-        if only_failed and (life is None or life.state not in (UnitState.FAILED, UnitState.RESTARTING)):
-            return
+        """Has every worker start a unit again; with `only_failed` those on which it has failed."""
+        count = "failed_restarts" if only_failed else "restarts"
+        self._update(name, "Unknown connector: {}", lambda known: {count: known.model_dump()[count] + 1})
 
-        def again(known: ConnectorRecord | None) -> ConnectorRecord:
-            known = _known(known, name)
-            return known.model_copy(update={"restarts": known.restarts + 1})
+    def alter_offsets(self, name: str, wanted: Mapping[TopicPartition, int | None] | None) -> None:
+        """Moves positions of a unit that is stopped on all workers; None: to the oldest message that is left.
 
-        self._change(name, again)
+        `wanted`: None moves all of them there.
+        """
+        found = self.find(name)
+        if found.state != "stopped":
+            raise Refused(
+                400,
+                "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for "
+                f"the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' endpoint",
+            )
+        subscriptions = subscriptions_of(found.settings)
+        if not subscriptions:
+            raise Refused(400, f"{name} has no subscription, so it has no positions that could be moved")
+        move_positions(self._backend(), subscriptions, wanted)
 
     # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _members(self, settings: UnitSettings) -> list[Task]:
+        if isinstance(settings, AppSettings | ConnectorSettings):
+            groups = subscriptions_of(settings)
+        else:
+            groups = [_ROUTERS if isinstance(settings, RouterSettings) else _SEQUENCERS]
+        admin = self._backend().admin
+        hosts = [host for group in groups for host in sorted(admin.member_hosts(group))]
+        return [Task(number, host) for number, host in enumerate(hosts)]
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """Returns a configuration without the name; raises `Refused` with each error in it."""
@@ -232,8 +273,26 @@ class Control:
             )
         return {key: value for key, value in config.items() if key != "name"}
 
+    def _update(
+        self, name: str, missing: str, change: Callable[[ConnectorRecord], Mapping[str, object]]
+    ) -> None:
+        """Changes fields of a unit's record. Only a unit of the file may have none yet."""
+        declared = self._is_declared(name)
+
+        def changed(known: ConnectorRecord | None) -> ConnectorRecord:
+            if not declared and (known is None or known.config is None):
+                raise Refused(404, missing.format(name))
+            known = known or ConnectorRecord(name=name)
+            return known.model_copy(update=dict(change(known)))
+
+        self._change(name, changed)
+
+    def _is_declared(self, name: str) -> bool:
+        found = self._follower.wanted().get(name)
+        return found is not None and found.is_declared
+
     def _refuse_declared(self, name: str) -> None:
-        if self.find(name).is_declared:
+        if self._is_declared(name):
             raise Refused(
                 409,
                 f"{name} stands in the workers' file, which is what counts: change it there, and send the workers "
@@ -259,8 +318,14 @@ class Control:
         self._follower.look()
 
 
-def _known(known: ConnectorRecord | None, name: str) -> ConnectorRecord:
-    return known or ConnectorRecord(name=name)
+def _missing(name: str) -> Refused:
+    return Refused(404, f"Connector {name} not found")
+
+
+def _info(name: str, config: Mapping[str, str], tasks: Sequence[Task]) -> dict[str, Any]:
+    """Returns a connector as Connect shows it."""
+    shown = [{"connector": name, "task": each.number} for each in tasks]
+    return {"name": name, "config": {**config, "name": name}, "tasks": shown, "type": "sink"}
 
 
 def _state(wanted: Wanted, life: Life) -> str:
@@ -278,18 +343,16 @@ def _config_of(settings: UnitSettings) -> dict[str, str]:
     return {CLASS: "router" if isinstance(settings, RouterSettings) else "sequencer", **restarts}
 
 
-def _group_of(settings: UnitSettings) -> str:
-    if isinstance(settings, ConnectorSettings):
-        return dict(settings.config).get("subscription", "")
-    if isinstance(settings, AppSettings):
-        return ""  # it may have several
-    return _ROUTERS if isinstance(settings, RouterSettings) else _SEQUENCERS
-
-
 def wrong_settings(kind: type[Connector[Any]], config: Mapping[str, str]) -> dict[str, list[str]]:
     """Returns the errors of a configuration that is to be stored: it must hold no secret itself."""
-    wrong = problems(kind, _shown(config))
-    for setting in sorted(_secrets(kind) & config.keys()):
+    secrets = _secrets(kind)
+    known = {key: _STAND_IN if key in secrets else value for key, value in config.items()}
+    wrong = problems(kind, known)
+    for setting in config.keys() - secrets:
+        # Only the workers' machines know its value: it is checked when the unit starts.
+        if names_value(config[setting]):
+            wrong.pop(setting, None)
+    for setting in sorted(secrets & config.keys()):
         if not _is_named(config[setting]):
             wrong[setting] = [
                 "write ${env:NAME} or ${file:PATH}, of the workers' machines: what stands here is stored and shown"
@@ -307,14 +370,6 @@ def _safe(kind: type[Connector[Any]], setting: str, config: Mapping[str, str]) -
 
 #: Stands for a secret when a configuration is checked without it: 32 bytes as Standard Webhooks writes them.
 _STAND_IN = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
-
-
-def _shown(config: Mapping[str, str]) -> dict[str, str]:
-    """Returns a configuration in which something stands for each secret that it names."""
-    return {
-        key: _STAND_IN if value.startswith("${") and value.endswith("}") else value
-        for key, value in config.items()
-    }
 
 
 def _is_named(value: str) -> bool:

@@ -30,7 +30,10 @@ class Follower:
 
     def __init__(self, worker: Worker, read: Callable[[], Mapping[str, ConnectorRecord]]) -> None:
         self._worker, self._read = worker, read
+        # Guards the two sources.
         self._lock = threading.Lock()
+        # Held for a look, and while the worker is told: the newest state of both is the last one that it is told.
+        self._looking, self._bringing = threading.Lock(), threading.Lock()
         self._file: Mapping[str, UnitSettings] = {}
         self._records: Mapping[str, ConnectorRecord] = {}
         self._ending = threading.Event()
@@ -66,24 +69,31 @@ class Follower:
 
     def look(self) -> None:
         """Reads the catalog, and brings the worker to it."""
-        try:
-            records = dict(self._read())
-        except PubSubError as error:
-            self._troubles.tell(error, "the catalog can't be read, its last state counts: %s", error.message)
-            return
-        with self._lock:
-            self._records = records
-        self._bring(revive=False)
+        with self._looking:
+            try:
+                records = dict(self._read())
+            except PubSubError as error:
+                self._troubles.tell(
+                    error, "the catalog can't be read, its last state counts: %s", error.message
+                )
+                return
+            with self._lock:
+                self._records = records
+            self._bring(revive=False)
 
     def _run(self) -> None:
         while not self._ending.is_set():
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                _log.exception("a look at the catalog has failed; the next one comes in %g s", LOOK)
             self._woken.wait(LOOK)
             self._woken.clear()
 
     def _bring(self, *, revive: bool) -> None:
-        wanted = self.wanted()
-        running = {name: each.settings for name, each in wanted.items() if each.state == "running"}
-        restarts = {name: each.restarts for name, each in wanted.items()}
-        if not self._ending.is_set():
-            self._worker.follow(running, restarts, revive=revive)
+        with self._bringing:
+            wanted = self.wanted()
+            running = {name: each.settings for name, each in wanted.items() if each.state == "running"}
+            restarts = {name: each.restarts for name, each in wanted.items()}
+            if not self._ending.is_set():
+                self._worker.follow(running, restarts, revive=revive)

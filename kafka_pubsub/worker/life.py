@@ -55,7 +55,7 @@ class Life:
         since = now if self.works_since is None else self.works_since
         failures = 0 if now - since >= STEADY else self.failures
         return replace(
-            self, state=UnitState.RUNNING, error="", trace="", failures=failures, works_since=since
+            self, state=UnitState.RUNNING, error=error, trace="", failures=failures, works_since=since
         )
 
     def failed(self, error: str, trace: str, now: float) -> Life:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka_pubsub.errors import InvalidArgument
 
-__all__ = ["resolve"]
+__all__ = ["names_value", "resolve"]
 
 _NAMED = re.compile(r"\$\{(env|file):([^}]+)\}")
 
@@ -24,6 +24,11 @@ def resolve(values: Mapping[str, str], environment: Mapping[str, str] | None = N
     """
     names = os.environ if environment is None else environment
     return {setting: _resolved(setting, value, names) for setting, value in values.items()}
+
+
+def names_value(value: str) -> bool:
+    """Returns whether a value names another one."""
+    return _NAMED.search(value) is not None
 
 
 def _resolved(setting: str, value: str, environment: Mapping[str, str]) -> str:

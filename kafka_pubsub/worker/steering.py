@@ -14,6 +14,7 @@ from typing import Literal
 
 from kafka_pubsub.config import ConnectorRecord
 from kafka_pubsub.worker.settings import ConnectorSettings, UnitSettings
+from kafka_pubsub.worker.worker import NO_RESTARTS, Restarts
 
 __all__ = ["Wanted", "merge", "settings_of"]
 
@@ -22,11 +23,11 @@ State = Literal["running", "paused", "stopped"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """A unit, and its state. `restarts`: when it grows, the unit starts again. `is_declared`: it stands in the file."""
+    """A unit, and its state. When `restarts` changes, it starts again. `is_declared`: it stands in the file."""
 
     settings: UnitSettings
     state: State = "running"
-    restarts: int = 0
+    restarts: Restarts = NO_RESTARTS
     is_declared: bool = False
 
 
@@ -35,12 +36,17 @@ def merge(file: Mapping[str, UnitSettings], records: Mapping[str, ConnectorRecor
     wanted: dict[str, Wanted] = {}
     for name, record in records.items():
         if name not in file and record.config is not None:
-            wanted[name] = Wanted(settings_of(record.config), record.state, record.restarts)
+            wanted[name] = Wanted(settings_of(record.config), record.state, _restarts(record))
     for name, settings in file.items():
         known = records.get(name)
         state: State = "running" if known is None else known.state
-        wanted[name] = Wanted(settings, state, 0 if known is None else known.restarts, is_declared=True)
+        restarts = NO_RESTARTS if known is None else _restarts(known)
+        wanted[name] = Wanted(settings, state, restarts, is_declared=True)
     return dict(sorted(wanted.items()))
+
+
+def _restarts(record: ConnectorRecord) -> Restarts:
+    return Restarts(record.restarts, record.failed_restarts)
 
 
 def settings_of(config: Mapping[str, str]) -> ConnectorSettings:

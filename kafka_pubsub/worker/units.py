@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
+from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.services.units import Unit, UnitHealth
 from kafka_pubsub.worker.settings import AppSettings, ConnectorSettings, RouterSettings, UnitSettings
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
     from kafka_pubsub.services.lifecycle import Service
 
-__all__ = ["OpenPubSub", "make_unit"]
+__all__ = ["OpenPubSub", "make_unit", "subscriptions_of"]
 
 OpenPubSub = Callable[[], "AbstractContextManager[PubSub]"]
 
@@ -35,6 +36,23 @@ def make_unit(name: str, settings: UnitSettings, open_pubsub: OpenPubSub) -> Uni
 
         return ConnectorUnit(name, settings, open_pubsub)
     return ServiceUnit(name, settings, open_pubsub)
+
+
+def subscriptions_of(settings: UnitSettings) -> list[str]:
+    """Returns the names of a unit's subscriptions; none if it can't be made, or is a service."""
+    try:
+        if isinstance(settings, AppSettings):
+            from kafka_pubsub.handlers.loading import load_app
+
+            return load_app(settings.app).subscriptions
+        if isinstance(settings, ConnectorSettings):
+            from kafka_pubsub.worker.secrets import resolve
+
+            name = dict(settings.config).get("subscription", "")
+            return [resolve({"subscription": name})["subscription"]] if name else []
+    except InvalidArgument:  # its state says so
+        return []
+    return []
 
 
 class ServiceUnit:

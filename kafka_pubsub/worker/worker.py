@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
 from kafka_pubsub.services.lifecycle import ServiceState
@@ -21,7 +22,7 @@ from kafka_pubsub.services.units import Unit
 from kafka_pubsub.worker.life import Life, UnitState
 from kafka_pubsub.worker.settings import UnitSettings
 
-__all__ = ["Runner", "Worker"]
+__all__ = ["NO_RESTARTS", "Restarts", "Runner", "Worker"]
 
 log = logging.getLogger("kafka_pubsub.worker")
 
@@ -29,6 +30,16 @@ log = logging.getLogger("kafka_pubsub.worker")
 LOOK = 0.2
 
 MakeUnit = Callable[[str, UnitSettings], Unit]
+
+
+class Restarts(NamedTuple):
+    """How often restarts of a unit were asked for; `failed`: those that concern it only where it has failed."""
+
+    always: int = 0
+    failed: int = 0
+
+
+NO_RESTARTS = Restarts()
 
 
 class Worker:
@@ -46,20 +57,20 @@ class Worker:
     def follow(
         self,
         wanted: Mapping[str, UnitSettings],
-        restarts: Mapping[str, int] = MappingProxyType({}),
+        restarts: Mapping[str, Restarts] = MappingProxyType({}),
         *,
         revive: bool = True,
     ) -> None:
         """Runs these units and no others; returns at once.
 
-        `restarts`: how often a restart of each was asked for; where that has changed, the unit starts again. `revive`:
-        whether a unit that has given up starts again, too.
+        `restarts`: how often a restart of each was asked for; where that has changed, the unit starts again.
+        `revive`: whether a unit that has given up starts again, too.
         """
         with self._lock:
             for name in wanted.keys() - self._runners.keys():
                 self._runners[name] = Runner(name, self._make, self._grace)
             for name, runner in self._runners.items():
-                runner.follow(wanted.get(name), restarts.get(name, 0), revive=revive)
+                runner.follow(wanted.get(name), restarts.get(name, NO_RESTARTS), revive=revive)
 
     def lives(self) -> dict[str, Life]:
         """Returns the state of each unit, those that end included."""
@@ -90,14 +101,18 @@ class Runner:
         # Guards what is wanted, whether the thread goes on, and the number of the last call of `follow`.
         self._changed = threading.Condition()
         self._call = 0
-        self._restarts = 0
+        self._restarts = NO_RESTARTS
         self._thread: threading.Thread | None = None
 
-    def follow(self, wanted: UnitSettings | None, restarts: int, *, revive: bool) -> None:
+    def follow(self, wanted: UnitSettings | None, restarts: Restarts, *, revive: bool) -> None:
         """Runs a unit with these settings from now on; None: runs nothing. The rest is as of `Worker.follow`."""
         with self._changed:
+            has_failed = self.life.state in (UnitState.FAILED, UnitState.RESTARTING)
+            is_asked = restarts.always != self._restarts.always or (
+                has_failed and restarts.failed != self._restarts.failed
+            )
             given_up = revive and self.life.state is UnitState.FAILED and self.life.restart_at is None
-            if wanted != self.wanted or restarts != self._restarts or given_up:
+            if wanted != self.wanted or is_asked or given_up:
                 self._call += 1
             self.wanted, self._restarts = wanted, restarts
             self._changed.notify_all()

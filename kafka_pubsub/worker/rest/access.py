@@ -5,6 +5,7 @@ Rules
 2. A read-only token takes GET. `/livez` and `/readyz` need nothing: supervisors ask them.
 3. Tokens and passwords are compared in constant time.
 4. A page of another origin writes nothing: a browser would send it what opens the interface, or needs to send nothing.
+   Where no token is needed it may not read either: `Host` must have a name that no page's owner can point here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ipaddress import ip_address
 
 from kafka_pubsub.errors import InvalidArgument
 
-__all__ = ["READS", "Access", "check_listening", "is_foreign"]
+__all__ = ["READS", "Access", "check_listening", "is_foreign", "is_renamed"]
 
 _OPEN = frozenset({"/livez", "/readyz"})
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -32,6 +33,8 @@ class Access:
     read_token: str = field(default="", repr=False)
     user: str = ""
     password: str = field(default="", repr=False)
+    #: Whether other machines may reach it though nothing is needed, by any name.
+    insecure: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -63,6 +66,19 @@ def is_foreign(headers: Mapping[str, str]) -> bool:
     """Returns whether a browser sends a request for a page of another origin. Other clients name no origin."""
     origin = headers.get("origin", "")
     return bool(origin) and origin.partition("://")[2] != headers.get("host", "")
+
+
+def is_renamed(headers: Mapping[str, str]) -> bool:
+    """Returns whether a request names this machine by a name that anyone could have given it in the DNS."""
+    host = headers.get("host", "")
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if name in ("", "localhost"):
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return True
+    return False
 
 
 def check_listening(host: str, access: Access, *, has_tls: bool, insecure: bool) -> None:

@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
@@ -16,13 +17,17 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
 from kafka_pubsub.handlers.health import Report
+from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.worker.connectors import CLASS, Definition, connector_names, definitions, load_connector
 from kafka_pubsub.worker.control import Control, Refused, wrong_settings
-from kafka_pubsub.worker.rest.access import READS, Access, is_foreign
+from kafka_pubsub.worker.loggers import change_logger, list_loggers, show_logger
+from kafka_pubsub.worker.rest.access import READS, Access, is_foreign, is_renamed
 from kafka_pubsub.worker.steering import State
 
 __all__ = ["make_app"]
@@ -35,6 +40,30 @@ OPEN = Access()
 MOST = 1024 * 1024
 
 _INITIAL: Mapping[str, State] = {"RUNNING": "running", "PAUSED": "paused", "STOPPED": "stopped"}
+
+#: What bodies have, for the document of the interface.
+_TEXT: Mapping[str, object] = {"type": "string"}
+_OBJECT: Mapping[str, object] = {
+    "type": "object",
+    "additionalProperties": {"type": ["string", "number", "boolean"]},
+}
+_PLACE = {
+    "type": "object",
+    "properties": {
+        "partition": {
+            "type": "object",
+            "properties": {"kafka_topic": _TEXT, "kafka_partition": {"type": "integer"}},
+        },
+        "offset": {"type": ["object", "null"], "properties": {"kafka_offset": {"type": "integer"}}},
+    },
+}
+_PLACES: Mapping[str, object] = {"type": "array", "items": _PLACE}
+
+
+def _body(**fields: Mapping[str, object]) -> dict[str, Any]:
+    """Returns how a body of JSON with these fields is described; without any: of settings, which are texts."""
+    schema = {"type": "object", "properties": fields} if fields else _OBJECT
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def make_app(
@@ -64,6 +93,8 @@ def make_app(
     _add_tasks(app, control)
     _add_writes(app, control)
     _add_states(app, control)
+    _add_offsets(app, control)
+    _add_loggers(app)
     _add_plugins(app)
     if report is not None:
         _add_health(app, report)
@@ -86,7 +117,9 @@ def _add_errors(app: FastAPI) -> None:
         return _error(404, "HTTP 404 Not Found")
 
     @app.exception_handler(405)
-    async def not_allowed(request: Request, error: Exception) -> JSONResponse:
+    async def not_allowed(request: Request, error: Exception) -> Response:
+        if request.method == "OPTIONS":
+            return _options(app, request)
         return _error(405, "HTTP 405 Method Not Allowed")
 
     @app.exception_handler(RequestValidationError)
@@ -106,6 +139,36 @@ def _add_errors(app: FastAPI) -> None:
         return _error(status, error.message)
 
 
+def _options(app: FastAPI, request: Request) -> Response:
+    """Says which methods a path takes."""
+    methods = {"OPTIONS"}
+    for route in app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= getattr(route, "methods", None) or set()
+    allow = ", ".join(sorted(methods))
+    return PlainTextResponse(allow, headers={"allow": allow})
+
+
+class _Bounded:
+    """Ends the reading of a request's body that is too long, before more of it is kept."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        left = MOST
+
+        async def counted() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise Refused(413, f"HTTP 413: at most {MOST} bytes")
+            return message
+
+        await self._app(scope, counted, send)
+
+
 def _add_checks(app: FastAPI, access: Access) -> None:
     @app.middleware("http")
     async def check(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -115,6 +178,8 @@ def _add_checks(app: FastAPI, access: Access) -> None:
             )
             refused.headers["www-authenticate"] = "Bearer, Basic"
             return refused
+        if access.is_open and not access.insecure and is_renamed(request.headers):
+            return _error(403, "HTTP 403: without a token, Host must be localhost or an address")
         if request.method not in READS and is_foreign(request.headers):
             return _error(403, "HTTP 403: a page of another origin may not write")
         if b"%2f" in request.scope.get("raw_path", b"").lower():
@@ -123,16 +188,20 @@ def _add_checks(app: FastAPI, access: Access) -> None:
         if not any(each in accepts for each in ("*/*", "application/*", "application/json", "text/html")):
             return _error(406, "HTTP 406 Not Acceptable")
         if request.method in ("POST", "PUT", "PATCH"):
-            body = await request.body()
+            try:
+                body = await request.body()
+            except Refused as refused:
+                return _error(refused.status, refused.message)
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if len(body) > MOST:
-                return _error(413, f"HTTP 413: at most {MOST} bytes")
             if body and kind != "application/json":
                 return _error(415, "HTTP 415 Unsupported Media Type")
         response = await go_on(request)
         response.headers["x-content-type-options"] = "nosniff"
         response.headers["cache-control"] = "no-store"
         return response
+
+    # Added last, so it stands before the others.
+    app.add_middleware(_Bounded)
 
 
 def _add_worker(app: FastAPI, version: str, cluster_id: Callable[[], str]) -> None:
@@ -183,7 +252,11 @@ def _add_reads(app: FastAPI, control: Control) -> None:
         if not expand:
             return control.names()
         made: Mapping[str, Callable[[str], dict[str, Any]]] = {"status": control.status, "info": control.info}
-        return {name: {kind: made[kind](name) for kind in expand if kind in made} for name in control.names()}
+        found = {}
+        for name in control.names():
+            with contextlib.suppress(Refused):  # it was removed meanwhile
+                found[name] = {kind: made[kind](name) for kind in expand if kind in made}
+        return found
 
     @app.get("/connectors/{name}")
     def connector(name: Name) -> dict[str, Any]:
@@ -232,7 +305,9 @@ def _add_tasks(app: FastAPI, control: Control) -> None:
 
 
 def _add_writes(app: FastAPI, control: Control) -> None:
-    @app.post("/connectors", status_code=201)
+    @app.post(
+        "/connectors", status_code=201, openapi_extra=_body(name=_TEXT, config=_OBJECT, initial_state=_TEXT)
+    )
     async def create(request: Request) -> Response:
         """Makes a connector: `{"name": ..., "config": {...}}`, and `initial_state` if you want."""
         body = _object(await request.body())
@@ -252,7 +327,7 @@ def _add_writes(app: FastAPI, control: Control) -> None:
         made = await run_in_threadpool(control.create, name, config, _INITIAL[state])
         return JSONResponse(made, 201, {"location": str(request.url_for("connector", name=name))})
 
-    @app.put("/connectors/{name}/config")
+    @app.put("/connectors/{name}/config", openapi_extra=_body())
     async def put(name: Name, request: Request) -> Response:
         """Makes a connector or changes its settings."""
         config = _texts(_object(await request.body()))
@@ -260,7 +335,7 @@ def _add_writes(app: FastAPI, control: Control) -> None:
         headers = {"location": str(request.url_for("connector", name=name))} if is_new else {}
         return JSONResponse(found, 201 if is_new else 200, headers)
 
-    @app.patch("/connectors/{name}/config")
+    @app.patch("/connectors/{name}/config", openapi_extra=_body())
     async def patch(name: Name, request: Request) -> dict[str, Any]:
         """Changes some settings of a connector; null removes one."""
         body = _object(await request.body())
@@ -320,6 +395,86 @@ def _add_states(app: FastAPI, control: Control) -> None:
         return Response(status_code=202)
 
 
+def _add_offsets(app: FastAPI, control: Control) -> None:
+    @app.get("/connectors/{name}/offsets")
+    def offsets(name: Name) -> dict[str, Any]:
+        """Shows the positions of a connector's subscription, and how many messages lie behind each."""
+        return {"offsets": control.offsets(name)}
+
+    @app.patch("/connectors/{name}/offsets", openapi_extra=_body(offsets=_PLACES))
+    async def alter(name: Name, request: Request) -> dict[str, str]:
+        """Moves positions of a connector that is stopped; an offset of null: to the oldest message that is left."""
+        wanted = _offsets(_object(await request.body()))
+        await run_in_threadpool(control.alter_offsets, name, wanted)
+        return {"message": "The offsets for this connector have been altered successfully"}
+
+    @app.delete("/connectors/{name}/offsets")
+    def reset(name: Name) -> dict[str, str]:
+        """Moves all positions of a connector that is stopped to the oldest message that is left."""
+        control.alter_offsets(name, None)
+        return {"message": "The offsets for this connector have been reset successfully"}
+
+
+def _offsets(body: dict[str, Any]) -> dict[TopicPartition, int | None]:
+    if unknown := sorted(body.keys() - {"offsets"}):
+        raise Refused(400, f"Unrecognized field {unknown[0]!r}; there is offsets")
+    found: dict[TopicPartition, int | None] = {}
+    entries = body.get("offsets")
+    if not isinstance(entries, list) or not entries:
+        raise Refused(400, "Partitions / offsets need to be provided for an alter offsets request")
+    for entry in entries:
+        place = entry.get("partition") if isinstance(entry, dict) else None
+        if not isinstance(place, dict) or not {"kafka_topic", "kafka_partition"} <= place.keys():
+            raise Refused(
+                400,
+                "The partition for a sink connector offset must contain the keys 'kafka_topic' and "
+                "'kafka_partition'",
+            )
+        partition = TopicPartition(
+            str(place["kafka_topic"]), _count("kafka_partition", place["kafka_partition"])
+        )
+        offset = entry.get("offset")
+        if offset is not None and (not isinstance(offset, dict) or "kafka_offset" not in offset):
+            raise Refused(
+                400, "The offset for a sink connector should either be null or contain the key 'kafka_offset'"
+            )
+        found[partition] = None if offset is None else _count("kafka_offset", offset["kafka_offset"])
+    return found
+
+
+def _count(name: str, value: object) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Refused(400, f"{name}: {value!r:.40} is no whole number from 0 on")
+    return int(text)
+
+
+def _add_loggers(app: FastAPI) -> None:
+    @app.get("/admin/loggers")
+    def loggers() -> dict[str, Any]:
+        """Lists the loggers of this worker that have a level of their own."""
+        return list_loggers()
+
+    @app.get("/admin/loggers/{logger}")
+    def logger(logger: str) -> dict[str, Any]:
+        """Shows the level of a logger."""
+        if (found := show_logger(logger)) is None:
+            raise Refused(404, f"Logger {logger} not found.")
+        return found
+
+    @app.put("/admin/loggers/{logger}", openapi_extra=_body(level=_TEXT))
+    async def set_level(logger: str, request: Request, scope: str = "worker") -> Response:
+        """Sets the level of a logger and those below it, on this worker: `{"level": "DEBUG"}`."""
+        level = _object(await request.body()).get("level")
+        if level is None:
+            raise Refused(400, "Desired 'level' parameter was not specified in request.")
+        if scope != "worker":
+            raise Refused(400, f"scope {scope!r}: a worker sets its own levels only; send it to each worker")
+        if (names := change_logger(logger, str(level))) is None:
+            raise Refused(404, f"invalid log level '{level}'.")
+        return JSONResponse(names)
+
+
 def _add_plugins(app: FastAPI) -> None:
     @app.get("/connector-plugins")
     def plugins() -> list[dict[str, str]]:
@@ -334,7 +489,7 @@ def _add_plugins(app: FastAPI) -> None:
         """Lists the settings of a class."""
         return [_shown(each, number) for number, each in enumerate(_definitions(plugin))]
 
-    @app.put("/connector-plugins/{plugin}/config/validate")
+    @app.put("/connector-plugins/{plugin}/config/validate", openapi_extra=_body())
     async def validate(plugin: str, request: Request) -> dict[str, Any]:
         """Says what is wrong with each setting."""
         config = _texts(_object(await request.body()))

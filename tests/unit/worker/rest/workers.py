@@ -45,7 +45,9 @@ class Workers:
             self.workers.append(worker)
             self.followers.append(follower)
             self.apps.append(make_app(control, "1", lambda: "c"))
-            self.clients.append(TestClient(self.apps[-1], raise_server_exceptions=False))
+            self.clients.append(
+                TestClient(self.apps[-1], "http://127.0.0.1:8083", raise_server_exceptions=False)
+            )
 
     def states(self, name: str) -> set[str]:
         """The states that the workers tell; "" of one that doesn't know it yet."""
