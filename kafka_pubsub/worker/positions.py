@@ -97,20 +97,21 @@ def _records(backend: Backend, subscriptions: Iterable[str]) -> list[Subscriptio
 
 def _positions(backend: Backend, record: SubscriptionRecord) -> list[Position]:
     places = _places(backend, record)
-    stored = backend.admin.group_positions(record.name, places)
-    ends = backend.admin.log_ranges(places)
+    stored = backend.admin.group_positions(record.name, list(places))
+    ends = backend.admin.log_ranges(list(places))
     found = []
-    for place in places:
+    for place, begun in places.items():
         committed = stored.get(place)
-        offset = None if committed is None else committed.offset
-        if offset is not None:
-            found.append(Position(*place, offset, max(0, ends[place][1] - offset)))
+        offset = begun if committed is None or committed.offset is None else committed.offset
+        found.append(Position(*place, offset, max(0, ends[place][1] - offset)))
     return found
 
 
-def _places(backend: Backend, record: SubscriptionRecord) -> list[TopicPartition]:
-    """Returns the partitions of a subscription's topic and its lanes."""
-    topics = {record.topic: record.partitions}
-    for lane in record.lanes:
-        topics[lane] = backend.admin.topic(lane).partitions
-    return [TopicPartition(name, number) for name, count in topics.items() for number in range(count)]
+def _places(backend: Backend, record: SubscriptionRecord) -> dict[TopicPartition, int]:
+    """Returns the partitions of a subscription's topic and its lanes, with the position at which each begins."""
+    begun = {record.topic: record.positions, **{name: lane.positions for name, lane in record.lanes.items()}}
+    return {
+        TopicPartition(name, number): positions.get(number, 0)
+        for name, positions in begun.items()
+        for number in range(backend.admin.topic(name).partitions)
+    }

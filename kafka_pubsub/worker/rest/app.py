@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request, Response
@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kafka_pubsub.errors import BrokerUnavailable, PermissionDenied, PubSubError
+from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.handlers.health import Report
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.worker.connectors import CLASS, Definition, connector_names, definitions, load_connector
@@ -35,6 +35,14 @@ __all__ = ["make_app"]
 Name = Annotated[str, Path(max_length=249, description="The connector's name.")]
 
 OPEN = Access()
+
+#: The statuses of errors; all others are conflicts.
+_STATUSES: Sequence[tuple[type[PubSubError], int]] = (
+    (BrokerUnavailable, 503),
+    (PermissionDenied, 403),
+    (NotFound, 404),
+    (InvalidArgument, 400),
+)
 
 #: The most bytes of a request's body.
 MOST = 1024 * 1024
@@ -129,14 +137,9 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(PubSubError)
     async def ours(request: Request, error: PubSubError) -> JSONResponse:
-        status = (
-            503
-            if isinstance(error, BrokerUnavailable)
-            else 403
-            if isinstance(error, PermissionDenied)
-            else 409
+        return _error(
+            next((status for kind, status in _STATUSES if isinstance(error, kind)), 409), error.message
         )
-        return _error(status, error.message)
 
 
 def _options(app: FastAPI, request: Request) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -214,3 +216,148 @@ def test_the_document_of_the_interface_is_served(client: TestClient) -> None:
     assert "/connectors/{name}/status" in paths
     assert client.get("/").json()["kafka_cluster_id"] == "c"
     assert client.get("/health").json()["status"] == "healthy"
+
+
+def test_one_name_is_made_once_though_two_workers_are_asked_at_once(workers: Workers) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(
+            lambda number: workers.clients[number % 2].post(
+                "/connectors", json={"name": "hook", "config": {**HOOK, "timeout": number + 1}}
+            ),
+            range(8),
+        )
+        statuses = sorted(each.status_code for each in answers)
+    assert statuses == [201] + [409] * 7
+
+
+def test_a_restart_of_what_has_failed_concerns_all_workers_and_no_other(
+    workers: Workers, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {**HOOK, "token": "${env:NOT_SET_HERE}"}
+    client.post("/connectors", json={"name": "hook", "config": broken})
+    until(lambda: workers.states("hook") <= {"FAILED", "RESTARTING"})
+    until(lambda: workers.states("declared") == {"RUNNING"})
+    since = [worker.lives()["declared"].works_since for worker in workers.workers]
+    monkeypatch.setenv("NOT_SET_HERE", "a-token-that-is-set")
+    for name in ("hook", "declared"):
+        answer = workers.clients[1].post(f"/connectors/{name}/restart?onlyFailed=true")
+        assert answer.status_code == 202
+    workers.wait_for("hook", "RUNNING")
+    assert [worker.lives()["declared"].works_since for worker in workers.workers] == since
+
+
+def test_offsets_are_shown_and_moved_while_it_is_stopped(
+    ps: PubSub, workers: Workers, client: TestClient
+) -> None:
+    workers.wait_for("declared", "RUNNING")
+    places = [{"kafka_topic": "orders", "kafka_partition": number} for number in range(2)]
+    shown = client.get("/connectors/declared/offsets").json()["offsets"]
+    assert [each["partition"] for each in shown] == places
+    assert error(client.delete("/connectors/declared/offsets")).startswith(
+        "Connectors must be in the STOPPED"
+    )
+    client.put("/connectors/declared/stop")
+    for number in range(8):
+        ps.topic("orders").publish(b"x", ordering_key=str(number)).result(10)
+    wanted = [
+        {"partition": places[0], "offset": {"kafka_offset": 1}},
+        {"partition": places[1], "offset": None},
+    ]
+    answer = client.patch("/connectors/declared/offsets", json={"offsets": wanted})
+    assert answer.json() == {"message": "The offsets for this connector have been altered successfully"}
+    shown = client.get("/connectors/declared/offsets").json()["offsets"]
+    assert [each["offset"]["kafka_offset"] for each in shown] == [1, 0]
+    assert sum(each["lag"] for each in shown) == 7
+    answer = client.delete("/connectors/declared/offsets")
+    assert answer.json() == {"message": "The offsets for this connector have been reset successfully"}
+    assert sum(each["lag"] for each in client.get("/connectors/declared/offsets").json()["offsets"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "Partitions / offsets need to be provided"),
+        ({"offsets": []}, "Partitions / offsets need to be provided"),
+        ({"offset": []}, "Unrecognized field 'offset'"),
+        ({"offsets": [1]}, "must contain the keys"),
+        ({"offsets": [{"partition": {"topic": "orders"}}]}, "must contain the keys"),
+        (
+            {"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": -1}}]},
+            "kafka_partition: -1 is no whole number",
+        ),
+        (
+            {"offsets": [{"partition": {"kafka_topic": "no", "kafka_partition": 0}}]},
+            "there is no partition no-0",
+        ),
+        (
+            {"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"n": 1}}]},
+            "should either be null or contain",
+        ),
+        (
+            {
+                "offsets": [
+                    {
+                        "partition": {"kafka_topic": "orders", "kafka_partition": 0},
+                        "offset": {"kafka_offset": True},
+                    }
+                ]
+            },
+            "kafka_offset: True is no whole number",
+        ),
+    ],
+)
+def test_wrong_offsets_are_refused_and_named(client: TestClient, body: object, text: str) -> None:
+    until(lambda: client.get("/connectors/declared/offsets").json()["offsets"])
+    client.put("/connectors/declared/stop")
+    answer = client.patch("/connectors/declared/offsets", json=body)
+    assert answer.status_code == 400
+    assert text in error(answer)
+
+
+def test_levels_of_loggers_are_shown_and_set(client: TestClient) -> None:
+    name = "kafka_pubsub.of_a_rest_test"
+    assert error(client.get(f"/admin/loggers/{name}")) == f"Logger {name} not found."
+    assert client.put(f"/admin/loggers/{name}", json={"level": "INFO"}).json() == [name]
+    assert client.get(f"/admin/loggers/{name}").json()["level"] == "INFO"
+    assert name in client.get("/admin/loggers").json()
+    answer = client.put(f"/admin/loggers/{name}", json={"level": "LOUD"})
+    assert (answer.status_code, error(answer)) == (404, "invalid log level 'LOUD'.")
+    assert client.put(f"/admin/loggers/{name}", json={}).status_code == 400
+    assert client.put(f"/admin/loggers/{name}?scope=cluster", json={"level": "INFO"}).status_code == 400
+
+
+def test_a_path_tells_its_methods(client: TestClient) -> None:
+    answer = client.options("/connectors")
+    assert answer.status_code == 200
+    assert answer.headers["allow"] == "GET, OPTIONS, POST"
+
+
+def test_a_page_that_gave_this_machine_a_name_gets_nothing(client: TestClient) -> None:
+    for host, status in (("evil.example:8083", 403), ("localhost:8083", 200), ("[::1]:8083", 200)):
+        assert client.get("/connectors", headers={"host": host}).status_code == status
+
+
+def test_a_body_that_is_too_long_is_not_read_to_its_end(client: TestClient) -> None:
+    sent = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(64):
+            sent += 1
+            yield b" " * 65536
+
+    answer = client.post("/connectors", content=chunks(), headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+def test_a_setting_whose_value_is_named_elsewhere_is_checked_when_it_starts(
+    workers: Workers, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {**HOOK, "concurrency": "${env:CONCURRENCY_HERE}"}
+    assert client.post("/connectors", json={"name": "hook", "config": config}).status_code == 201
+    until(lambda: workers.states("hook") <= {"FAILED", "RESTARTING"})
+    trace = client.get("/connectors/hook/status").json()["connector"]["trace"]
+    assert "CONCURRENCY_HERE" in trace
+    monkeypatch.setenv("CONCURRENCY_HERE", "7")
+    client.post("/connectors/hook/restart")
+    workers.wait_for("hook", "RUNNING")
