@@ -22,7 +22,7 @@ from kafka_pubsub.cli.types import DURATION
 from kafka_pubsub.services.signals import stop_flag
 
 if TYPE_CHECKING:
-    from kafka_pubsub.cluster import Cluster
+    from kafka_pubsub.app import PubSub
     from kafka_pubsub.config import ConnectorRecord
     from kafka_pubsub.handlers.health import Report
     from kafka_pubsub.worker.follower import Follower
@@ -91,7 +91,8 @@ def worker(session: Session, file: Path, grace: float, http: str | None, insecur
     _show_log()
     with alone(), stop_flag() as stop, _hangups() as hangups, contextlib.ExitStack() as opened:
         units = Worker(lambda name, settings: make_unit(name, settings, session.pubsub), grace=grace)
-        cluster = opened.enter_context(session.pubsub())._cluster
+        pubsub = opened.enter_context(session.pubsub())
+        cluster = pubsub._cluster
 
         def records() -> Mapping[str, ConnectorRecord]:
             backend = cluster.backend
@@ -99,9 +100,9 @@ def worker(session: Session, file: Path, grace: float, http: str | None, insecur
 
         follower = Follower(units, records)
         if http is not None:
-            port = opened.enter_context(_served(http, file, follower, units, cluster, insecure=insecure))
+            port = opened.enter_context(_served(http, file, follower, units, pubsub, insecure=insecure))
             session.output.note(
-                f"Port {port} answers Kafka Connect's REST interface, /livez, /readyz and /metrics."
+                f"Port {port} answers Kafka Connect's REST interface, /livez, /readyz, /metrics and the page /ui."
             )
         watch = _Watch(session.output, units)
         try:
@@ -124,7 +125,7 @@ def worker(session: Session, file: Path, grace: float, http: str | None, insecur
 
 @contextlib.contextmanager
 def _served(
-    address: str, file: Path, follower: Follower, units: Worker, cluster: Cluster, *, insecure: bool
+    address: str, file: Path, follower: Follower, units: Worker, pubsub: PubSub, *, insecure: bool
 ) -> Iterator[int]:
     """Serves the REST interface inside the block, and yields the port."""
     from kafka_pubsub.errors import InvalidArgument
@@ -152,7 +153,7 @@ def _served(
         check_listening(host, access, has_tls=bool(rest.cert_file), insecure=insecure)
     except InvalidArgument as error:
         raise click.BadParameter(error.message, param_hint="--http") from error
-    read = process_readings(everything=True)
+    read, cluster = process_readings(everything=True), pubsub._cluster
     control = Control(follower, units, lambda: cluster.backend, f"{host}:{port}")
 
     def cluster_id() -> str:
@@ -166,6 +167,7 @@ def _served(
         access,
         lambda: _report(units.lives()),
         lambda accept: exposition(read(), accept),
+        pubsub,
     )
     with RestServer(app, host, port, rest.cert_file or None, rest.key_file or None) as server:
         control.address = f"{host}:{server.port}"

@@ -2,7 +2,8 @@
 
 Rules
 1. Without a token or a user everything is open, so it listens on this machine only, unless `--insecure` says otherwise.
-2. A read-only token takes GET. `/livez` and `/readyz` need nothing: supervisors ask them.
+2. A read-only token takes GET. `/livez` and `/readyz` need nothing: supervisors ask them. The page's files need nothing
+   either: they hold no data, and ask for the token.
 3. Tokens and passwords are compared in constant time.
 4. A page of another origin writes nothing: a browser would send it what opens the interface, or needs to send nothing.
    Where no token is needed it may not read either: `Host` must have a name that no page's owner can point here.
@@ -21,7 +22,7 @@ from kafka_pubsub.errors import InvalidArgument
 
 __all__ = ["READS", "Access", "check_listening", "is_foreign", "is_renamed"]
 
-_OPEN = frozenset({"/livez", "/readyz"})
+_OPEN = frozenset({"/livez", "/readyz", "/ui", "/ui/app.js", "/ui/app.css"})
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

@@ -21,6 +21,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kafka_pubsub.app import PubSub
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.handlers.health import Report
 from kafka_pubsub.model import TopicPartition
@@ -28,6 +29,8 @@ from kafka_pubsub.worker.connectors import CLASS, Definition, connector_names, d
 from kafka_pubsub.worker.control import Control, Refused, wrong_settings
 from kafka_pubsub.worker.loggers import change_logger, list_loggers, show_logger
 from kafka_pubsub.worker.rest.access import READS, Access, is_foreign, is_renamed
+from kafka_pubsub.worker.rest.operate import add_operations
+from kafka_pubsub.worker.rest.page import add_page
 from kafka_pubsub.worker.steering import State
 
 __all__ = ["make_app"]
@@ -81,11 +84,12 @@ def make_app(
     access: Access = OPEN,
     report: Callable[[], Report] | None = None,
     metrics: Callable[[str], tuple[str, bytes]] | None = None,
+    pubsub: PubSub | None = None,
 ) -> FastAPI:
     """Returns the interface of a worker.
 
     `access`: what opens it; by default nothing is needed. `report`: how the units are, for /livez and /readyz;
-    `metrics`: the figures for a scrape; None: these paths aren't there.
+    `metrics`: the figures for a scrape; `pubsub`: the client of the page at /ui; None: these paths aren't there.
     """
     app = FastAPI(
         title="kafka-pubsub worker",
@@ -108,6 +112,9 @@ def make_app(
         _add_health(app, report)
     if metrics is not None:
         _add_metrics(app, metrics)
+    if pubsub is not None:
+        add_page(app)
+        add_operations(app, control, pubsub, access)
     return app
 
 
@@ -179,7 +186,9 @@ def _add_checks(app: FastAPI, access: Access) -> None:
             refused = _error(
                 status, {401: "HTTP 401 Unauthorized", 403: "HTTP 403: this token may only read"}[status]
             )
-            refused.headers["www-authenticate"] = "Bearer, Basic"
+            # Without Basic, a browser leaves it to the page to ask for the token.
+            from_page = request.url.path.startswith("/ui/")
+            refused.headers["www-authenticate"] = "Bearer" if from_page else "Bearer, Basic"
             return refused
         if access.is_open and not access.insecure and is_renamed(request.headers):
             return _error(403, "HTTP 403: without a token, Host must be localhost or an address")

@@ -44,7 +44,7 @@ class Workers:
             control = Control(follower, worker, lambda: ps._cluster.backend, f"127.0.0.1:{number}")
             self.workers.append(worker)
             self.followers.append(follower)
-            self.apps.append(make_app(control, "1", lambda: "c"))
+            self.apps.append(make_app(control, "1", lambda: "c", pubsub=ps))
             self.clients.append(
                 TestClient(self.apps[-1], "http://127.0.0.1:8083", raise_server_exceptions=False)
             )
