@@ -1,11 +1,13 @@
 "use strict";
-// The operator's page. All that the worker says is inserted as text, never as HTML. An answer that comes after a later
-// question was asked is ignored, and a part whose question failed says so, while the others go on.
+// The operator's page. All that the worker says is inserted as text, never as HTML. A part whose question failed says so,
+// while the others go on. What was asked with a token isn't shown once the token is forgotten.
 
 const KEY = "kafka-pubsub authorization";
 const SERVICES = { delays: "delayed messages", causal: "causal topics" };
 const $ = (id) => document.getElementById(id);
 let mayWrite = false;
+// How often a token was forgotten.
+let locks = 0;
 
 class Locked extends Error {}
 
@@ -15,12 +17,14 @@ async function ask(path, method = "GET") {
   const headers = { accept: "application/json" };
   const key = sessionStorage.getItem(KEY);
   if (key) headers.authorization = key;
+  const before = locks;
   const answer = await fetch(path, { method, headers, cache: "no-store" });
+  const text = await answer.text();
+  if (locks !== before) throw new Locked("The token was forgotten.");
   if (answer.status === 401) {
     lock(key ? "The worker refuses this token." : "");
     throw new Locked("The worker asks for a token.");
   }
-  const text = await answer.text();
   let body = null;
   try {
     body = text ? JSON.parse(text) : null;
@@ -63,17 +67,24 @@ function button(text, about, act, className = "") {
   return made;
 }
 
-async function busy(control, act) {
-  if (control.disabled) return;
-  control.disabled = true;
+async function saying(act) {
   try {
     await act();
   } catch (error) {
     if (!(error instanceof Locked)) say(error.message, true);
-  } finally {
-    control.disabled = false;
-    if (document.activeElement === document.body && control.isConnected && control.offsetParent) control.focus();
   }
+}
+
+// Acts for a button, once at a time; then the focus is where it was, or at the head of that part if the button is gone.
+async function busy(control, act) {
+  if (control.disabled) return;
+  const section = control.closest("section");
+  control.disabled = true;
+  await saying(act);
+  control.disabled = false;
+  if (document.activeElement !== document.body) return;
+  const isThere = control.isConnected && control.offsetParent;
+  (isThere ? control : section?.querySelector("h2"))?.focus();
 }
 
 function say(text, bad = false) {
@@ -401,10 +412,9 @@ function lock(text) {
   for (const each of document.querySelectorAll(".place, #stuck")) each.replaceChildren();
   $("address").textContent = $("about").textContent = "";
   say("");
-  if ($("login").hidden) {
-    $("login").hidden = false;
-    $("token").focus();
-  }
+  locks += 1;
+  $("login").hidden = false;
+  $("token").focus();
 }
 
 async function failing(name, load) {
@@ -417,18 +427,24 @@ async function failing(name, load) {
   }
 }
 
-let asked = 0;
-async function load() {
-  const mine = ++asked;
+// One after the other, so that an older answer never takes the place of a newer one.
+let loaded = Promise.resolve();
+function load() {
+  loaded = loaded.catch(() => {}).then(loadNow);
+  return loaded;
+}
+
+async function loadNow() {
   const about = await ask("ui/api/worker");
   mayWrite = about.may_write;
   $("address").textContent = about.address;
+  const wasLocked = !$("login").hidden;
   $("login").hidden = true;
   $("all").hidden = $("refresh").hidden = false;
+  if (wasLocked) $("stuck-title").focus();
   $("forget").hidden = !sessionStorage.getItem(KEY);
   for (const each of document.querySelectorAll(".writes")) each.hidden = !mayWrite;
   const found = await Promise.all(Object.entries(parts).map(([name, show]) => failing(name, show)));
-  if (mine !== asked) return;
   showStuck(found.flat());
   await Promise.all([failing("keys", loadKeys), failing("letters", loadLetters)]);
   const rights = mayWrite ? "" : " This token may only read, so there are no buttons that change anything.";
@@ -438,12 +454,12 @@ async function load() {
 function start() {
   $("refresh").addEventListener("click", () => busy($("refresh"), load));
   $("forget").addEventListener("click", () => lock(""));
-  $("keys-of").addEventListener("change", () => busy($("release-all"), loadKeys));
-  $("letters-of").addEventListener("change", () => busy($("replay-all"), loadLetters));
+  $("keys-of").addEventListener("change", () => saying(loadKeys));
+  $("letters-of").addEventListener("change", () => saying(loadLetters));
   $("view-close").addEventListener("click", () => $("view").close());
   $("filter").addEventListener("submit", (event) => {
     event.preventDefault();
-    busy(event.submitter ?? $("replay-all"), loadLetters);
+    saying(loadLetters);
   });
   $("login").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -451,7 +467,7 @@ function start() {
     const basic = btoa(String.fromCharCode(...new TextEncoder().encode(`${user}:${token}`)));
     sessionStorage.setItem(KEY, user ? `Basic ${basic}` : `Bearer ${token}`);
     $("token").value = "";
-    busy(event.submitter ?? $("refresh"), load);
+    saying(load);
   });
   $("release-all").addEventListener("click", () => busy($("release-all"), () => {
     const path = `ui/api/subscriptions/${part($("keys-of").value)}/release`;
@@ -473,7 +489,7 @@ function start() {
       text: (count) => `Dead letters that are given up for good: ${count}.`,
       yes: "Purge all",
     })));
-  busy($("refresh"), load);
+  saying(load);
 }
 
 start();

@@ -1,6 +1,6 @@
 """A worker on an in-memory Kafka where much is stuck, for tests of the page.
 
-`python -m tests.integration.worker.stuck` serves the page until Ctrl-C; with a folder it draws the pictures of the docs.
+`python -m tests.integration.worker.stuck` serves the page until Ctrl-C; with a folder it draws the docs' pictures.
 """
 
 from __future__ import annotations

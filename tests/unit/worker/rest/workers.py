@@ -50,7 +50,7 @@ class Workers:
             )
 
     def states(self, name: str) -> set[str]:
-        """The states that the workers tell; "" of one that doesn't know it yet."""
+        """The states that the workers tell; "" if a worker doesn't know the unit yet."""
         answers = [client.get(f"/connectors/{name}/status").json() for client in self.clients]
         return {each.get("connector", {"state": ""})["state"] for each in answers}
 
