@@ -20,6 +20,7 @@ Example, of a connector of one's own:
 
 from __future__ import annotations
 
+import re
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLASS",
+    "COMMON",
     "GROUP",
     "Connector",
     "ConnectorOptions",
@@ -52,7 +54,8 @@ __all__ = [
 GROUP = "kafka_pubsub.connectors"
 #: The setting that names the class, and those that every configuration may have: they are no options of the class.
 CLASS = "connector.class"
-_COMMON = frozenset({CLASS, "name", "tasks.max"})
+TASKS = "tasks.max"
+_COMMON = frozenset({CLASS, "name", TASKS})
 
 
 class ConnectorOptions(BaseModel):
@@ -99,6 +102,19 @@ class Definition:
     values: tuple[str, ...] = ()
 
 
+#: The settings of every connector.
+COMMON = (
+    Definition("name", "STRING", "The connector's name: letters, digits, '.', '_' and '-'.", False, None),
+    Definition(CLASS, "STRING", "The class, by the name of its entry point.", True, None),
+    Definition(
+        TASKS, "INT", "Means nothing here: each worker is a task, so more workers are more.", False, "1"
+    ),
+    Definition(
+        "max_restarts", "INT", "Restarts in a row until it gives up; without it there's no end.", False, None
+    ),
+)
+
+
 def connector_names() -> list[str]:
     """Returns the names of all connectors that are installed."""
     return sorted({each.name for each in entry_points(group=GROUP)})
@@ -138,6 +154,8 @@ def make_connector(config: Mapping[str, str]) -> Connector[Any]:
 def problems(kind: type[Connector[Any]], config: Mapping[str, str]) -> dict[str, list[str]]:
     """Returns the errors of a configuration by setting; empty: there are none."""
     wrong: dict[str, list[str]] = {}
+    if not re.fullmatch("0*[1-9][0-9]*", config.get(TASKS, "1")):
+        wrong[TASKS] = ["a whole number from 1 on"]
     try:
         kind.options_type.model_validate(_values(kind, config))
     except ValidationError as error:

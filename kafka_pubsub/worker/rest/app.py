@@ -17,20 +17,26 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
-from starlette.routing import Match
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from fastapi.responses import JSONResponse
 
 from kafka_pubsub.app import PubSub
 from kafka_pubsub.errors import BrokerUnavailable, InvalidArgument, NotFound, PermissionDenied, PubSubError
 from kafka_pubsub.handlers.health import Report
 from kafka_pubsub.model import TopicPartition
-from kafka_pubsub.worker.connectors import CLASS, Definition, connector_names, definitions, load_connector
+from kafka_pubsub.worker.connectors import (
+    CLASS,
+    COMMON,
+    Definition,
+    connector_names,
+    definitions,
+    load_connector,
+)
 from kafka_pubsub.worker.control import Control, Refused, wrong_settings
 from kafka_pubsub.worker.loggers import change_logger, list_loggers, show_logger
 from kafka_pubsub.worker.rest.access import READS, Access, is_foreign, is_renamed
 from kafka_pubsub.worker.rest.operate import add_operations
 from kafka_pubsub.worker.rest.page import add_page
+from kafka_pubsub.worker.rest.methods import Application, Message, Methods, Receive, Scope, Send
 from kafka_pubsub.worker.steering import State
 
 __all__ = ["make_app"]
@@ -99,6 +105,7 @@ def make_app(
         redoc_url=None,
     )
     _add_errors(app)
+    app.add_middleware(Methods, routes=app.routes)
     _add_checks(app, access)
     _add_worker(app, version, cluster_id)
     _add_reads(app, control)
@@ -132,9 +139,7 @@ def _add_errors(app: FastAPI) -> None:
         return _error(404, "HTTP 404 Not Found")
 
     @app.exception_handler(405)
-    async def not_allowed(request: Request, error: Exception) -> Response:
-        if request.method == "OPTIONS":
-            return _options(app, request)
+    async def not_allowed(request: Request, error: Exception) -> JSONResponse:
         return _error(405, "HTTP 405 Method Not Allowed")
 
     @app.exception_handler(RequestValidationError)
@@ -149,20 +154,10 @@ def _add_errors(app: FastAPI) -> None:
         )
 
 
-def _options(app: FastAPI, request: Request) -> Response:
-    """Says which methods a path takes."""
-    methods = {"OPTIONS"}
-    for route in app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            methods |= getattr(route, "methods", None) or set()
-    allow = ", ".join(sorted(methods))
-    return PlainTextResponse(allow, headers={"allow": allow})
-
-
 class _Bounded:
     """Ends the reading of a request's body that is too long, before more of it is kept."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -324,15 +319,19 @@ def _add_writes(app: FastAPI, control: Control) -> None:
         """Makes a connector: `{"name": ..., "config": {...}}`, and `initial_state` if you want."""
         body = _object(await request.body())
         if unknown := sorted(set(body) - {"name", "config", "initial_state"}):
-            raise Refused(400, f"Unrecognized field {unknown[0]!r}; there are name, config and initial_state")
+            raise Refused(
+                400, f"Unrecognized field {json.dumps(unknown[0])}; there are name, config and initial_state"
+            )
         config = _texts(body.get("config") or {})
         name = body.get("name", config.get("name", ""))
         state = body.get("initial_state", "RUNNING") or "RUNNING"
         if not isinstance(name, str) or not name:
             raise Refused(
                 400,
-                "Connector configuration is invalid and contains the following 1 error(s):\nInvalid value  for "
-                "configuration name: String may not be empty",
+                "Connector configuration is invalid and contains the following 1 error(s):\n"
+                "Invalid value  for configuration name: String may not be empty\n"
+                "You can also find the above list of errors at the endpoint "
+                "`/connector-plugins/{connectorType}/config/validate`",
             )
         if state not in _INITIAL:
             raise Refused(400, f"initial_state {state!r} is none of {', '.join(_INITIAL)}")
@@ -514,7 +513,7 @@ def _add_plugins(app: FastAPI) -> None:
             load_connector(plugin), {key: value for key, value in config.items() if key != "max_restarts"}
         )
         unknown = [
-            Definition(name, "STRING", "", False, None)
+            Definition(name, "STRING", "There is no such setting.", False, None)
             for name in wrong
             if name not in {d.name for d in found}
         ]
@@ -541,7 +540,7 @@ def _add_plugins(app: FastAPI) -> None:
 def _definitions(plugin: str) -> list[Definition]:
     if plugin not in connector_names():
         raise Refused(404, f"Unknown plugin {plugin}. Installed are {', '.join(connector_names())}")
-    return definitions(load_connector(plugin))
+    return [*definitions(load_connector(plugin)), *COMMON]
 
 
 def _shown(definition: Definition, number: int) -> dict[str, Any]:

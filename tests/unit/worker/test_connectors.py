@@ -89,3 +89,11 @@ def test_each_setting_is_described() -> None:
     assert found["secret"].type == "PASSWORD"
     assert found["format"].values == ("cloudevents", "google")
     assert GROUP == "kafka_pubsub.connectors"
+
+
+@pytest.mark.parametrize("tasks", ["0", "none", "", "-1", "1.5"])
+def test_tasks_max_is_checked_though_it_means_nothing(tasks: str) -> None:
+    kind = load_connector("push")
+    config = {"subscription": "s", "topic": "t", "url": "https://endpoint.example/"}
+    assert problems(kind, {**config, "tasks.max": "3"}) == {}
+    assert list(problems(kind, {**config, "tasks.max": tasks})) == ["tasks.max"]

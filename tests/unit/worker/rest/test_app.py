@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from kafka_pubsub import PubSub
+from kafka_pubsub.worker.control import Control
 from tests.support import until
 from tests.unit.worker.rest.workers import HOOK, Workers
 
@@ -93,6 +94,15 @@ def test_an_expanded_list_has_status_and_info(client: TestClient) -> None:
     assert client.get("/connectors?expand=nothing").json() == {"declared": {}}
 
 
+def test_a_connector_that_is_removed_meanwhile_is_left_out_of_the_list(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Control, "names", lambda self: ["declared", "gone"])
+    answer = client.get("/connectors?expand=status&expand=info")
+    assert answer.status_code == 200
+    assert list(answer.json()) == ["declared"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [
@@ -112,7 +122,7 @@ def test_an_expanded_list_has_status_and_info(client: TestClient) -> None:
             "there is no connector",
         ),
         ("POST", "/connectors", {"config": HOOK}, 400, "String may not be empty"),
-        ("POST", "/connectors", {"name": "x", "config": HOOK, "more": 1}, 400, "Unrecognized field 'more'"),
+        ("POST", "/connectors", {"name": "x", "config": HOOK, "more": 1}, 400, 'Unrecognized field "more"'),
         (
             "POST",
             "/connectors",

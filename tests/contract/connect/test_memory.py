@@ -1,0 +1,43 @@
+"""A worker over the Kafka in memory answers the steps as a stock Kafka Connect does, but for the known differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.testclient import TestClient
+
+from kafka_pubsub import PubSub
+from tests.contract.connect.steps import Answer, Server, Step, differences, run, steps
+from tests.contract.connect.words import MORE, TOPICS, at_worker
+from tests.unit.worker.rest.workers import Workers
+
+
+def over(client: TestClient) -> Server:
+    def ask(method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> Answer:
+        answer = client.request(method, path, content=content, headers=dict(headers))
+        return Answer.of(answer.status_code, answer.text, answer.headers)
+
+    return Server(ask, at_worker("https://endpoint.invalid/"), frozenset({"declared"}), MORE)
+
+
+def there(client: TestClient) -> list[Step]:
+    """The steps whose routes are there."""
+    paths = client.get("/openapi.json").json()["paths"]
+    left_out = [
+        part
+        for part, path in (("/offsets", "/connectors/{name}/offsets"), ("/admin/loggers", "/admin/loggers"))
+        if path not in paths
+    ]
+    return [each for each in steps() if not any(part in each.request for part in left_out)]
+
+
+def test_a_worker_answers_as_kafka_connect_does() -> None:
+    with PubSub.in_memory() as ps:
+        for topic in ("orders", *TOPICS):
+            ps.create_topic(topic, partitions=1)
+        for number in range(3):
+            ps.topic("facts").publish(b"%d" % number).result()
+        workers = Workers(ps, 1)
+        wrong = run(over(workers.clients[0]), there(workers.clients[0]), differences())
+        workers.stop()
+    assert not wrong, "\n".join(wrong)
