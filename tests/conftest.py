@@ -62,6 +62,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
 
 #: Folders and files that are slow as a whole, by the beginning of the path.
 SLOW = (
+    "tests/contract/connect/test_stock.py",
     "tests/faults/",
     "tests/integration/",
     "tests/property/test_retry_load.py",
