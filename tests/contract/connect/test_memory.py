@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from starlette.testclient import TestClient
 
 from kafka_pubsub import PubSub
-from tests.contract.connect.steps import Answer, Server, Step, differences, run, steps
+from tests.contract.connect.steps import Answer, Server, differences, run, steps
 from tests.contract.connect.words import MORE, TOPICS, at_worker
 from tests.unit.worker.rest.workers import Workers
 
@@ -20,17 +20,6 @@ def over(client: TestClient) -> Server:
     return Server(ask, at_worker("https://endpoint.invalid/"), frozenset({"declared"}), MORE)
 
 
-def there(client: TestClient) -> list[Step]:
-    """The steps whose routes are there."""
-    paths = client.get("/openapi.json").json()["paths"]
-    left_out = [
-        part
-        for part, path in (("/offsets", "/connectors/{name}/offsets"), ("/admin/loggers", "/admin/loggers"))
-        if path not in paths
-    ]
-    return [each for each in steps() if not any(part in each.request for part in left_out)]
-
-
 def test_a_worker_answers_as_kafka_connect_does() -> None:
     with PubSub.in_memory() as ps:
         for topic in ("orders", *TOPICS):
@@ -38,6 +27,6 @@ def test_a_worker_answers_as_kafka_connect_does() -> None:
         for number in range(3):
             ps.topic("facts").publish(b"%d" % number).result()
         workers = Workers(ps, 1)
-        wrong = run(over(workers.clients[0]), there(workers.clients[0]), differences())
+        wrong = run(over(workers.clients[0]), steps(), differences())
         workers.stop()
     assert not wrong, "\n".join(wrong)
