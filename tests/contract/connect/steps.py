@@ -144,7 +144,7 @@ def problems(server: Server, step: Step, answer: Answer) -> list[str]:
 
 
 def compare(found: object, wanted: Any, more: frozenset[str] = frozenset(), where: str = "$") -> list[str]:
-    """Returns where a value isn't the wanted one; keys in `more` are let pass."""
+    """Returns where a value differs from the wanted value; keys in `more` are let pass."""
     if isinstance(wanted, str) and wanted in KINDS:
         fits = KINDS[wanted](found)
     elif isinstance(wanted, str) and wanted.endswith("<more>"):

@@ -37,7 +37,7 @@ PATIENCE = 120.0
 
 
 def asking(port: int, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> Answer:
-    """Asks a server on this machine, byte for byte; `Answer(0, None)`: it isn't there."""
+    """Asks a server on this machine, byte for byte; `Answer(0, None)`: no server answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, content, dict(headers))
@@ -50,7 +50,7 @@ def asking(port: int, method: str, path: str, content: bytes | None, headers: Ma
 
 
 class StockConnect:
-    """One worker in distributed mode, with the settings of `deploy/connect`, inside a `with` block."""
+    """A worker in distributed mode, with the settings of `deploy/connect`, inside a `with` block."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         (self.port,) = free_ports(1)

@@ -8,7 +8,7 @@ __all__ = ["MORE", "TOPICS", "at_connect", "at_worker"]
 
 #: The topics that are there before the first step.
 TOPICS = ("facts", "idle", "odd")
-#: Keys that a worker's answers have besides those of Kafka Connect.
+#: Keys that a worker's answers have besides Kafka Connect's.
 MORE = frozenset({"lag"})
 _FILE = "org.apache.kafka.connect.file."
 
