@@ -64,8 +64,8 @@ class Inbox(Reports):
     def take_over(self) -> None:
         self._take_over()
 
-    def released(self, release: LeaseReport) -> None:
-        self._releases.append(release)
+    def released(self, *releases: LeaseReport) -> None:
+        self._releases.extend(releases)
         if self.asleep:
             self._wake()
 

@@ -20,9 +20,10 @@ class SimulatedInbox(Inbox):
 
     owner: Process
 
-    def released(self, release: LeaseReport) -> None:
-        self._acked(release.lease, range(release.done))
-        super().released(release)
+    def released(self, *releases: LeaseReport) -> None:
+        for release in releases:
+            self._acked(release.lease, range(release.done))
+        super().released(*releases)
 
     def settled(self, settlement: Settlement) -> None:
         if settlement.acked:

@@ -3,7 +3,9 @@
 Rules
 1. One call to the loop begins the tasks of all leases of a sweep.
 2. A cancelled task nacks its message and begins no other. A task that is cancelled before its first step never
-   runs `_run`: a done-callback of the task notices its end.
+   runs `_take_all`: a done-callback of the task notices its end.
+3. Leases that end in one turn of the loop are reported together. Each report may wake the runner, whose sweep costs
+   the loop more than the report itself.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ class AsyncioWorkers:
         self._lease_runners: set[LeaseRunner] = set()
         #: Tasks that run; the loop itself keeps only weak references.
         self._tasks: set[asyncio.Task[LeaseReport]] = set()
+        #: Leases that have ended in this turn of the loop.
+        self._finished: list[tuple[LeaseRunner, LeaseReport]] = []
         self._ended = threading.Condition()
 
     def wants(self, free: int) -> int:
@@ -84,12 +88,18 @@ class AsyncioWorkers:
         if task.cancelled() or error is not None:
             outcome = LeaseOutcome.NACKED if lease_runner.begun else LeaseOutcome.UNTOUCHED
             lease_runner.let_go()
-            self._reports.released(
-                LeaseReport(lease_runner.lease, lease_runner.done, outcome, error=words_of(error))
-            )
+            report = LeaseReport(lease_runner.lease, lease_runner.done, outcome, error=words_of(error))
         else:
-            self._reports.released(task.result())
-        self._leave([lease_runner])
+            report = task.result()
+        if not self._finished:
+            self._loop.call_soon(self._report)
+        self._finished.append((lease_runner, report))
+
+    def _report(self) -> None:
+        """Reports the leases that have ended in this turn of the loop."""
+        finished, self._finished = self._finished, []
+        self._reports.released(*(report for _, report in finished))
+        self._leave([lease_runner for lease_runner, _ in finished])
 
     async def _take_all(self, lease_runner: LeaseRunner) -> LeaseReport:
         callback, lease = self._callback, lease_runner.lease

@@ -41,9 +41,9 @@ class Reported:
     def lane(self, number: PartitionId) -> tuple[int, bool]:
         return 0, True
 
-    def released(self, release: LeaseReport) -> None:
+    def released(self, *releases: LeaseReport) -> None:
         with self.changed:
-            self.releases.append(release)
+            self.releases.extend(releases)
             self.changed.notify_all()
 
     def settled(self, settlement: Settlement) -> None:
