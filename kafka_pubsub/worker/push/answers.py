@@ -10,14 +10,14 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from kafka_pubsub.worker.push.pace import LONGEST_PAUSE
 
-__all__ = ["Answer", "judge", "retry_after"]
+__all__ = ["TAKEN", "Answer", "judge", "retry_after"]
 
 _BUSY = frozenset({429, 503})
 
@@ -36,18 +36,20 @@ class Answer:
         return not self.reason
 
 
-def judge(
-    status: int, asked: str | None, location: str | None, dead_letter_on: Collection[int], now: datetime
-) -> Answer:
-    """Judges an answer. `asked`: its `Retry-After`; `location`: where a redirect leads."""
+#: The answer of an endpoint that has taken the message.
+TAKEN = Answer()
+
+
+def judge(status: int, headers: Mapping[str, str], dead_letter_on: Collection[int], now: datetime) -> Answer:
+    """Judges an answer; `headers` don't distinguish upper and lower case, or are in lower case."""
     if 200 <= status < 300:
-        return Answer()
+        return TAKEN
     if status in dead_letter_on:
         return Answer(f"the endpoint answered {status}", is_dead=True)
     if 300 <= status < 400:
-        place = location or "no place"
+        place = headers.get("location") or "no place"
         return Answer(f"the endpoint answered {status} and names {place}: give that URL if it is right")
-    pause = retry_after(asked, now) if status in _BUSY else None
+    pause = retry_after(headers.get("retry-after"), now) if status in _BUSY else None
     return Answer(f"the endpoint answered {status}", pause=pause)
 
 

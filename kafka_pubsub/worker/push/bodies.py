@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from datetime import UTC
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
@@ -97,4 +96,5 @@ def _as_google(message: Message, subscription: str) -> Posted:
 
 
 def _time(message: Message) -> str:
-    return message.publish_time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    # It is a time of UTC.
+    return message.publish_time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

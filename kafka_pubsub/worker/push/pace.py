@@ -9,7 +9,7 @@ Rules
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 __all__ = ["FIRST", "LONGEST_PAUSE", "Pace"]
 
@@ -19,8 +19,7 @@ FIRST, SOME = 4, 2
 LONGEST_PAUSE = 3600.0
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(NamedTuple):
     """How many requests may run, `now` of `most`. Times are seconds of one clock that only goes forward."""
 
     most: int
@@ -43,17 +42,17 @@ class Pace:
     def succeeded(self) -> Pace:
         """Returns the pace after a success."""
         if self.successes + 1 < self.now:
-            return replace(self, successes=self.successes + 1)
-        return replace(self, now=min(self.most, 2 * self.now), successes=0, failures=0)
+            return self._replace(successes=self.successes + 1)
+        return self._replace(now=min(self.most, 2 * self.now), successes=0, failures=0)
 
     def failed(self) -> Pace:
         """Returns the pace after a failure."""
         failures = self.failures + 1
         if failures < SOME or failures <= self.successes:
-            return replace(self, failures=failures)
-        return replace(self, now=max(1, self.now // 2), successes=0, failures=0)
+            return self._replace(failures=failures)
+        return self._replace(now=max(1, self.now // 2), successes=0, failures=0)
 
     def paused(self, seconds: float, now: float) -> Pace:
         """Returns the pace after the endpoint has asked for a pause."""
         until = now + min(max(0.0, seconds), LONGEST_PAUSE)
-        return replace(self, pause_until=max(self.pause_until, until))
+        return self._replace(pause_until=max(self.pause_until, until))

@@ -123,8 +123,9 @@ class Sender:
 
     async def _post(self, request: Posted, message_id: str) -> Answer:
         options = self._options
+        headers = request.headers
         try:
-            headers = {**request.headers, **self._token.header()}
+            self._token.add_to(headers)
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it isn't text in UTF-8"
             return Answer(f"token_file {options.token_file} can't be read: {why}")
@@ -134,14 +135,9 @@ class Sender:
             async with self._session.post(
                 options.url, data=request.body, headers=headers, allow_redirects=False
             ) as response:
-                answer = judge(
-                    response.status,
-                    response.headers.get("retry-after"),
-                    response.headers.get("location"),
-                    options.dead_letter_on,
-                    datetime.now(UTC),
-                )
-                await _read_rest(response)
+                answer = judge(response.status, response.headers, options.dead_letter_on, datetime.now(UTC))
+                if not response.content.at_eof():
+                    await _read_rest(response)
                 return answer
         except TimeoutError:
             return Answer(f"no answer within {options.timeout:g} s")
@@ -177,11 +173,12 @@ class _Token:
         self._text = "" if options.token is None else options.token.get_secret_value()
         self._read_at = 0
 
-    def header(self) -> dict[str, str]:
-        """Returns the header for a request; nothing without a token."""
+    def add_to(self, headers: dict[str, str]) -> None:
+        """Adds the header to those of a request, if there is a token."""
         if self._file is not None and (changed := self._file.stat().st_mtime_ns) != self._read_at:
             self._text, self._read_at = self._file.read_text("utf-8").strip(), changed
-        return {"authorization": f"Bearer {self._text}"} if self._text else {}
+        if self._text:
+            headers["authorization"] = f"Bearer {self._text}"
 
 
 def _tls(options: PushOptions) -> ssl.SSLContext | bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hmac
 import socket
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
 import aiohttp
@@ -42,17 +41,15 @@ def rest_of_the_answer_decides(patch: Patch) -> None:
 
 def each_failure_slows(patch: Patch) -> None:
     """Half as many requests run after each failure."""
-    patch.setattr(Pace, "failed", lambda self: replace(self, now=max(1, self.now // 2)))
+    patch.setattr(Pace, "failed", lambda self: self._replace(now=max(1, self.now // 2)))
 
 
 def redirect_is_success(patch: Patch) -> None:
     """A redirect acks."""
     judge = answers.judge
 
-    def kind(
-        status: int, asked: str | None, location: str | None, dead: Collection[int], now: datetime
-    ) -> Answer:
-        return Answer() if status < 400 else judge(status, asked, location, dead, now)
+    def kind(status: int, headers: Mapping[str, str], dead: Collection[int], now: datetime) -> Answer:
+        return Answer() if status < 400 else judge(status, headers, dead, now)
 
     patch.setattr(sender, "judge", kind)
 

@@ -13,7 +13,9 @@ NOW = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
 
 
 def answer(status: int, asked: str | None = None, location: str | None = None) -> Answer:
-    return judge(status, asked, location, (400, 422), NOW)
+    given = {"retry-after": asked, "location": location}
+    headers = {name: value for name, value in given.items() if value is not None}
+    return judge(status, headers, (400, 422), NOW)
 
 
 @pytest.mark.parametrize("status", [200, 202, 204, 299])
