@@ -8,6 +8,8 @@ Rules
 3. Each address is checked when its socket is made (`addresses.py`). Redirects aren't followed, no proxy is taken from
    the environment, cookies aren't kept, and of an answer at most `MOST_READ` bytes are read.
 4. The status decides, whatever becomes of the rest of an answer.
+5. Of the failures of a message only the first one counts for the pace: a key that is tried again at once would fail
+   more often than slow requests of all others succeed.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ _log = logging.getLogger("kafka_pubsub.push")
 MOST_READ = 64 * 1024
 #: Seconds after which a failure says nothing about the endpoint: the longest backoff, so that its retry comes before.
 FORGET = 600.0
+#: Failures in a row that say that the endpoint doesn't work.
+SEVERAL = 4
 
 
 class Sender:
@@ -55,8 +59,8 @@ class Sender:
         self._turns = Turns(Pace.first(options.concurrency))
         self._session: aiohttp.ClientSession
         self._troubles = TroubleLog(_log)
-        #: What was wrong with the endpoint, and when; empty: it has answered well since.
-        self._problem, self._failed_at = "", 0.0
+        #: The failures since the last success, what was wrong, and when.
+        self._failures, self._problem, self._failed_at = 0, "", 0.0
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -80,7 +84,8 @@ class Sender:
 
     def problem(self) -> str:
         """Returns what is wrong with the endpoint: several requests in a row have failed, the last one lately."""
-        return self._problem if time.monotonic() - self._failed_at < FORGET else ""
+        is_known = self._failures >= SEVERAL and time.monotonic() - self._failed_at < FORGET
+        return self._problem if is_known else ""
 
     async def send(self, message: Message) -> None:
         """Posts a message; returns when the endpoint has taken it, and else raises what becomes of it."""
@@ -93,7 +98,7 @@ class Sender:
         try:
             answer = await self._post(request, message.message_id)
             # Before the turn ends: what begins next has to wait if this answer says so.
-            self._note(answer)
+            self._note(answer, message.delivery_attempt)
         finally:
             self._turns.end()
         if answer.is_dead:
@@ -106,14 +111,15 @@ class Sender:
         sink = message._sink
         return isinstance(sink, LeaseRunner) and (sink.withdrawn or (sink.stopped and self._turns.is_paused))
 
-    def _note(self, answer: Answer) -> None:
+    def _note(self, answer: Answer, attempt: int) -> None:
         """Takes an answer into the pace, and says what is wrong, once a minute."""
         # A dead letter says that the message is wrong, and the endpoint works.
         is_well = answer.ok or answer.is_dead
-        self._turns.note(ok=is_well, pause=answer.pause)
+        self._turns.note(ok=is_well if is_well or attempt == 1 else None, pause=answer.pause)
         if is_well:
-            self._problem = ""
-        elif self._turns.pace.now == 1:
+            self._failures = 0
+        else:
+            self._failures += 1
             self._problem, self._failed_at = f"{self._host}: {answer.reason}", time.monotonic()
         if not answer.ok:
             error = FailedPrecondition(answer.reason)

@@ -62,9 +62,13 @@ class Turns:
         self._running -= 1
         self._wake()
 
-    def note(self, *, ok: bool, pause: float | None) -> None:
-        """Takes an answer into the pace. `pause`: the seconds that the endpoint asked for; None: it didn't."""
-        self.pace = self.pace.succeeded() if ok else self.pace.failed()
+    def note(self, *, ok: bool | None, pause: float | None) -> None:
+        """Takes an answer into the pace. `ok` None: it says nothing new.
+
+        `pause`: the seconds that the endpoint asked for; None: it didn't.
+        """
+        if ok is not None:
+            self.pace = self.pace.succeeded() if ok else self.pace.failed()
         if pause is not None:
             self.pace = self.pace.paused(pause, time.monotonic())
         self._wake()

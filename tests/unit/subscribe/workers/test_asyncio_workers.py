@@ -65,6 +65,30 @@ def test_leases_run_beside_each_other_and_each_in_its_order() -> None:
     assert most == 20
 
 
+def test_leases_that_end_in_one_turn_of_the_loop_are_reported_together() -> None:
+    together = list[int]()
+
+    class Counted(Reported):
+        def released(self, *releases: LeaseReport) -> None:
+            together.append(len(releases))
+            super().released(*releases)
+
+    async def handle(message: Message) -> None:
+        message.ack()
+        if message.offset == 9:
+            raise RuntimeError("it acked before")
+
+    async def main() -> None:
+        reports = Counted()
+        worker_pool = AsyncioWorkers(handle, asyncio.get_running_loop(), 100, reports)
+        worker_pool.take([lease_of(10 * number, 10, b"%d" % number) for number in range(20)])
+        await asyncio.wait_for(until(lambda: len(reports.releases) == 20), PATIENCE)
+        assert worker_pool.close(0)
+
+    asyncio.run(main())
+    assert together == [20]
+
+
 def test_a_coroutine_that_raises_or_says_nothing_ends_its_lease() -> None:
     async def handle(message: Message) -> None:
         if message.offset == 0:

@@ -70,11 +70,18 @@ def signature_without_its_time(patch: Patch) -> None:
     patch.setattr(hmac, "digest", timeless)
 
 
+def later_failures_slow(patch: Patch) -> None:
+    """Each failure of a message counts for the pace."""
+    note = sender.Sender._note
+    patch.setattr(sender.Sender, "_note", lambda self, answer, attempt: note(self, answer, 1))
+
+
 MUTATIONS: dict[Callable[[Patch], None], str] = {
     names_are_trusted: "name_of_a_private_address",
     mapped_address_passes: "addresses_in_other_forms",
     rest_of_the_answer_decides: "stalling_answer",
     each_failure_slows: "key_that_fails",
+    later_failures_slow: "key_that_fails_at_once",
     redirect_is_success: "redirect",
     pause_is_ignored: "busy_endpoint",
     signature_without_its_time: "published_signature",

@@ -10,6 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -196,6 +197,80 @@ def test_what_the_endpoint_refuses_comes_again_and_holds_up_its_key_only(
     assert of == {b"a": [b"a0", b"a0", b"a0", b"a1", b"a2"], b"b": [b"b0", b"b1", b"b2"]}
     attempts = [each.headers["ce-deliveryattempt"] for each in endpoint.got if each.body == b"a0"]
     assert attempts == ["1", "2", "3"]
+
+
+class Waves:
+    """Answers of an endpoint that refuses one key at once, again and again, and takes long for the others.
+
+    A wave of slow requests is answered when all of them run and the key has failed `FAILURES` times meanwhile.
+    """
+
+    SIZE, FAILURES = 18, 20
+
+    def __init__(self) -> None:
+        self.done = self._failures = 0
+        self._held: list[asyncio.Future[None]] = []
+        self._opened = False
+
+    async def answer(self, request: Request) -> web.Response:
+        if request.body == b"bad" and not self._opened:
+            self._failures += 1
+            self._end_wave()
+            return web.Response(status=500)
+        if not self._opened:
+            self._held.append(asyncio.get_running_loop().create_future())
+            waits = self._held[-1]
+            self._end_wave()
+            await waits
+        return web.Response()
+
+    def _end_wave(self) -> None:
+        if len(self._held) == self.SIZE and self._failures >= self.FAILURES:
+            self.done += 1
+            self._failures = 0
+            self._answer_all()
+
+    def _answer_all(self) -> None:
+        held, self._held = self._held, []
+        for each in held:
+            each.set_result(None)
+
+    def open(self) -> None:
+        """Answers everything at once from now on, the failing key too."""
+        self._opened = True
+        self._answer_all()
+
+
+def push_beside_a_key_that_fails_at_once(endpoint: Endpoint, waves: int) -> None:
+    """Fails if the other keys get less than nine places of ten."""
+    made, places = Waves(), 20
+    endpoint.answer = made.answer
+    with PubSub.in_memory() as ps:
+        ps.create_topic("orders", partitions=2)
+        at_once = RetryPolicy(min_backoff=0, max_backoff=0)
+        ps.create_subscription("hook", "orders", message_ordering=True, retry=at_once)
+        with pushing(ps, endpoint, concurrency=str(places), timeout="60") as unit:
+            turns = unit._connector._sender._turns  # type: ignore[attr-defined]  # it is a Push
+            turns.pace = Pace(places, places)
+
+            def is_over(wave: int) -> bool:
+                return made.done > wave or turns.pace.now < Waves.SIZE
+
+            try:
+                ps.topic("orders").publish(b"bad", ordering_key="bad").result(10)
+                for wave in range(waves):
+                    for number in range(Waves.SIZE):
+                        ps.topic("orders").publish(b"%d" % wave, ordering_key=str(number)).result(10)
+                    until(partial(is_over, wave))
+                    assert made.done > wave, f"{turns.pace.now} at a time are too few"
+            finally:
+                endpoint._thread.loop.call_soon_threadsafe(made.open)
+            until(lambda: ps.subscription("hook").state().backlog == 0)
+    assert all(endpoint.bodies().count(b"%d" % wave) == Waves.SIZE for wave in range(waves))
+
+
+def test_a_key_that_fails_at_once_takes_one_place_of_all(endpoint: Endpoint) -> None:
+    push_beside_a_key_that_fails_at_once(endpoint, waves=10)
 
 
 def test_a_status_of_dead_letter_on_makes_a_dead_letter_at_once(ps: PubSub, endpoint: Endpoint) -> None:

@@ -15,7 +15,12 @@ from kafka_pubsub.worker.push.pace import Pace
 from tests.support import until
 from tests.unit.worker.push.push_mutations import MUTATIONS, Patch
 from tests.unit.worker.push.test_addresses import refusal
-from tests.unit.worker.push.test_push import Endpoint, answers_are_noted, pushing
+from tests.unit.worker.push.test_push import (
+    Endpoint,
+    answers_are_noted,
+    push_beside_a_key_that_fails_at_once,
+    pushing,
+)
 from tests.unit.worker.push.test_signature import test_the_published_example_is_signed_as_published as signed
 
 
@@ -69,6 +74,11 @@ def key_that_fails(endpoint: Endpoint) -> None:
     assert pace.now == 100
 
 
+def key_that_fails_at_once(endpoint: Endpoint) -> None:
+    """It takes one place of twenty, however often it fails while the others are slow."""
+    push_beside_a_key_that_fails_at_once(endpoint, waves=2)
+
+
 def redirect(endpoint: Endpoint) -> None:
     """It is no success: the message ends as a dead letter."""
     endpoint.answer = lambda _: web.Response(status=301)
@@ -102,6 +112,7 @@ SCENES: dict[str, Callable[[Endpoint], None]] = {
     "addresses_in_other_forms": addresses_in_other_forms,
     "stalling_answer": stalling_answer,
     "key_that_fails": key_that_fails,
+    "key_that_fails_at_once": key_that_fails_at_once,
     "redirect": redirect,
     "busy_endpoint": busy_endpoint,
     "published_signature": lambda _: signed(),
@@ -116,7 +127,14 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.mark.parametrize(
-    "scene", ["name_of_a_private_address", "stalling_answer", "redirect", "busy_endpoint"]
+    "scene",
+    [
+        "name_of_a_private_address",
+        "stalling_answer",
+        "key_that_fails_at_once",
+        "redirect",
+        "busy_endpoint",
+    ],
 )
 def test_a_scene_passes_with_all_rules(scene: str, endpoint: Endpoint) -> None:
     SCENES[scene](endpoint)
