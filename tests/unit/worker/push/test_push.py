@@ -36,6 +36,7 @@ class Request(NamedTuple):
 
     headers: dict[str, str]
     body: bytes
+    path: str = ""
 
 
 class Endpoint:
@@ -66,7 +67,7 @@ class Endpoint:
         self.most = max(self.most, self.running)
         try:
             headers = {name.lower(): value for name, value in request.headers.items()}
-            got = Request(headers, await request.read())
+            got = Request(headers, await request.read(), request.path)
             self.got.append(got)
             answer = self.answer(got)
             return answer if isinstance(answer, web.StreamResponse) else await answer
@@ -146,7 +147,7 @@ def test_a_message_is_posted_as_cloudevents_and_acked(ps: PubSub, endpoint: Endp
     )
     with pushing(ps, endpoint):
         until(lambda: ps.subscription("hook").state().backlog == 0)
-    ((headers, body),) = endpoint.got
+    ((headers, body, _),) = endpoint.got
     assert body == b'{"n":1}'
     assert headers["content-type"] == "application/json"
     assert headers["ce-specversion"] == "1.0"
@@ -341,7 +342,7 @@ def test_requests_are_signed_and_carry_a_token_that_may_change(
         token.write_text("second, and longer\n")
         ps.topic("orders").publish(b"two").result(10)
         until(lambda: len(endpoint.got) == 2)
-    for (headers, body), expected in zip(endpoint.got, ("first", "second, and longer"), strict=True):
+    for (headers, body, _), expected in zip(endpoint.got, ("first", "second, and longer"), strict=True):
         assert headers["authorization"] == f"Bearer {expected}"
         signed = sign(signing_key(SECRET), headers["webhook-id"], int(headers["webhook-timestamp"]), body)
         assert headers["webhook-signature"] == signed["webhook-signature"]
