@@ -18,6 +18,7 @@ from tests.benchmarks import (
     observed_scenarios,
     push_scenarios,
     start_scenarios,
+    worker_scenarios,
 )
 from tests.benchmarks.data import A_KEY_EACH
 from tests.benchmarks.figures import Parameter, Row, Scenario, Target
@@ -452,6 +453,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "exactly_once": _exactly_once,
     **app_scenarios.ALL,
     **push_scenarios.ALL,
+    **worker_scenarios.ALL,
     **delay_scenarios.ALL,
     **lane_scenarios.ALL,
     **latency_scenarios.ALL,
