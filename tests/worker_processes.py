@@ -18,7 +18,7 @@ __all__ = ["WorkerProcess"]
 
 
 class WorkerProcess:
-    """A worker on `worker.toml` of a folder; it ends with `stack`."""
+    """A worker on `worker.toml` of a folder; its end is that of `stack`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class WorkerProcess:
         stack.callback(self.process.kill)
 
     def end(self) -> None:
-        """Ends it in good order."""
+        """Ends the process in good order."""
         self.process.terminate()
         self.process.wait(60)
 
@@ -61,11 +61,11 @@ class WorkerProcess:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 text = answer.read()
                 return json.loads(text) if text else {}
-        except OSError:  # those of HTTP too
+        except OSError:  # errors of HTTP too
             return None
 
     def state(self, name: str) -> object:
-        """Returns a connector's state as this worker has it; None: it doesn't know one."""
+        """Returns a connector's state as this worker says; None: no answer."""
         found = self.ask(f"/connectors/{name}/status")
         return found["connector"]["state"] if isinstance(found, dict) and "connector" in found else None
 

@@ -1,4 +1,4 @@
-"""An HTTP endpoint in a process of its own, which counts what it gets: `python -m tests.benchmarks.endpoint JSON`.
+"""An HTTP endpoint in a process of its own, which counts requests: `python -m tests.benchmarks.endpoint JSON`.
 
 It writes a line with its port, and a line of JSON with figures when `warmup` and `measured` messages have come. With
 `failing_key` as many again follow, for which it refuses that key; messages of that key are counted in neither.

@@ -1,4 +1,4 @@
-"""The scenario of workers as processes, for `scenarios`: a killed one, a change over REST, and an idle one."""
+"""The scenario of workers as processes, for `scenarios`: a kill, a change over REST, and idleness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A push to an endpoint in a process of its own; a bare aiohttp loop to the same; and a push of which one key fails."""
+"""A push to an endpoint in a process of its own; a bare aiohttp loop to the same; and a push with a key that fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def push(
 def failing(
     bootstrap: str, topic: str, group: str, warmup: int, measured: int, concurrency: int, patience: float
 ) -> Measured:
-    """The same; after half of the messages the endpoint refuses those of one key."""
+    """The same; after half of the messages the endpoint refuses a key."""
     found = _pushed(bootstrap, topic, group, warmup, measured, concurrency, patience, key_name(0))
     kept = found["rate_failing"] / found["rate"]
     return {"rate": found["rate_failing"], "kept": kept, "note": f"refused {found['refused']:.0f} requests"}
@@ -62,7 +62,7 @@ def _pushed(
 
 
 def bare(warmup: int, measured: int, concurrency: int, patience: float) -> Measured:
-    """As many coroutines that post one body after the other, without Kafka."""
+    """As many coroutines that post the bodies in turn, without Kafka."""
     with endpoint(warmup, measured, patience) as (url, wait):
         asyncio.run(_post(url, warmup + measured, concurrency))
         return {"rate": wait()["rate"]}

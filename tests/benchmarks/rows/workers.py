@@ -1,4 +1,4 @@
-"""Workers as processes: how long others take for a killed one's work and for a change, and what an idle one costs."""
+"""Workers as processes: the time until a killed worker's work goes on, or all follow a change; an idle worker."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["change", "idle", "kill"]
 
 PATIENCE_S = 120.0
 KEYS, PARTITIONS, WORKERS = 60, 12, 3
-#: Seconds between two messages; before the kill, and after it.
+#: Seconds between two messages; before the kill, and afterwards.
 BREAK_S, BEFORE_S, AFTER_S = 0.005, 5.0, 20.0
-#: Seconds in which an idle worker settles, and in which it is measured.
+#: Seconds in which an idle worker settles, and in which the measurement runs.
 SETTLE_S, MEASURE_S = 15.0, 30.0
 FILE = "[services]\nsequencer = true\n"
 
@@ -66,7 +66,7 @@ class _Endpoint:
 
 
 class _Team:
-    """Three workers with one push connector, which was made at the first one."""
+    """Three workers with one push connector, which was made at the first worker."""
 
     def __init__(self, bootstrap: str, topic: str, stack: ExitStack) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-pubsub-bench-")))
@@ -92,13 +92,13 @@ class _Team:
         began = time.monotonic()
         self.workers[0].ask("/connectors", "POST", {"name": "hook", "config": self.config})
         _until(lambda: all(each.state("hook") == "RUNNING" for each in self.workers), "all RUNNING")
-        #: Seconds until all three ran it.
+        #: Seconds until the connector ran on all three.
         self.made_s = time.monotonic() - began
         _until(lambda: self.workers[1].tasks("hook") == WORKERS, "all are members")
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Publishes all the time, one key after the other."""
+        """Publishes all the time, the keys in turn."""
         ended = threading.Event()
 
         def publish() -> None:
@@ -122,7 +122,7 @@ class _Team:
 
 
 def kill(bootstrap: str, topic: str) -> Measured:
-    """SIGKILL of one of three: the longest time without a message of a key, and what the history checker says."""
+    """SIGKILL of a worker of three: the longest time without a message of a key, and what the history checker says."""
     with ExitStack() as stack:
         team = _Team(bootstrap, topic, stack)
         driver = HistoryFile(team.histories / "driver.jsonl", role="driver", topic=topic)
@@ -159,7 +159,7 @@ def _longest_gap(got: list[_Got], key: str, killed: float) -> float:
 
 
 def change(bootstrap: str, topic: str) -> Measured:
-    """A connector that is made, and one whose URL is changed while messages come: until all three run that."""
+    """Making a connector, and changing its URL while messages come: until all three workers do so."""
     with ExitStack() as stack:
         team = _Team(bootstrap, topic, stack)
         with team.publishing():

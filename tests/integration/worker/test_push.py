@@ -1,4 +1,4 @@
-"""Push on a broker: workers of which one is killed, endpoints of every kind, and a broker that is away."""
+"""Push on a broker: a worker is killed, endpoints behave badly, the broker is away."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def pushing(ps: PubSub, subscription: str, topic: str, url: str, **options: str)
 def test_endpoints_that_behave_badly_get_each_message_in_the_end(
     broker: LocalKafka, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    """One that hangs, one that answers megabytes, one that redirects, and one that answers after the ack deadline."""
+    """They hang, answer megabytes, redirect, answer after the ack deadline, or have a wrong certificate."""
     gone_on = threading.Event()
 
     async def hang() -> web.Response:

@@ -1,4 +1,4 @@
-"""Workers as processes on one broker: they share work, take over from a killed one, follow their file, and drain."""
+"""Workers as processes on one broker: they share work, take over from the dead, follow their file, and drain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ sequencer = true
 
 
 class Workers:
-    """Worker processes in one folder."""
+    """Worker processes of a folder."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self.file, self._folder = folder / "worker.toml", folder
@@ -73,7 +73,7 @@ class Workers:
 
 
 class Process:
-    """One worker."""
+    """A worker."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         self.process, self._port, self._log = process, port, log

@@ -21,12 +21,12 @@ Patch = pytest.MonkeyPatch
 
 
 def names_are_trusted(patch: Patch) -> None:
-    """An address is checked only where the URL has it, and not what a name leads to."""
+    """An address is checked only in the URL, and not what a name leads to."""
     patch.setattr(Reach, "open_socket", lambda self, found: socket.socket(*found[:3]))
 
 
 def mapped_address_passes(patch: Patch) -> None:
-    """An address of IPv4 in one of IPv6 is judged as one of IPv6."""
+    """An address of IPv4 inside of IPv6 is judged as IPv6."""
     patch.setattr("kafka_pubsub.worker.push.addresses._inner", lambda address: address)
 
 

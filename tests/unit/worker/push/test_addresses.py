@@ -1,4 +1,4 @@
-"""Addresses that a push may reach, and those that it refuses."""
+"""Addresses that a push may reach, and addresses that are refused."""
 
 from __future__ import annotations
 

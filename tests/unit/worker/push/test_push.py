@@ -127,7 +127,7 @@ def pushing(ps: PubSub, endpoint: Endpoint, **options: str) -> Iterator[Connecto
 
 def answers_are_noted(unit: ConnectorUnit) -> bool:
     """Returns whether no request of a push runs."""
-    return not unit._connector._sender._turns._running  # type: ignore[attr-defined]  # it is a Push
+    return not unit._connector._sender._turns._running  # type: ignore[attr-defined]  # a Push
 
 
 def dead_letters(ps: PubSub) -> list[str]:
@@ -201,7 +201,7 @@ def test_what_the_endpoint_refuses_comes_again_and_holds_up_its_key_only(
 
 
 class Waves:
-    """Answers of an endpoint that refuses one key at once, again and again, and takes long for the others.
+    """Answers of an endpoint that refuses a key at once, again and again, and takes long for the others.
 
     A wave of slow requests is answered when all of them run and the key has failed `FAILURES` times meanwhile.
     """
@@ -251,7 +251,7 @@ def push_beside_a_key_that_fails_at_once(endpoint: Endpoint, waves: int) -> None
         at_once = RetryPolicy(min_backoff=0, max_backoff=0)
         ps.create_subscription("hook", "orders", message_ordering=True, retry=at_once)
         with pushing(ps, endpoint, concurrency=str(places), timeout="60") as unit:
-            turns = unit._connector._sender._turns  # type: ignore[attr-defined]  # it is a Push
+            turns = unit._connector._sender._turns  # type: ignore[attr-defined]  # a Push
             turns.pace = Pace(places, places)
 
             def is_over(wave: int) -> bool:
@@ -319,7 +319,7 @@ def test_a_request_that_waits_for_its_turn_waits_for_the_pause_too(ps: PubSub, e
 
     endpoint.answer = lambda _: busy()
     with pushing(ps, endpoint, concurrency="3") as unit:
-        turns = unit._connector._sender._turns  # type: ignore[attr-defined]  # it is a Push
+        turns = unit._connector._sender._turns  # type: ignore[attr-defined]  # a Push
         turns.pace = Pace(3, 1)
         for key in "abc":
             ps.topic("orders").publish(b"x", ordering_key=key).result(10)
@@ -399,7 +399,7 @@ def test_few_requests_run_at_first_and_more_while_they_succeed(ps: PubSub, endpo
     assert 8 <= endpoint.most <= 32
 
 
-#: Ways to write 127.0.0.1 that a check of the URL's text doesn't see through; the last one is a name.
+#: Ways to write 127.0.0.1 that a check of the URL's text doesn't see through; the last is a name.
 WRITTEN = (
     "127\u30020\u30020\u30021",
     "\uff11\uff12\uff17.0.0.1",

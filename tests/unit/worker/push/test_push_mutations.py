@@ -1,4 +1,4 @@
-"""Each rule of a push is needed: without it a scene fails that passes with it."""
+"""Each rule of a push is needed: a scene passes with the rule and fails without."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.worker.push.test_signature import test_the_published_example_is_
 
 @contextlib.contextmanager
 def pushed(endpoint: Endpoint, **options: str) -> Iterator[PubSub]:
-    """Pushes one message until it is acked or a dead letter."""
+    """Pushes a message until its end: an ack or a dead letter."""
     with PubSub.in_memory() as ps:
         ps.create_topic("orders", partitions=1)
         ps.create_topic("dead", partitions=1)
@@ -54,7 +54,7 @@ def addresses_in_other_forms(endpoint: Endpoint) -> None:
 
 
 def stalling_answer(endpoint: Endpoint) -> None:
-    """It is taken by its status, so the message comes once."""
+    """The message is acked by the status, so there is a single request."""
 
     class Stalling(web.StreamResponse):
         async def write_eof(self, data: bytes = b"") -> None:
@@ -67,7 +67,7 @@ def stalling_answer(endpoint: Endpoint) -> None:
 
 
 def key_that_fails(endpoint: Endpoint) -> None:
-    """It slows no other one."""
+    """Other keys are as quick as before."""
     pace = Pace(100, 100)
     for _ in range(100):
         pace = pace.succeeded().succeeded().failed()
@@ -75,19 +75,19 @@ def key_that_fails(endpoint: Endpoint) -> None:
 
 
 def key_that_fails_at_once(endpoint: Endpoint) -> None:
-    """It takes one place of twenty, however often it fails while the others are slow."""
+    """The key takes a single place of twenty, however often its message fails while the others are slow."""
     push_beside_a_key_that_fails_at_once(endpoint, waves=2)
 
 
 def redirect(endpoint: Endpoint) -> None:
-    """It is no success: the message ends as a dead letter."""
+    """That is no success: the message ends as a dead letter."""
     endpoint.answer = lambda _: web.Response(status=301)
     with pushed(endpoint) as ps:
         assert len(list(ps.subscription("hook").dead_letters())) == 1
 
 
 def busy_endpoint(endpoint: Endpoint) -> None:
-    """It gets no request of another key before the pause is over."""
+    """No request of another key comes before the pause is over."""
     times = list[float]()
 
     def answer(_: object) -> web.Response:
