@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 
 from kafka_pubsub.worker.push.pace import LONGEST_PAUSE
 
-__all__ = ["TAKEN", "Answer", "judge", "retry_after"]
+__all__ = ["Answer", "judge", "retry_after"]
 
 _BUSY = frozenset({429, 503})
 
@@ -36,14 +36,14 @@ class Answer:
         return not self.reason
 
 
-#: The answer of an endpoint that has taken the message.
-TAKEN = Answer()
+#: The endpoint has taken the message.
+_TAKEN = Answer()
 
 
 def judge(status: int, headers: Mapping[str, str], dead_letter_on: Collection[int], now: datetime) -> Answer:
     """Judges an answer; `headers` don't distinguish upper and lower case, or are in lower case."""
     if 200 <= status < 300:
-        return TAKEN
+        return _TAKEN
     if status in dead_letter_on:
         return Answer(f"the endpoint answered {status}", is_dead=True)
     if 300 <= status < 400:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
@@ -24,6 +26,8 @@ Form = Literal["cloudevents", "google"]
 _TAKEN = frozenset(
     {"id", "source", "specversion", "type", "time", "subject", "datacontenttype", "dataschema"}
 )
+#: The attributes that replace what a message would have by itself.
+_OWN = {"ce_source": "ce-source", "ce_type": "ce-type"}
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
 #: What a header's value may hold as it is: printable ASCII without space, quote and percent.
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
@@ -37,30 +41,42 @@ class Posted(NamedTuple):
     body: bytes
 
 
-def write_request(message: Message, subscription: str, form: Form) -> Posted:
+def write_request(message: Message, message_id: str, subscription: str, form: Form) -> Posted:
     """Returns the request that delivers a message of a subscription."""
     if form == "google":
-        return _as_google(message, subscription)
-    return _as_cloudevents(message, subscription)
+        return _as_google(message, message_id, subscription)
+    return _as_cloudevents(message, message_id, subscription)
 
 
-def _as_cloudevents(message: Message, subscription: str) -> Posted:
-    attributes = dict(message.attributes)
+def _as_cloudevents(message: Message, message_id: str, subscription: str) -> Posted:
     headers = {
-        "content-type": _media_type(attributes.pop("content-type", "")),
-        "ce-specversion": "1.0",
-        "ce-id": _escaped(message.message_id),
-        "ce-source": _escaped(attributes.pop("ce_source", f"/kafka/{message.topic}")),
-        "ce-type": _escaped(attributes.pop("ce_type", "kafka_pubsub.message")),
+        **_usual(message.topic, subscription),
+        "ce-id": _escaped(message_id),
         "ce-time": _time(message),
-        "ce-subscription": _escaped(subscription),
         "ce-deliveryattempt": str(message.delivery_attempt),
     }
-    if message.ordering_key is not None:
-        headers["ce-partitionkey"] = _escaped(message.ordering_key)
-    for name, value in attributes.items():
-        headers.setdefault(_header(name), _escaped(value))
+    if (key := message.ordering_key) is not None:
+        headers["ce-partitionkey"] = _escaped(key)
+    for name, value in message.attributes.items():
+        if name == "content-type":
+            headers[name] = _media_type(value)
+        elif (given := _OWN.get(name)) is not None:
+            headers[given] = _escaped(value)
+        else:
+            headers.setdefault(_header(name), _escaped(value))
     return Posted(headers, message.data)
+
+
+@lru_cache(maxsize=1024)
+def _usual(topic: str, subscription: str) -> Mapping[str, str]:
+    """Returns the headers that messages have in common, unless their attributes say otherwise."""
+    return {
+        "content-type": _media_type(""),
+        "ce-specversion": "1.0",
+        "ce-source": _escaped(f"/kafka/{topic}"),
+        "ce-type": "kafka_pubsub.message",
+        "ce-subscription": _escaped(subscription),
+    }
 
 
 def _media_type(text: str) -> str:
@@ -79,13 +95,13 @@ def _escaped(value: str) -> str:
     return value if _ALL_PLAIN.fullmatch(value) else quote(value, safe=_PLAIN, errors="surrogatepass")
 
 
-def _as_google(message: Message, subscription: str) -> Posted:
+def _as_google(message: Message, message_id: str, subscription: str) -> Posted:
     at = _time(message)
     inner: dict[str, object] = {
         "data": base64.b64encode(message.data).decode(),
         "attributes": dict(message.attributes),
-        "messageId": message.message_id,
-        "message_id": message.message_id,
+        "messageId": message_id,
+        "message_id": message_id,
         "publishTime": at,
         "publish_time": at,
     }

@@ -89,22 +89,24 @@ class Sender:
 
     async def send(self, message: Message) -> None:
         """Posts a message; returns when the endpoint has taken it, and else raises what becomes of it."""
-        request = write_request(message, self._options.subscription, self._options.format)
+        message_id = message.message_id
+        request = write_request(message, message_id, self._options.subscription, self._options.format)
         if len(request.body) > self._options.max_body:
             raise DeadLetter(
                 f"the request has {len(request.body)} bytes, and max_body is {self._options.max_body}"
             )
         await self._turns.begin(lambda: self._is_over(message))
         try:
-            answer = await self._post(request, message.message_id)
+            answer = await self._post(request, message_id)
             # Before the turn ends: what begins next has to wait if this answer says so.
             self._note(answer, message.delivery_attempt)
         finally:
             self._turns.end()
+        if answer.ok:
+            return
         if answer.is_dead:
             raise DeadLetter(answer.reason)
-        if not answer.ok:
-            raise Retry(answer.reason, delay=answer.pause)
+        raise Retry(answer.reason, delay=answer.pause)
 
     def _is_over(self, message: Message) -> bool:
         """Returns whether the message's lease has ended; or its stream ends, and the endpoint wants a pause."""
@@ -114,18 +116,17 @@ class Sender:
     def _note(self, answer: Answer, attempt: int) -> None:
         """Takes an answer into the pace, and says what is wrong, once a minute."""
         # A dead letter says that the message is wrong, and the endpoint works.
-        is_well = answer.ok or answer.is_dead
-        self._turns.note(ok=is_well if is_well or attempt == 1 else None, pause=answer.pause)
-        if is_well:
+        if answer.ok or answer.is_dead:
             self._failures = 0
+            self._turns.note(ok=True, pause=None)
         else:
             self._failures += 1
             self._problem, self._failed_at = f"{self._host}: {answer.reason}", time.monotonic()
-        if not answer.ok:
-            error = FailedPrecondition(answer.reason)
-            self._troubles.tell(
-                error, "push %s to %s: %s", self._options.subscription, self._host, answer.reason
-            )
+            self._turns.note(ok=False if attempt == 1 else None, pause=answer.pause)
+        if answer.ok:
+            return
+        error = FailedPrecondition(answer.reason)
+        self._troubles.tell(error, "push %s to %s: %s", self._options.subscription, self._host, answer.reason)
 
     async def _post(self, request: Posted, message_id: str) -> Answer:
         options = self._options
