@@ -34,9 +34,9 @@ from kafka_pubsub.worker.connectors import (
 from kafka_pubsub.worker.control import Control, Refused, wrong_settings
 from kafka_pubsub.worker.loggers import change_logger, list_loggers, show_logger
 from kafka_pubsub.worker.rest.access import READS, Access, is_foreign, is_renamed
+from kafka_pubsub.worker.rest.methods import Application, Message, Methods, Receive, Scope, Send
 from kafka_pubsub.worker.rest.operate import add_operations
 from kafka_pubsub.worker.rest.page import add_page
-from kafka_pubsub.worker.rest.methods import Application, Message, Methods, Receive, Scope, Send
 from kafka_pubsub.worker.steering import State
 
 __all__ = ["make_app"]

@@ -63,6 +63,7 @@ OWNERS = {
     "fast_depends": {"handlers"},
     "aiohttp": {"worker"},
     "fastapi": {"worker"},
+    "starlette": {"worker"},
     "uvicorn": {"worker"},
     "pydantic": {"config", "cli", "delays", "handlers", "payloads", "worker"},
     "pydantic_core": {"payloads"},

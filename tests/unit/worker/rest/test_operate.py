@@ -316,5 +316,8 @@ def test_without_a_token_or_from_another_page_nothing_is_told_or_done(ps: PubSub
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer", "a browser asks for no password by itself"
     foreign = {"origin": "https://evil.example"}
-    assert TestClient(app_of(ps), "http://127.0.0.1:8083").post(f"{LETTERS}/purge", headers=foreign).status_code == 403
+    assert (
+        TestClient(app_of(ps), "http://127.0.0.1:8083").post(f"{LETTERS}/purge", headers=foreign).status_code
+        == 403
+    )
     assert len(list(sub.dead_letters())) == 1
