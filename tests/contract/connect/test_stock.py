@@ -17,8 +17,8 @@ from kafka_pubsub.local import LocalKafka
 from tests.contract.connect.steps import Server, differences, run, steps
 from tests.contract.connect.stock import StockConnect, asking
 from tests.contract.connect.words import MORE, TOPICS, at_connect, at_worker
-from tests.integration.worker.test_push import Worker
 from tests.support import until
+from tests.worker_processes import WorkerProcess
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "connect"
 PATIENCE = 90.0
@@ -50,7 +50,7 @@ def test_a_worker_answers_them_but_for_the_known_differences(broker: LocalKafka,
     with PubSub(broker.bootstrap) as ps, ExitStack() as stack:
         for number in range(3):
             ps.topic("facts").publish(b"%d" % number).result(PATIENCE)
-        worker = Worker(broker.bootstrap, tmp_path, stack)
+        worker = WorkerProcess(broker.bootstrap, tmp_path, stack)
         until(lambda: worker.ask("/connectors") == ["sequencer"], "the worker answers", PATIENCE)
         hidden = frozenset({"sequencer"})
         words = at_worker("https://endpoint.invalid/")
