@@ -71,7 +71,7 @@ class Server:
 class Step:
     """A request and the wanted answer.
 
-    `other`: changes of the step that are right as well. `until`: asked again until the answer fits.
+    `other`: changes of the step that are right as well, such as the words of another version. `until`: asked again until the answer fits.
     `then`: states to wait for afterwards, by connector.
     """
 
@@ -213,8 +213,8 @@ def _wait(server: Server, name: str, state: str, what: str) -> None:
         answer = server.ask("GET", f"/connectors/{name}/status", None, {})
         if answer.status == 404:
             return state == "GONE"
-        if answer.status != 200 or state == "GONE":
-            return False
+        if answer.status != 200 or state in ("GONE", "THERE"):
+            return answer.status == 200 and state == "THERE"
         tasks = {each["state"] for each in answer.value["tasks"]}
         if state == "FAILED":
             return bool({"FAILED", "RESTARTING"} & {answer.value["connector"]["state"], *tasks})
