@@ -75,16 +75,15 @@ async function saying(act) {
   }
 }
 
-// Acts for a button, once at a time; then the focus is where it was, or at the head of that part if the button is gone.
+// Acts for a button, once at a time; a button that were disabled meanwhile would lose the focus. If the button is gone
+// then, the focus goes to the head of its part.
 async function busy(control, act) {
-  if (control.disabled) return;
+  if (control.ariaBusy === "true") return;
   const section = control.closest("section");
-  control.disabled = true;
+  control.ariaBusy = "true";
   await saying(act);
-  control.disabled = false;
-  if (document.activeElement !== document.body) return;
-  const isThere = control.isConnected && control.offsetParent;
-  (isThere ? control : section?.querySelector("h2"))?.focus();
+  control.ariaBusy = null;
+  if (document.activeElement === document.body) section?.querySelector("h2").focus();
 }
 
 function say(text, bad = false) {
@@ -199,7 +198,7 @@ const parts = {
     fill("units", "Units", [
       ["Unit", (row) => row.name],
       ["Kind", (row) => row.kind],
-      ["State", (row) => element("span", { className: good(row), textContent: row.state })],
+      ["State", (row) => element("span", { className: `state ${good(row)}`, textContent: row.state })],
       ["Why", (row) => (row.stuck.length ? element("div", {}, row.stuck[0].text, trace(row)) : "")],
       ["Members", (row) => number(row.members.length), true],
       ["Do", (row) => mayWrite && actions(...freeing(row))],
@@ -316,7 +315,7 @@ async function loadKeys() {
   const parked = (row) => row.state === "parked";
   fill("keys", `Keys of ${name}`, [
     ["Key", (row) => keyText(row)],
-    ["State", (row) => element("span", { className: parked(row) ? "bad" : "", textContent: row.state })],
+    ["State", (row) => element("span", { className: parked(row) ? "state bad" : "state", textContent: row.state })],
     ["Why", (row) => row.why],
     ["Since", (row) => time(row.since)],
     ["Next", (row) => time(row.next_due)],

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 
 from kafka_pubsub import DeadLetterPolicy, Message, PubSub, RetryPolicy
@@ -33,8 +34,12 @@ WRITE, READ = "write-token", "read-token"
 #: A text that would be code in a page that inserts texts as HTML.
 HOSTILE = "<img src=x onerror=window.pwned=1>"
 FILE = """
-[apps]
-shop = "no_such_shop:app"
+[connectors.crm]
+class = "push"
+subscription = "crm"
+topic = "hooks"
+url = "https://endpoint.invalid/"
+token = "${env:KAFKA_PUBSUB_TEST_MISSING}"
 
 [connectors.hook]
 class = "push"
@@ -99,9 +104,9 @@ def serve_stuck(port: int = 0) -> Iterator[Stuck]:
         control = Control(follower, worker, lambda: backend, "127.0.0.1:8080")
         control.set_state("old-hook", "paused")
         access = Access(token=WRITE, read_token=READ)
-        app = make_app(control, "1", lambda: "c", access, pubsub=ps)
+        app = make_app(control, version("kafka-pubsub-orderly"), lambda: "c", access, pubsub=ps)
         until(lambda: control.status("hook")["connector"]["state"] == "RUNNING", "a unit", PATIENCE)
-        until(lambda: "trace" in control.status("shop")["connector"], "a failure", PATIENCE)
+        until(lambda: "trace" in control.status("crm")["connector"], "a failure", PATIENCE)
         server = opened.enter_context(RestServer(app, "127.0.0.1", port))
         world.url = f"http://127.0.0.1:{server.port}/ui"
         yield world
@@ -132,7 +137,7 @@ def _publish(world: Stuck, backend: MemoryBackend) -> None:
 def draw(folder: Path) -> None:
     """Writes the pictures of the docs."""
     with serve_stuck() as world, open_browser() as browser:
-        for name, width, height, scheme in (("page", 1100, 900, "light"), ("page-phone", 360, 760, "dark")):
+        for name, width, height, scheme in (("page", 960, 700, "light"), ("page-phone", 360, 560, "dark")):
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if scheme == "dark" else "light",
@@ -140,7 +145,7 @@ def draw(folder: Path) -> None:
             page = context.new_page()
             page.goto(world.url)
             page.fill("#token", WRITE)
-            page.press("#token", "Enter")
+            page.click("#login button")
             page.wait_for_selector("#keys tbody tr")
             page.screenshot(path=folder / f"worker-{name}.png")
             context.close()

@@ -30,6 +30,13 @@ def stuck() -> Iterator[Stuck]:
         yield world
 
 
+@pytest.fixture(scope="module")
+def looked_at() -> Iterator[Stuck]:
+    """What tests that change nothing share."""
+    with serve_stuck() as world:
+        yield world
+
+
 @contextmanager
 def opened(
     browser: Browser, stuck: Stuck, *, width: int = 1100, scheme: Literal["light", "dark"] = "light"
@@ -52,10 +59,15 @@ def opened(
     context.close()
 
 
+def wait_for(page: Page, holds: str) -> None:
+    """Waits until an expression holds. The page's policy forbids playwright's own way, which needs `eval`."""
+    until(lambda: page.evaluate(f"!!({holds})"), holds, PATIENCE)
+
+
 def enter(page: Page, token: str) -> None:
     page.fill("#token", token)
     page.press("#token", "Enter")
-    page.wait_for_function("document.querySelector('#about').textContent !== ''")
+    wait_for(page, "document.querySelector('#about').textContent !== ''")
 
 
 def press(page: Page, name: str, *, key: str = "Enter") -> None:
@@ -74,7 +86,7 @@ def press(page: Page, name: str, *, key: str = "Enter") -> None:
 
 
 def said(page: Page, text: str) -> None:
-    page.wait_for_function("text => document.querySelector('#said').textContent.includes(text)", arg=text)
+    until(lambda: text in page.inner_text("#said"), text, PATIENCE)
 
 
 def dead(stuck: Stuck) -> int:
@@ -85,13 +97,13 @@ def test_it_says_what_is_stuck_and_the_keyboard_frees_it(browser: Browser, stuck
     with opened(browser, stuck) as page:
         page.fill("#token", "wrong")
         page.press("#token", "Enter")
-        page.wait_for_function("document.querySelector('#refused').textContent !== ''")
+        wait_for(page, "document.querySelector('#refused').textContent !== ''")
         assert not page.is_visible("#all")
         enter(page, WRITE)
         found = page.inner_text("#stuck")
         for text in (
-            "Unit shop: ",
-            "no_such_shop",
+            "Unit crm: ",
+            "KAFKA_PUBSUB_TEST_MISSING",
             "Unit old-hook: paused by an operator",
             "Subscription billing: messages parked until they are released: 1",
             "Subscription mail: dead letters: 4",
@@ -103,15 +115,16 @@ def test_it_says_what_is_stuck_and_the_keyboard_frees_it(browser: Browser, stuck
 
         press(page, "Resume: old-hook")
         said(page, "old-hook: every worker runs it again")
-        page.wait_for_function("!document.querySelector('#stuck').textContent.includes('old-hook')")
+        wait_for(page, "!document.querySelector('#stuck').textContent.includes('old-hook')")
 
         assert "the card has expired" in page.inner_text("#keys")
         stuck.mended = True
-        press(
-            page, "Release: orders:1:0" if "orders:1:0" in page.inner_text("#keys") else "Release: orders:0:0"
-        )
+        keys = stuck.ps.subscription("billing").keys()
+        (parked,) = (each.message_id for each in keys if each.state == "parked")
+        press(page, f"Release: {parked}")
         said(page, "Released 1")
         until(lambda: b"next" in stuck.handled, "the key goes on", PATIENCE)
+        wait_for(page, "['keys-title', 'stuck-title'].includes(document.activeElement.id)")
 
         page.reload()
         page.wait_for_selector("#all:not([hidden])")
@@ -124,7 +137,7 @@ def test_what_is_given_up_is_asked_for_first(browser: Browser, stuck: Stuck) -> 
         page.wait_for_selector("#letters tbody tr")
         page.fill("#by-key", "user-1")
         page.press("#by-key", "Enter")
-        page.wait_for_function("document.querySelectorAll('#letters tbody tr').length === 1")
+        wait_for(page, "document.querySelectorAll('#letters tbody tr').length === 1")
 
         page.focus("#letters-title")
         press(page, "Purge all of these")
@@ -133,7 +146,7 @@ def test_what_is_given_up_is_asked_for_first(browser: Browser, stuck: Stuck) -> 
         page.keyboard.press("Escape")
         page.wait_for_selector("#ask", state="hidden")
         assert dead(stuck) == 4
-        page.wait_for_function("document.activeElement.id === 'purge-all'")
+        wait_for(page, "document.activeElement.id === 'purge-all'")
         page.keyboard.press("Enter")
         page.wait_for_selector("#ask[open]")
         press(page, "Purge all")
@@ -142,7 +155,7 @@ def test_what_is_given_up_is_asked_for_first(browser: Browser, stuck: Stuck) -> 
 
         page.fill("#by-key", "")
         page.press("#by-key", "Enter")
-        page.wait_for_function("document.querySelectorAll('#letters tbody tr').length === 3")
+        wait_for(page, "document.querySelectorAll('#letters tbody tr').length === 3")
         page.focus("#letters-title")
         press(page, "Replay all of these")
         page.wait_for_selector("#ask[open]")
@@ -152,11 +165,11 @@ def test_what_is_given_up_is_asked_for_first(browser: Browser, stuck: Stuck) -> 
         assert dead(stuck) == 0
 
 
-def test_texts_of_messages_stay_texts(browser: Browser, stuck: Stuck) -> None:
-    with opened(browser, stuck) as page:
+def test_texts_of_messages_stay_texts(browser: Browser, looked_at: Stuck) -> None:
+    with opened(browser, looked_at) as page:
         enter(page, READ)
         page.select_option("#letters-of", "subscription:mail")
-        page.wait_for_function("document.querySelectorAll('#letters tbody tr').length === 4")
+        wait_for(page, "document.querySelectorAll('#letters tbody tr').length === 4")
         assert HOSTILE in page.inner_text("#letters")
         page.locator("#letters tr", has_text=HOSTILE).get_by_text("View").click()
         page.wait_for_selector("#view[open]")
@@ -168,8 +181,8 @@ def test_texts_of_messages_stay_texts(browser: Browser, stuck: Stuck) -> None:
         page.wait_for_selector("#view", state="hidden")
 
 
-def test_a_token_that_may_only_read_has_no_buttons_that_change(browser: Browser, stuck: Stuck) -> None:
-    with opened(browser, stuck) as page:
+def test_a_token_that_may_only_read_has_no_buttons_that_change(browser: Browser, looked_at: Stuck) -> None:
+    with opened(browser, looked_at) as page:
         enter(page, READ)
         assert "may only read" in page.inner_text("#about")
         page.wait_for_selector("#keys tbody tr")
@@ -181,20 +194,18 @@ def test_a_token_that_may_only_read_has_no_buttons_that_change(browser: Browser,
         assert page.evaluate("sessionStorage.length") == 0
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"), [(1100, "light"), (360, "dark"), (360, "light"), (1100, "dark")]
-)
+@pytest.mark.parametrize(("width", "scheme"), [(1100, "light"), (360, "dark")])
 def test_it_is_accessible_and_fits_a_phone(
-    browser: Browser, stuck: Stuck, width: int, scheme: Literal["light", "dark"]
+    browser: Browser, looked_at: Stuck, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    with opened(browser, stuck, width=width, scheme=scheme) as page:
+    with opened(browser, looked_at, width=width, scheme=scheme) as page:
         page.wait_for_selector("#login:not([hidden])")
         assert Axe().run(page).response["violations"] == []
         enter(page, WRITE)
         page.select_option("#letters-of", "subscription:mail")
-        page.wait_for_function("document.querySelectorAll('#letters tbody tr').length === 4")
+        wait_for(page, "document.querySelectorAll('#letters tbody tr').length === 4")
         for each in page.query_selector_all("summary"):
             each.click()
         assert Axe().run(page).response["violations"] == []
@@ -207,10 +218,10 @@ def test_it_is_accessible_and_fits_a_phone(
         assert (background == "rgb(255, 255, 255)") is (scheme == "light")
 
 
-def test_the_browser_runs_nothing_else_in_it(browser: Browser, stuck: Stuck) -> None:
+def test_the_browser_runs_nothing_else_in_it(browser: Browser, looked_at: Stuck) -> None:
     context = browser.new_context()
     page = context.new_page()
-    page.goto(stuck.url)
+    page.goto(looked_at.url)
     page.evaluate(
         "const s = document.createElement('script'); s.textContent = 'window.pwned = 1'; document.body.append(s)"
     )
