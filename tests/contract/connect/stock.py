@@ -67,11 +67,12 @@ class StockConnect:
             # Milliseconds: steps wait for positions, and nothing waits for workers that may come back.
             "offset.flush.interval.ms": "1000",
             "scheduled.rebalance.max.delay.ms": "0",
-            "plugin.path": str(folder),
+            "plugin.path": str(folder / "plugins"),
         }
 
     def __enter__(self) -> Self:
         jars = ensure_jars(paths.cache(), print, parse_lock(LOCK.read_text()))
+        (self._folder / "plugins").mkdir()
         properties, log_settings = self._folder / "worker.properties", self._folder / "log4j2.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
         log_settings.write_text(LOG)
