@@ -177,13 +177,13 @@ class _Bounded:
 def _add_checks(app: FastAPI, access: Access) -> None:
     @app.middleware("http")
     async def check(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        if status := access.refusal(request.method, request.url.path, request.headers):
+        path = request.url.path
+        if status := access.refusal(request.method, path, request.headers):
             refused = _error(
                 status, {401: "HTTP 401 Unauthorized", 403: "HTTP 403: this token may only read"}[status]
             )
             # Without Basic, a browser leaves it to the page to ask for the token.
-            from_page = request.url.path.startswith("/ui/")
-            refused.headers["www-authenticate"] = "Bearer" if from_page else "Bearer, Basic"
+            refused.headers["www-authenticate"] = "Bearer" if path.startswith("/ui/") else "Bearer, Basic"
             return refused
         if access.is_open and not access.insecure and is_renamed(request.headers):
             return _error(403, "HTTP 403: without a token, Host must be localhost or an address")
