@@ -71,8 +71,8 @@ class Server:
 class Step:
     """A request and the wanted answer.
 
-    `other`: changes of the step that are right as well, such as the words of another version. `until`: asked again until the answer fits.
-    `then`: states to wait for afterwards, by connector.
+    `other`: changes of the step that are right as well, such as the words of another version. `until`: asked again
+    until the answer fits. `then`: states to wait for afterwards, by connector.
     """
 
     name: str
