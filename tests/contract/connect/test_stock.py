@@ -39,9 +39,18 @@ def connect(broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield connect
 
 
-def test_a_stock_kafka_connect_answers_the_steps(connect: StockConnect, tmp_path: Path) -> None:
+@pytest.fixture
+def empty(connect: StockConnect) -> Iterator[StockConnect]:
+    """Kafka Connect without a connector, also afterwards."""
+    yield connect
+    for name in connect.ask("GET", "/connectors", None, {}).value:
+        connect.ask("DELETE", f"/connectors/{name}", None, {})
+    until(lambda: connect.ask("GET", "/connectors", None, {}).value == [], "all are gone", PATIENCE)
+
+
+def test_a_stock_kafka_connect_answers_the_steps(empty: StockConnect, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("one\ntwo\nthree\n")
-    wrong = run(Server(connect.ask, at_connect(tmp_path)), steps())
+    wrong = run(Server(empty.ask, at_connect(tmp_path)), steps())
     assert not wrong, "\n".join(wrong)
 
 
@@ -67,7 +76,7 @@ def make(connect: StockConnect, file: str, name: str, changes: Mapping[str, str]
 
 
 def test_files_and_subscriptions_meet_in_a_topic(
-    broker: LocalKafka, connect: StockConnect, tmp_path: Path
+    broker: LocalKafka, empty: StockConnect, tmp_path: Path
 ) -> None:
     lines = {key: [f"{key} {number}" for number in range(40)] for key in ("a.txt", "b.txt", "c.txt")}
     received: dict[str, list[Message]] = defaultdict(list)
@@ -78,8 +87,8 @@ def test_files_and_subscriptions_meet_in_a_topic(
         for key, texts in lines.items():
             (tmp_path / key).write_text("".join(f"{text}\n" for text in texts))
             changes = {"file": str(tmp_path / key), "transforms.name.static.value": key}
-            make(connect, "source.json", f"from-{key}", changes)
-        make(connect, "sink.json", "to-file", {"file": str(out)})
+            make(empty, "source.json", f"from-{key}", changes)
+        make(empty, "sink.json", "to-file", {"file": str(out)})
 
         def keep(message: Message) -> None:
             received[message.ordering_key or ""].append(message)
