@@ -13,7 +13,8 @@ Rules
    would be dated anew.
 4. Version 2 moved the positions with each message that came home. A router that reads only that version would deliver
    again what came home since the last flush, so version 3 is another one, though its fields are the same. Version 4
-   also names the homes that are behind the mark.
+   also names the homes that are behind the mark. Version 5 says besides before which time all messages are home, and
+   how far the log was read, for partitions that share keys (`growth.py`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from kafka_pubsub.errors import FailedPrecondition
 __all__ = ["IngestProgress", "Progress", "RouterStart", "parse_ingest", "parse_tier", "writer_of"]
 
 #: Versions of the texts of tiers and of ingest.
-_TIER, _BY_TICKS, _AT_ONCE, _ONE_MARK, _INGEST = "1", "1", "2", "3", "4"
-_OF_INGEST = (_BY_TICKS, _AT_ONCE, _ONE_MARK, _INGEST)
+_TIER, _BY_TICKS, _AT_ONCE, _ONE_MARK, _WITH_HOMES, _INGEST = "1", "1", "2", "3", "4", "5"
+_OF_INGEST = (_BY_TICKS, _AT_ONCE, _ONE_MARK, _WITH_HOMES, _INGEST)
 
 
 class Progress(NamedTuple):
@@ -47,7 +48,8 @@ class IngestProgress(NamedTuple):
     """The same of the log of ingest; `mark` is the key of the last message that was written home.
 
     `time` is the time at the position; None: it isn't known. `tiers` is how many tiers were read by then. `behind` has
-    the numbers of homes that have a mark of their own, with that mark.
+    the numbers of homes that have a mark of their own, with that mark. `home_before`: all messages that were read and
+    are due before this time are home; `reached` is the time of the log as far as it was read. 0: it isn't known.
     """
 
     position: int
@@ -56,6 +58,8 @@ class IngestProgress(NamedTuple):
     time: int | None = 0
     tiers: int = 0
     behind: tuple[tuple[int, int, int], ...] = ()
+    home_before: int = 0
+    reached: int = 0
 
     def mark_of(self, home: str) -> Key:
         """Returns the key up to which the messages of a home were written there."""
@@ -64,7 +68,15 @@ class IngestProgress(NamedTuple):
 
     def text(self, writer: str) -> str:
         """The text that is committed beside the position, by the transactional id `writer`."""
-        numbers = (self.handled, self.mark[0] + 1, self.mark[1] + 1, self.time or 0, self.tiers)
+        numbers = (
+            self.handled,
+            self.mark[0] + 1,
+            self.mark[1] + 1,
+            self.time or 0,
+            self.tiers,
+            self.home_before,
+            self.reached,
+        )
         behind = ",".join(f"{home:x}.{due + 1:x}.{offset + 1:x}" for home, due, offset in self.behind)
         return _sealed(self.position, ";".join((_INGEST, *(f"{each:x}" for each in numbers), behind, writer)))
 
@@ -99,7 +111,8 @@ def parse_ingest(position: int, text: str) -> IngestProgress:
         return IngestProgress(position, position, time=None)
     version, *fields, _ = _opened(position, text, _OF_INGEST)
     try:
-        behind = _marks(fields.pop()) if version == _INGEST else ()
+        behind = _marks(fields.pop()) if version in (_WITH_HOMES, _INGEST) else ()
+        reached, before = (int(fields.pop(), 16), int(fields.pop(), 16)) if version == _INGEST else (0, 0)
         handled, due, offset, time, *tiers = (int(field, 16) for field in fields)
         if len(tiers) != (version != _BY_TICKS):
             raise ValueError
@@ -110,7 +123,8 @@ def parse_ingest(position: int, text: str) -> IngestProgress:
             f"delay router: the commit at offset {position} is of version 1, and messages of it are in their last "
             "second: start a router of the former version for a moment, and stop it while nothing comes in"
         )
-    return IngestProgress(position, handled, (due - 1, offset - 1), time, tiers[0] if tiers else 0, behind)
+    mark, count = (due - 1, offset - 1), tiers[0] if tiers else 0
+    return IngestProgress(position, handled, mark, time, count, behind, before, reached)
 
 
 def _marks(text: str) -> tuple[tuple[int, int, int], ...]:

@@ -21,6 +21,8 @@ Rules
    on. That home is `behind`: its own mark is committed too, until the mark of all takes none of its messages for home
    that waits. A request to cancel such a message is set aside with the message: a restart knows of both, or of neither.
 8. Only so much is set aside, for so many homes. Beyond that nothing goes home while the first message may not.
+9. Partitions that share keys walk in step (`growth.py`): nothing is handled at or after `only_before`, and the time of
+   the log goes on for what the others wait for (`others_at`). To the rules above that is a router that is slower.
 """
 
 from __future__ import annotations
@@ -92,6 +94,10 @@ class Router:
         self._last_progress: list[IngestProgress | Progress | None] = [start.ingest, *start.tiers]
         for source in start.unstored:
             self._last_progress[source] = None
+        #: Nothing is handled at or after this time: messages of the same keys may be due earlier in other partitions.
+        self.only_before = _NO_LIMIT
+        #: The time that this log has to reach for those; 0: none.
+        self.others_at = 0
         # Nothing above this key may be handled by the `take` that runs.
         self._limit: Key = _NEVER[:2]
         # Which messages may not go home, says the caller of the `take` that runs.
@@ -154,7 +160,7 @@ class Router:
         if self._unwritten.is_due(self.time):
             return True
         heads = [each[0][:2] for each in (self._heads, self._memory.heap) if each]
-        return bool(heads) and min(heads)[0] <= self.time and min(heads) <= self._bound()
+        return bool(heads) and min(heads)[0] <= self._latest and min(heads) <= self._bound()
 
     def take(
         self, most: int, holds: Callable[[Waiting], bool] | None = None, room: int = _NO_LIMIT
@@ -177,7 +183,7 @@ class Router:
         return moves
 
     def _handle_all(self, most: int, moves: list[Move]) -> None:
-        heads, memory, time = self._heads, self._memory.heap, self.time
+        heads, memory, time = self._heads, self._memory.heap, self._latest
         self._limit = self._bound()
         count = 0
         for _ in range(most):
@@ -227,7 +233,11 @@ class Router:
         if self.ingest.undated:
             return self.ticks.next_at(None)
         at = self.next_at()
-        return None if at is None or at <= self.time else self.ticks.next_at(at)
+        if at is not None and at <= self.time:
+            return None
+        if self.others_at > self.time:
+            at = self.others_at if at is None else min(at, self.others_at)
+        return None if at is None else self.ticks.next_at(at)
 
     def tick_wanted(self, now: int) -> bool:
         """Whether a tick is to be appended now; the caller appends it."""
@@ -252,6 +262,16 @@ class Router:
         return said if isinstance(said, IngestProgress) else None
 
     # -- handling -----------------------------------------------------------------------------------------------
+
+    @property
+    def _latest(self) -> int:
+        """The time up to which things are handled."""
+        return min(self.time, self.only_before - 1)
+
+    def _home_before(self) -> int:
+        """Returns the time before which all that was read is home; what is read later is due at `time` or after it."""
+        first = [each[0][0] for each in (self._heads, self._memory.heap, *self._memory.aside.values()) if each]
+        return max(0, min(self._bound()[0], *first, _NO_LIMIT))
 
     def _bound(self) -> Key:
         """The lowest key that something may have that wasn't read yet."""
@@ -394,14 +414,18 @@ class Router:
         said = self._settled[source]
         if not isinstance(said, IngestProgress):
             return said
-        return said._replace(mark=self.mark, behind=self._marks_behind())
+        before = self._home_before()
+        return said._replace(
+            mark=self.mark, behind=self._marks_behind(), home_before=before, reached=self.time
+        )
 
     def _progress_of(self, source: int, position: int) -> IngestProgress | Progress:
         handled = max(self._handled[source], self._next(source))
         if source != _INGEST:
             return Progress(position, handled)
         time, behind = self._time_at(position), self._marks_behind()
-        return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind)
+        before = self._home_before()
+        return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind, before, self.time)
 
     def _time_at(self, position: int) -> int:
         """Returns the time at a position of ingest: if a message lies there, the time of its arrival."""
